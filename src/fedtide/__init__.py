@@ -1,0 +1,1 @@
+"""fedtide: asynchronous federated learning over wireless networks."""

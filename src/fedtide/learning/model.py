@@ -1,0 +1,209 @@
+"""Models as plain descriptions: an input shape and a tuple of layers. Each backend builds its own executable from it.
+
+The flat vector [d] holds, layer by layer, weight then bias, each in PyTorch's order
+(Conv2d: out x in x kernel x kernel; Linear: out x in), so that `torch.nn.utils.parameters_to_vector` of the module that
+`fedtide.learning.torch.build_module` makes is the same vector.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from fedtide.errors import FedtideError
+from fedtide.types import Rng, Vector
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+class Conv2d(NamedTuple):
+    """Convolution with stride 1: [c h w] -> [out h' w'], h' = h + 2 padding - kernel + 1."""
+
+    out: int
+    kernel: int
+    padding: int = 0
+
+
+class MaxPool2d(NamedTuple):
+    """Maximum over size x size blocks (stride = size, remainder dropped); ties go to the first in row-major order."""
+
+    size: int
+
+
+class ReLU(NamedTuple):
+    """max(x, 0)."""
+
+
+class Dropout(NamedTuple):
+    """Zero each element with probability p while training, scale the rest by 1/(1-p)."""
+
+    p: float
+
+
+class ChannelDropout(NamedTuple):
+    """Zero whole channels with probability p while training, scale the rest by 1/(1-p) (PyTorch's Dropout2d)."""
+
+    p: float
+
+
+class Linear(NamedTuple):
+    """Fully connected; a [c h w] input is flattened first."""
+
+    out: int
+
+
+Layer: TypeAlias = Conv2d | MaxPool2d | ReLU | Dropout | ChannelDropout | Linear
+
+
+class Model(NamedTuple):
+    """A network whose last layer gives one logit per label; the loss is softmax cross-entropy."""
+
+    input_shape: tuple[int, int, int]  # channels, height, width
+    layers: tuple[Layer, ...]
+
+
+class Parameters(NamedTuple):
+    """Where one layer's weight and bias lie in the flat vector."""
+
+    layer: int
+    weight_shape: Shape
+    weight: slice
+    bias: slice
+
+
+def shapes(model: Model) -> list[Shape]:
+    """Return the shape in front of every layer, then the shape of the output; raise if the layers do not fit."""
+    found: list[Shape] = [model.input_shape]
+    for position, layer in enumerate(model.layers):
+        found.append(_output_shape(position, layer, found[-1]))
+    if len(found[-1]) != 1:
+        raise FedtideError(f"the model ends with shape {found[-1]}, not one logit per label: add a Linear layer at the end")
+    return found
+
+
+def _output_shape(position: int, layer: Layer, shape: Shape) -> Shape:
+    def fail(reason: str) -> FedtideError:
+        return FedtideError(f"layer {position} ({layer}) cannot take the shape {shape}: {reason}")
+
+    if isinstance(layer, (Conv2d, MaxPool2d, ChannelDropout)) and len(shape) != 3:
+        raise fail("it needs [channels height width]; place it before the first Linear")
+    if isinstance(layer, Conv2d):
+        height, width = (side + 2 * layer.padding - layer.kernel + 1 for side in shape[1:])
+        if layer.out < 1 or layer.kernel < 1 or layer.padding < 0 or min(height, width) < 1:
+            raise fail("nothing is left; use a smaller kernel or more padding")
+        return (layer.out, height, width)
+    if isinstance(layer, MaxPool2d):
+        if layer.size < 1 or min(shape[1:]) < layer.size:
+            raise fail("the image is smaller than the block; use a smaller size")
+        return (shape[0], shape[1] // layer.size, shape[2] // layer.size)
+    if isinstance(layer, (Dropout, ChannelDropout)):
+        if not 0 <= layer.p < 1:
+            raise fail("p must lie in [0, 1)")
+        return shape
+    if isinstance(layer, Linear):
+        if layer.out < 1:
+            raise fail("it needs at least one output")
+        return (layer.out,)
+    return shape
+
+
+def parameters(model: Model) -> list[Parameters]:
+    """Return the place of every parameter in the flat vector, in order."""
+    found, offset = [], 0
+    for position, (layer, shape) in enumerate(zip(model.layers, shapes(model)[:-1], strict=True)):
+        if isinstance(layer, Conv2d):
+            weight_shape: Shape = (layer.out, shape[0], layer.kernel, layer.kernel)
+        elif isinstance(layer, Linear):
+            weight_shape = (layer.out, math.prod(shape))
+        else:
+            continue
+        end = offset + math.prod(weight_shape)
+        found.append(Parameters(position, weight_shape, slice(offset, end), slice(end, end + layer.out)))
+        offset = end + layer.out
+    return found
+
+
+def num_parameters(model: Model) -> int:
+    """Return d."""
+    places = parameters(model)
+    return places[-1].bias.stop if places else 0
+
+
+def num_labels(model: Model) -> int:
+    """Return how many logits the model gives."""
+    return shapes(model)[-1][0]
+
+
+def initialize(model: Model, rng: Rng) -> Vector:
+    """Draw PyTorch's default initialisation [d]: weight and bias uniform in +-1/sqrt(fan_in)."""
+    vector = np.empty(num_parameters(model), np.float32)
+    for place in parameters(model):
+        bound = 1 / math.sqrt(math.prod(place.weight_shape[1:]))
+        for part in (place.weight, place.bias):
+            vector[part] = rng.uniform(-bound, bound, part.stop - part.start)
+    return vector
+
+
+def without_dropout(model: Model) -> Model:
+    """Return the same model with its dropout layers removed."""
+    return model._replace(layers=tuple(la for la in model.layers if not isinstance(la, (Dropout, ChannelDropout))))
+
+
+def _paper_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
+    # d = 260 + 5020 + 16050 + 510 = 21840 on 28 x 28 grey images.
+    return Model(
+        input_shape,
+        (
+            *(Conv2d(10, 5), MaxPool2d(2), ReLU()),
+            *(Conv2d(20, 5), ChannelDropout(0.5), MaxPool2d(2), ReLU()),
+            *(Linear(50), ReLU(), Dropout(0.5)),
+            Linear(labels),
+        ),
+    )
+
+
+def _mcmahan_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
+    # McMahan et al. 2017: 1,663,370 parameters on 28 x 28 grey images.
+    return Model(
+        input_shape,
+        (
+            *(Conv2d(32, 5, 2), ReLU(), MaxPool2d(2)),
+            *(Conv2d(64, 5, 2), ReLU(), MaxPool2d(2)),
+            *(Linear(512), ReLU()),
+            Linear(labels),
+        ),
+    )
+
+
+def _small_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
+    # For colour images of 32 x 32: three blocks of 3 x 3 convolutions.
+    return Model(
+        input_shape,
+        (
+            *(Conv2d(16, 3, 1), ReLU(), MaxPool2d(2)),
+            *(Conv2d(32, 3, 1), ReLU(), MaxPool2d(2)),
+            *(Conv2d(64, 3, 1), ReLU(), MaxPool2d(2)),
+            *(Linear(64), ReLU(), Dropout(0.5)),
+            Linear(labels),
+        ),
+    )
+
+
+def _mlp(input_shape: tuple[int, int, int], labels: int) -> Model:
+    # McMahan's "2NN": 199,210 parameters on 28 x 28 grey images.
+    return Model(input_shape, (Linear(200), ReLU(), Linear(200), ReLU(), Linear(labels)))
+
+
+def _softmax(input_shape: tuple[int, int, int], labels: int) -> Model:
+    return Model(input_shape, (Linear(labels),))
+
+
+MODELS = {
+    "paper_cnn": _paper_cnn,
+    "mcmahan_cnn": _mcmahan_cnn,
+    "small_cnn": _small_cnn,
+    "mlp": _mlp,
+    "softmax": _softmax,
+}

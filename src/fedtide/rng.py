@@ -1,0 +1,39 @@
+"""Addressed randomness: every draw comes from a stream named by (seed, purpose, index), never from a shared generator.
+
+So every policy meets the same fading, batches and durations (paired comparisons), and the numbers do not depend on what
+is trained lazily, in parallel, after a resume or on another worker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+# The numbers are part of every result: never renumber, only add.
+PURPOSES: Final[dict[str, int]] = {
+    "duration": 1,  # T_k
+    "partition": 2,  # which samples a device holds
+    "fading": 3,  # h_k(t); index: tick
+    "schedule": 4,  # random choices of a scheduler; index: tick
+    "batches": 5,  # order of the samples; index: device, version
+    "dropout": 6,  # index: device, version
+    "compress": 7,  # sparsification and quantisation; index: device, tick
+    "initial_model": 8,
+    "synthetic": 9,
+    "sizes": 10,  # how many samples a device holds
+}
+
+
+def _sequence(seed: int, purpose: str, index: tuple[int, ...]) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed, spawn_key=(PURPOSES[purpose], *index))
+
+
+def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
+    """Return the generator at this address: the same address gives the same numbers, always."""
+    return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, index)))
+
+
+def key(seed: int, purpose: str, *index: int) -> int:
+    """Return a 64-bit number for this address, to key a generator that lives elsewhere (the kernel, PyTorch)."""
+    return int(_sequence(seed, purpose, index).generate_state(1, np.uint64)[0])

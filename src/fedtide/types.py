@@ -1,0 +1,51 @@
+"""The small values that pass between the stages. Shapes: N devices, m ready, r picked, c labels, d parameters."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Vector: TypeAlias = npt.NDArray[np.float32]  # a model or an update [d], or several [r d]
+Rng: TypeAlias = np.random.Generator
+
+
+class Tick(NamedTuple):
+    """One aggregation of a timeline. Ticks count from 1; the model before tick t is version t."""
+
+    index: int  # t
+    time: float
+    ready: Ints  # K(t), ascending device numbers [m]
+    start: Ints  # s_k(t), the version each of them trained from [m]
+
+
+class Candidates(NamedTuple):
+    """Everything a scheduler may see about the ready devices, one row each."""
+
+    num_devices: int  # N, of the whole fleet
+    device: Ints  # [m]
+    num_samples: Ints  # |S_k| [m]
+    label_counts: Ints  # b_k [m c]
+    age: Ints  # a_k(t) in ticks [m]
+    missed: Ints  # ticks so far without an upload of this device [m]
+    capacity: Floats  # C_k(t) in bit/symbol [m]
+    update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers with needs_update_norm
+
+
+class Selection(NamedTuple):
+    """What a scheduler chose, with what it can say about the choice."""
+
+    picked: Ints  # positions within the candidates [r]
+    proved_minimal: bool | None = None  # is the label variance proved the smallest possible? None: not the aim
+
+
+class Grant(NamedTuple):
+    """The uplink of one tick, as planned."""
+
+    picked: Ints  # positions within the candidates, ascending [r]
+    symbols: Floats  # n_k [r]
+    bits: Floats  # n_k C_k [r]
+    proved_minimal: bool | None = None
