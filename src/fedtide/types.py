@@ -13,6 +13,23 @@ Vector: TypeAlias = npt.NDArray[np.float32]  # a model or an update [d], or seve
 Rng: TypeAlias = np.random.Generator
 
 
+class Samples(NamedTuple):
+    """Labelled images, normalised."""
+
+    images: npt.NDArray[np.float32]  # [n channels height width], C-contiguous
+    labels: npt.NDArray[np.uint8]  # [n]
+
+
+class Dataset(NamedTuple):
+    """A learning task: what the devices share out between them and what the server tests on."""
+
+    name: str
+    train: Samples
+    test: Samples
+    num_labels: int
+    source: str  # where it came from, for the record
+
+
 class Tick(NamedTuple):
     """One aggregation of a timeline. Ticks count from 1; the model before tick t is version t."""
 

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fedtide.rng import stream
-from fedtide.types import Ints, Vector
-
-
-class Samples(NamedTuple):
-    """Labelled images, normalised."""
-
-    images: npt.NDArray[np.float32]  # [n channels height width], C-contiguous
-    labels: npt.NDArray[np.uint8]  # [n]
+from fedtide.types import Floats, Ints, Samples, Vector
 
 
 class LocalWork(NamedTuple):
@@ -41,7 +33,7 @@ class Trainer(Protocol):
         """Return theta(1) [d] for this seed."""
         ...
 
-    def train(self, start: Vector, device: Ints, version: Ints, learning_rate: npt.NDArray[np.float64]) -> Vector:
+    def train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
         """Return the updates u_k [r d] of r jobs: device [r] starting at start [r d], which is model version [r]."""
         ...
 
