@@ -79,7 +79,9 @@ def shapes(model: Model) -> list[Shape]:
     for position, layer in enumerate(model.layers):
         found.append(_output_shape(position, layer, found[-1]))
     if len(found[-1]) != 1:
-        raise FedtideError(f"the model ends with shape {found[-1]}, not one logit per label: add a Linear layer at the end")
+        raise FedtideError(
+            f"the model ends with shape {found[-1]}, not one logit per label: add a Linear layer at the end"
+        )
     return found
 
 

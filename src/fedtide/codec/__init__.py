@@ -1,0 +1,1 @@
+"""How an update becomes bits and back."""

@@ -1,0 +1,37 @@
+"""How many elements a bit budget carries (eq:bitQuota)."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import gammaln
+
+from fedtide.types import Floats
+
+NORM_BITS = 32
+
+
+def level_bits(num_levels: int) -> int:
+    """Return the bits of one kept element: its level out of num_levels + 1, and its sign."""
+    return math.ceil(math.log2(num_levels + 1)) + 1
+
+
+def bit_count(num_parameters: int, num_kept: int | Floats, element_bits: int) -> Floats:
+    """Return f(r) = log2 C(d, r) + 32 + r * element_bits, the left side of eq:bitQuota, for one r or many."""
+    d, r = num_parameters, np.asarray(num_kept, np.float64)
+    index_bits = (gammaln(d + 1) - gammaln(r + 1) - gammaln(d - r + 1)) / math.log(2)
+    return np.asarray(np.where((r == 0) | (r == d), 0.0, index_bits) + NORM_BITS + r * element_bits)
+
+
+@lru_cache(maxsize=16)
+def _least_bits_from(num_parameters: int, element_bits: int) -> Floats:
+    """Return min_{r' >= r} f(r') for every r [d+1]. f has a peak near r = d; this is non-decreasing, so it can be searched."""
+    counts = bit_count(num_parameters, np.arange(num_parameters + 1, dtype=np.float64), element_bits)
+    return np.asarray(np.minimum.accumulate(counts[::-1])[::-1])
+
+
+def max_kept(num_parameters: int, budget_bits: float, element_bits: int) -> int:
+    """Return the largest r with f(r) <= budget_bits, or -1 if not even the norm fits (then nothing is sent)."""
+    return int(np.searchsorted(_least_bits_from(num_parameters, element_bits), budget_bits, side="right")) - 1

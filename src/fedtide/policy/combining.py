@@ -1,0 +1,88 @@
+"""How arrived updates become the next model.
+
+A combiner is a callable (model [d], starts [r d], updates [r d], weights [r], age [r]) -> model [d]; `starts` are the
+models that the devices began from. Sums run in float64, one device after the other, so that the bits do not depend on
+threads or on a BLAS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedtide.types import Floats, Ints, Vector
+
+
+class Combiner(Protocol):
+    """Makes the next global model."""
+
+    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
+        """Return theta(t+1) [d]."""
+        ...
+
+
+def _weighted_sum(weights: Floats, vectors: Vector, start: Vector | None = None) -> Floats:
+    total = np.zeros(vectors.shape[1]) if start is None else start.astype(np.float64)
+    for weight, vector in zip(weights, vectors, strict=True):
+        total += weight * vector
+    return total
+
+
+@dataclass(frozen=True)
+class AverageModels:
+    """The paper's: theta(t+1) = sum_k w_k [theta_k(t,0) + u_k]. Stale starts pull the model back."""
+
+    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
+        """Average the devices' models."""
+        return (_weighted_sum(weights, starts) + _weighted_sum(weights, updates)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class AverageDeltas:
+    """theta(t+1) = theta(t) + server_rate sum_k w_k u_k: updates are added to the current model wherever they began."""
+
+    server_rate: float = 1.0
+
+    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
+        """Add the weighted updates."""
+        return _weighted_sum(self.server_rate * weights, updates, model).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """FedAsync: theta(t+1) = (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k], m = mixing (1 + mean age)^-staleness.
+
+    The paper's footnote mixes in u_k itself, which taken literally shrinks the model; FedAsync mixes models.
+    """
+
+    mixing: float = 0.4
+    staleness: float = 0.0
+
+    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
+        """Move towards the devices' models."""
+        share = self.mixing * (1 + float(weights @ age)) ** -self.staleness
+        arrived = _weighted_sum(weights, starts) + _weighted_sum(weights, updates)
+        return ((1 - share) * model + share * arrived).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class BufferedMean:
+    """FedBuff: theta(t+1) = theta(t) + server_rate sum_k w_k (1 + a_k)^-staleness u_k."""
+
+    server_rate: float = 1.0
+    staleness: float = 0.5
+
+    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
+        """Add the updates, the stale ones scaled down."""
+        scale = self.server_rate * weights * (1.0 + age) ** -self.staleness
+        return _weighted_sum(scale, updates, model).astype(np.float32)
+
+
+COMBINERS = {
+    "average_models": AverageModels,
+    "average_deltas": AverageDeltas,
+    "mix": Mix,
+    "buffered_mean": BufferedMean,
+}

@@ -1,0 +1,115 @@
+"""Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates.
+
+It returns min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
+`candidates.update_sq_norm` sets the attribute `needs_update_norm = True`; then every ready device is trained first.
+All sorting breaks ties in favour of the lower device number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from fedtide.policy.label_variance import label_variance, minimise
+from fedtide.types import Candidates, Floats, Ints, Rng, Selection
+
+
+class Scheduler(Protocol):
+    """Chooses who uploads."""
+
+    def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints | Selection:
+        """Return min(limit, m) distinct positions."""
+        ...
+
+
+def largest(value: Floats | Ints, count: int) -> Ints:
+    """Return the positions of the `count` largest values, the earlier position first among equals."""
+    return np.argsort(-value, kind="stable")[:count]
+
+
+def best_channels(candidates: Candidates, share: float, limit: int) -> Ints:
+    """Return the min(m, max(floor(share N), limit)) positions with the best channels, ascending."""
+    return np.sort(largest(candidates.capacity, max(int(share * candidates.num_devices), limit)))
+
+
+@dataclass(frozen=True)
+class Random:
+    """rdm: R devices uniformly at random."""
+
+    def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
+        """Draw without replacement."""
+        return rng.permutation(len(candidates.device))[:limit]
+
+
+@dataclass(frozen=True)
+class BestChannel:
+    """BC: the R devices with the highest capacity."""
+
+    def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
+        """Sort by C_k(t)."""
+        return largest(candidates.capacity, limit)
+
+
+@dataclass(frozen=True)
+class BestChannelBestNorm:
+    """BCBN2: among the floor(0.5 N) best channels, the R largest ||u_k||^2."""
+
+    pool_share: float = 0.5
+    needs_update_norm: ClassVar[bool] = True
+
+    def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
+        """Sort by channel, then by update norm."""
+        assert candidates.update_sq_norm is not None
+        pool = best_channels(candidates, self.pool_share, limit)
+        return pool[largest(candidates.update_sq_norm[pool], limit)]
+
+
+@dataclass(frozen=True)
+class AgeBased:
+    """Among the floor(0.5 N) best channels, the R devices that missed most ticks so far (least often scheduled)."""
+
+    pool_share: float = 0.5
+
+    def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
+        """Sort by channel, then by c_k(t), which counts every tick without an upload, ready or not, and never resets."""
+        pool = best_channels(candidates, self.pool_share, limit)
+        return pool[largest(candidates.missed[pool], limit)]
+
+
+@dataclass(frozen=True)
+class DataImportance:
+    """The paper's channel-aware data-importance policy: among the best channels, the least label variance Omega."""
+
+    pool_share: float = 0.5
+
+    def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
+        """Pi = argmin Omega over the subsets of Pi' with min(R, m) members."""
+        pool = best_channels(candidates, self.pool_share, limit)
+        chosen, proved = minimise(candidates.label_counts[pool], limit, rng)
+        return Selection(pool[chosen], proved)
+
+
+@dataclass(frozen=True)
+class BestOfRandomSubsets:
+    """What the paper's authors released in place of the argmin: the least label variance of `tries` random subsets."""
+
+    pool_share: float = 0.5
+    tries: int = 30
+
+    def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
+        """Draw, score, keep the best."""
+        pool = best_channels(candidates, self.pool_share, limit)
+        drawn = [np.sort(rng.permutation(pool)[:limit]) for _ in range(self.tries)]
+        return Selection(min(drawn, key=lambda chosen: label_variance(candidates.label_counts[chosen])), False)
+
+
+SCHEDULERS = {
+    "data_importance": DataImportance,
+    "random": Random,
+    "best_channel": BestChannel,
+    "best_channel_best_norm": BestChannelBestNorm,
+    "age_based": AgeBased,
+    "best_of_random_subsets": BestOfRandomSubsets,
+}

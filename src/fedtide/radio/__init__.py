@@ -1,0 +1,1 @@
+"""The uplink: fading, capacity and how its symbols are shared."""

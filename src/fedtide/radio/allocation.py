@@ -1,0 +1,39 @@
+"""How the symbols of one coherence block are shared, and how many a tick has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedtide.types import Floats, Tick
+
+# num_symbols (n) is defined for a period of a quarter of T_max; other frameworks get the same symbols per time.
+REFERENCE_TICKS_PER_MAX_DURATION = 4
+
+
+def equal_bits(capacity: Floats, num_symbols: float) -> tuple[Floats, Floats]:
+    """Share num_symbols so that everyone can send the same number of bits (eq:nc): symbols n_k [r] and bits [r].
+
+    B = n / sum_j(1/C_j), n_k = B / C_k: better channels get fewer symbols and one deep fade starves everyone. A link of
+    capacity 0 takes all symbols and nobody sends a bit.
+    """
+    if len(capacity) == 0:
+        return np.zeros(0), np.zeros(0)
+    dead = capacity <= 0
+    if dead.any():
+        return np.where(dead, num_symbols / dead.sum(), 0.0), np.zeros(len(capacity))
+    bits = num_symbols / math.fsum(1 / capacity)
+    return bits / capacity, np.full(len(capacity), bits)
+
+
+def symbols_per_tick(ticks: Sequence[Tick], num_symbols: float, max_duration: float) -> float:
+    """Return the symbols every tick may spend so that all frameworks spend the same over the same time.
+
+    4 n T' / (T_max ticks), with T' the time of the last tick. That is n for a period of T_max/4, n 4 T~/T_max for
+    another period, 4 n for FedAvg, and the paper's share of FedAsync with N_FA uploads in T'.
+    """
+    if not ticks:
+        return 0.0
+    return REFERENCE_TICKS_PER_MAX_DURATION * num_symbols * ticks[-1].time / (max_duration * len(ticks))

@@ -1,0 +1,127 @@
+"""What the server does with one aggregation, in two pure steps: plan the uplink, then absorb what arrived.
+
+The simulator and a real federation differ only in what happens between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.policy.combining import Combiner
+from fedtide.policy.scheduling import Scheduler
+from fedtide.policy.weighting import Weighting
+from fedtide.radio.allocation import equal_bits
+from fedtide.types import Candidates, Floats, Grant, Ints, Rng, Selection, Vector
+
+
+class Policy(NamedTuple):
+    """Who uploads and how what arrives is weighed and combined."""
+
+    scheduler: Scheduler
+    limit: int  # R
+    weighting: Weighting
+    combiner: Combiner
+
+    @property
+    def needs_update_norm(self) -> bool:
+        """Does the scheduler look at the updates themselves?"""
+        return bool(getattr(self.scheduler, "needs_update_norm", False))
+
+
+class Arrived(NamedTuple):
+    """The devices whose updates reached the server, one row each."""
+
+    device: Ints  # [r]
+    start: Ints  # version each began from [r]
+    num_samples: Ints  # [r]
+
+
+class ServerState(NamedTuple):
+    """All that the server carries from one aggregation to the next, the devices still at work included."""
+
+    version: int  # t: the number of the newest model, and of the aggregation to come
+    models: Mapping[int, Vector]  # by version, those that someone still trains from
+    held: Ints  # which version each device trains from [N]
+    uploads: Ints  # how often each device was aggregated [N]
+
+
+def begin(model: Vector, num_devices: int) -> ServerState:
+    """At time 0 every device receives theta(1)."""
+    return ServerState(1, {1: model}, np.ones(num_devices, np.int64), np.zeros(num_devices, np.int64))
+
+
+def plan(policy: Policy, candidates: Candidates, num_symbols: float, rng: Rng) -> Grant:
+    """Choose who uploads and share the symbols; raise if the scheduler breaks its contract."""
+    ready = len(candidates.device)
+    count = min(policy.limit, ready)  # |Pi| = min(R, |K|)
+    if count == 0:
+        return Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+    answer: Any = policy.scheduler(candidates, count, rng)
+    selection = answer if isinstance(answer, Selection) else Selection(answer)
+    picked = _checked(selection.picked, count, ready)
+    symbols, bits = equal_bits(candidates.capacity[picked], num_symbols)
+    return Grant(picked, symbols, bits, selection.proved_minimal)
+
+
+def _checked(answer: Any, count: int, ready: int) -> Ints:
+    """Return the positions ascending, or say how the scheduler went wrong."""
+    picked = np.asarray(answer)
+    problem = None
+    if picked.ndim != 1 or (len(picked) and not np.issubdtype(picked.dtype, np.integer)):
+        problem = "they must be a one-dimensional array of whole numbers"
+    elif len(picked) != count:
+        problem = f"there are {len(picked)}, and min(limit, ready) = {count} are asked for"
+    elif len(np.unique(picked)) != count:
+        problem = "some are duplicates"
+    elif picked.min() < 0 or picked.max() >= ready:
+        problem = (
+            f"they must lie in 0..{ready - 1}; a scheduler returns positions within the candidates, not device numbers"
+        )
+    if problem:
+        raise FedtideError(f"the scheduler returned positions {str(answer)[:200]}: {problem}")
+    return np.sort(picked).astype(np.int64)
+
+
+def absorb(
+    state: ServerState, policy: Policy, ready: Ints, arrived: Arrived, updates: Vector
+) -> tuple[ServerState, Floats]:
+    """Aggregate the updates [r d] that arrived, and hand the new model to every ready device.
+
+    Returns the next state and the weights [r]. If nothing arrived the model stays, and the aggregation still counts.
+    """
+    weights: Floats = np.zeros(0)
+    model = state.models[state.version]
+    if len(arrived.device):
+        check_finite(arrived.device, updates, state.version)
+        age = state.version - arrived.start
+        weights = _checked_weights(policy.weighting(arrived.num_samples, age), len(age))
+        starts = np.stack([state.models[int(version)] for version in arrived.start])
+        model = policy.combiner(model, starts, updates, weights, age)
+    held, uploads = state.held.copy(), state.uploads.copy()
+    held[ready] = state.version + 1
+    uploads[arrived.device] += 1
+    models = {**state.models, state.version + 1: model}
+    needed = {*held.tolist(), state.version + 1}
+    kept = {version: each for version, each in models.items() if version in needed}
+    return ServerState(state.version + 1, kept, held, uploads), weights
+
+
+def check_finite(device: Ints, updates: Vector, version: int) -> None:
+    """Raise if an update holds NaN or infinity."""
+    broken = device[~np.isfinite(updates).all(axis=1)]
+    if len(broken):
+        raise TrainingError(
+            f"the update of device {', '.join(map(str, broken))} at aggregation {version} is not finite: training diverged; "
+            "lower learning.learning_rate (everything up to the previous aggregation is saved)"
+        )
+
+
+def _checked_weights(answer: Any, count: int) -> Floats:
+    weights = np.asarray(answer, np.float64)
+    if weights.shape != (count,) or not np.all(weights >= 0) or not abs(weights.sum() - 1) < 1e-9:
+        raise FedtideError(f"the weighting returned {str(answer)[:200]}: it must give {count} weights >= 0 with sum 1")
+    return weights

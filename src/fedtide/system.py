@@ -1,0 +1,171 @@
+"""From an experiment to the objects that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide import config, data, plugins, timeline
+from fedtide.codec.base import Codec
+from fedtide.codec.sparse_quantized import CODECS
+from fedtide.config import Experiment
+from fedtide.data.partition import PARTITIONS, label_counts
+from fedtide.errors import FedtideError
+from fedtide.fleet import Fleet, draw_durations
+from fedtide.learning.model import MODELS, Model, num_parameters, without_dropout
+from fedtide.learning.trainer import LocalWork, Trainer
+from fedtide.policy.combining import COMBINERS
+from fedtide.policy.scheduling import SCHEDULERS
+from fedtide.policy.weighting import WEIGHTINGS
+from fedtide.radio.allocation import symbols_per_tick
+from fedtide.server import Policy
+from fedtide.types import Dataset, Tick
+
+
+class System(NamedTuple):
+    """Everything but the trainer."""
+
+    experiment: Experiment
+    dataset: Dataset
+    fleet: Fleet
+    ticks: Sequence[Tick]
+    num_symbols: float  # per tick
+    policy: Policy
+    codec: Codec
+    model: Model | Callable[[], Any]
+
+    @property
+    def work(self) -> LocalWork:
+        """What a device does with a model."""
+        learning = self.experiment.learning
+        return LocalWork(learning.batch_size, learning.local_epochs, learning.local_steps, learning.proximal)
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def build(experiment: Experiment, say: Callable[[str], None] = _silent, dataset: Dataset | None = None) -> System:
+    """Load the data and put the system together; nothing is trained."""
+    dataset = dataset or load_dataset(experiment, say)
+    fleet = _fleet(experiment, dataset)
+    ticks = _ticks(experiment, fleet)
+    return System(
+        experiment=experiment,
+        dataset=dataset,
+        fleet=fleet,
+        ticks=ticks,
+        num_symbols=symbols_per_tick(ticks, experiment.radio.num_symbols, experiment.fleet.max_duration),
+        policy=_policy(experiment.policy),
+        codec=_codec(experiment.codec),
+        model=_model(experiment.learning, dataset),
+    )
+
+
+def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent) -> Dataset:
+    """Load the data set that an experiment names."""
+    wanted = experiment.data
+    return data.load(
+        wanted.name,
+        folder=wanted.folder,
+        seed=experiment.seed,
+        num_train=wanted.num_train,
+        num_test=wanted.num_test,
+        say=say,
+    )
+
+
+def _fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
+    wanted, fleet, labels = experiment.data, experiment.fleet, dataset.train.labels
+    args: dict[str, Any] = {"size_spread": wanted.size_spread}
+    if wanted.partition == "shards":
+        args["num_shards"] = wanted.num_shards
+    elif wanted.partition == "dirichlet":
+        args["concentration"] = wanted.concentration
+    partition = PARTITIONS[wanted.partition](labels, fleet.num_devices, experiment.seed, **args)
+    return Fleet(
+        duration=draw_durations(experiment.seed, fleet.num_devices, fleet.min_duration, fleet.max_duration),
+        partition=partition,
+        num_samples=np.array([len(samples) for samples in partition], np.int64),
+        label_counts=label_counts(labels, partition, dataset.num_labels),
+    )
+
+
+def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
+    wanted = experiment.timeline
+    args: dict[str, Any] = {
+        "periodic": {"period": wanted.period},
+        "synchronous": {"round_duration": experiment.fleet.max_duration},
+        "per_arrival": {},
+        "buffered": {"size": wanted.buffer_size},
+    }.get(wanted.name, wanted.args)
+    made = plugins.resolve("timeline", wanted.name, timeline.TIMELINES, args)
+    ticks = list(made(fleet.duration, wanted.horizon))
+    timeline.check(ticks, fleet.num_devices)
+    if not ticks:
+        raise FedtideError(
+            f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
+        )
+    return ticks
+
+
+def _policy(wanted: config.Policy) -> Policy:
+    weighting_args = {"age_base": wanted.age_base} if wanted.weighting == "age_aware" else wanted.weighting_args
+    return Policy(
+        scheduler=plugins.resolve("scheduler", wanted.scheduler, SCHEDULERS, wanted.scheduler_args),
+        limit=wanted.limit,
+        weighting=plugins.resolve("weighting", wanted.weighting, WEIGHTINGS, weighting_args),
+        combiner=plugins.resolve("combiner", wanted.combiner, COMBINERS, wanted.combiner_args),
+    )
+
+
+def _codec(wanted: config.CodecConfig) -> Codec:
+    ours = {"num_levels": wanted.num_levels, "element_bits": wanted.element_bits}
+    args = ours if wanted.name == "sparse_quantized" else wanted.args
+    codec: Codec = plugins.resolve("codec", wanted.name, CODECS, args)
+    return codec
+
+
+def _model(wanted: config.Learning, dataset: Dataset) -> Model | Callable[[], Any]:
+    if wanted.model not in MODELS:
+        made: Callable[[], Any] = (
+            plugins.resolve("model", wanted.model, {}, {}) if ":" in wanted.model else _unknown(wanted)
+        )
+        if wanted.trainer != "torch":
+            raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add learning.trainer=torch")
+        return made
+    shape = dataset.train.images.shape[1:]
+    model = MODELS[wanted.model]((shape[0], shape[1], shape[2]), dataset.num_labels)
+    model = model if wanted.dropout else without_dropout(model)
+    num_parameters(model)  # raises if the layers do not fit the images
+    return model
+
+
+def _unknown(wanted: config.Learning) -> Any:
+    return plugins.resolve("model", wanted.model, MODELS, {})
+
+
+def make_trainer(system: System, threads: int = 1) -> Trainer:
+    """Make the trainer that the experiment names; the import happens here, so that planning needs neither."""
+    args = (system.model, system.dataset.train, system.fleet.partition, system.work, system.experiment.seed, threads)
+    if system.experiment.learning.trainer == "torch":
+        try:
+            from fedtide.learning.torch import TorchTrainer
+        except ImportError as error:
+            raise FedtideError(
+                f"learning.trainer=torch needs PyTorch ({error}): pip install 'fedtide[torch]'"
+            ) from error
+        return TorchTrainer(*args)
+    from fedtide.learning.native import NativeTrainer
+
+    return NativeTrainer(*args)  # type: ignore[arg-type]
+
+
+def parameter_count(system: System, trainer: Trainer | None = None) -> int:
+    """Return d."""
+    if isinstance(system.model, Model):
+        return num_parameters(system.model)
+    trainer = trainer or make_trainer(system)
+    return len(trainer.initial_model(system.experiment.seed))
