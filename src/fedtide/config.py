@@ -151,7 +151,8 @@ class Experiment(_Group):
         fleet, timeline = self.fleet, self.timeline
         if self.policy.limit > fleet.num_devices:
             raise ValueError(
-                f"policy.limit={self.policy.limit} (R) exceeds fleet.num_devices={fleet.num_devices} (N); lower it or add devices"
+                f"policy.limit={self.policy.limit} (R) exceeds fleet.num_devices={fleet.num_devices} (N); "
+                "lower it or add devices"
             )
         if isinstance(self.radio.large_scale, list) and len(self.radio.large_scale) != fleet.num_devices:
             raise ValueError(

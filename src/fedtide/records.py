@@ -54,7 +54,7 @@ class Ledger(NamedTuple):
 class RoundRecord(NamedTuple):
     """One aggregation. Lists run over the picked devices, ascending."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     time: float
     ready: list[int]
     picked: list[int]

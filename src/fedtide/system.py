@@ -95,12 +95,13 @@ def _fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
 
 def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
     wanted = experiment.timeline
-    args: dict[str, Any] = {
+    built_in: dict[str, dict[str, Any]] = {
         "periodic": {"period": wanted.period},
         "synchronous": {"round_duration": experiment.fleet.max_duration},
         "per_arrival": {},
         "buffered": {"size": wanted.buffer_size},
-    }.get(wanted.name, wanted.args)
+    }
+    args = built_in.get(wanted.name, wanted.args)
     made = plugins.resolve("timeline", wanted.name, timeline.TIMELINES, args)
     ticks = list(made(fleet.duration, wanted.horizon))
     timeline.check(ticks, fleet.num_devices)

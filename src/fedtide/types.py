@@ -33,7 +33,7 @@ class Dataset(NamedTuple):
 class Tick(NamedTuple):
     """One aggregation of a timeline. Ticks count from 1; the model before tick t is version t."""
 
-    index: int  # t
+    index: int  # type: ignore[assignment]  # t; hides tuple.index
     time: float
     ready: Ints  # K(t), ascending device numbers [m]
     start: Ints  # s_k(t), the version each of them trained from [m]

@@ -64,7 +64,7 @@ class Mix:
         """Move towards the devices' models."""
         share = self.mixing * (1 + float(weights @ age)) ** -self.staleness
         arrived = _weighted_sum(weights, starts) + _weighted_sum(weights, updates)
-        return ((1 - share) * model + share * arrived).astype(np.float32)
+        return np.asarray((1 - share) * model + share * arrived, np.float32)
 
 
 @dataclass(frozen=True)
