@@ -212,7 +212,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def keys() -> dict[str, Any]:
+def all_keys() -> dict[str, Any]:
     """Return every dotted key with its pydantic field."""
     found: dict[str, Any] = {}
     for name, field in Experiment.model_fields.items():
@@ -279,14 +279,14 @@ def _explain(error: Any) -> str:
     path = [str(part) for part in error["loc"] if part not in ("constrained-float", "list[constrained-float]")]
     key = ".".join(path)
     if error["type"] == "extra_forbidden":
-        valid = [*keys(), *Experiment.model_fields]
-        leaf = [name for name in keys() if name.rpartition(".")[2] == path[-1]]
+        valid = [*all_keys(), *Experiment.model_fields]
+        leaf = [name for name in all_keys() if name.rpartition(".")[2] == path[-1]]
         near = leaf or difflib.get_close_matches(key, valid, 1, 0.5)
         hint = f"did you mean {near[0]}?" if near else "see `fedtide run --keys` for all keys"
         return f"{key} is not a key: {hint}"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    field = keys().get(".".join(path[:2])) or keys().get(path[0] if path else "")
+    field = all_keys().get(".".join(path[:2])) or all_keys().get(path[0] if path else "")
     about = f" ({field.description})" if field is not None and field.description else ""
     message = error["msg"][0].lower() + error["msg"][1:]
     return f"{key}={error['input']!r}{about}: {message}"

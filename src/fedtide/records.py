@@ -304,7 +304,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 def _difference(one: Experiment, other: Experiment) -> str:
     """Name the first key in which two experiments differ."""
     a, b = config.dump(one), config.dump(other)
-    for key in config.keys():
+    for key in config.all_keys():
         group, _, leaf = key.rpartition(".")
         left, right = (tree[group][leaf] if group else tree[leaf] for tree in (a, b))
         if left != right:

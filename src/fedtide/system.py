@@ -150,7 +150,7 @@ def _unknown(wanted: config.Learning) -> Any:
 
 def make_trainer(system: System, threads: int = 1) -> Trainer:
     """Make the trainer that the experiment names; the import happens here, so that planning needs neither."""
-    args = (system.model, system.dataset.train, system.fleet.partition, system.work, system.experiment.seed, threads)
+    rest = (system.dataset.train, system.fleet.partition, system.work, system.experiment.seed, threads)
     if system.experiment.learning.trainer == "torch":
         try:
             from fedtide.learning.torch import TorchTrainer
@@ -158,10 +158,11 @@ def make_trainer(system: System, threads: int = 1) -> Trainer:
             raise FedtideError(
                 f"learning.trainer=torch needs PyTorch ({error}): pip install 'fedtide[torch]'"
             ) from error
-        return TorchTrainer(*args)
+        return TorchTrainer(system.model, *rest)
     from fedtide.learning.native import NativeTrainer
 
-    return NativeTrainer(*args)  # type: ignore[arg-type]
+    assert isinstance(system.model, Model)  # _model() refuses anything else for this trainer
+    return NativeTrainer(system.model, *rest)
 
 
 def parameter_count(system: System, trainer: Trainer | None = None) -> int:

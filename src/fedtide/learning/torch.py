@@ -122,9 +122,8 @@ class TorchTrainer:
         vector_to_parameters(origin.clone(), module.parameters())
         module.train()
         parameters = list(module.parameters())
-        origins = [
-            part.view_as(p) for part, p in zip(origin.split([p.numel() for p in parameters]), parameters, strict=True)
-        ]
+        parts = torch.split(origin, [each.numel() for each in parameters])  # type: ignore[no-untyped-call]
+        origins = [part.view_as(each) for part, each in zip(parts, parameters, strict=True)]
         order = torch.from_numpy(visited).to(self.device)
         dropout_key = key(self.seed, "dropout", device, version) >> 1
         for position, layer in enumerate(each for each in module.modules() if isinstance(each, SeededDropout)):
