@@ -288,6 +288,17 @@ def read_rounds(folder: Path) -> list[RoundRecord]:
         ) from error
 
 
+def read_model_size(folder: Path) -> int:
+    """Return d of a run's model; 1 while nothing has been saved."""
+    for name, pick in (("model.npy", lambda found: found.shape[0]), ("checkpoint.npz", lambda found: found["models"].shape[1])):
+        if (folder / name).exists():
+            try:
+                return int(pick(np.load(folder / name)))
+            except (OSError, ValueError, KeyError) as error:
+                raise RunFolderError(f"{folder / name} is damaged ({error}); rerun the experiment in a new folder") from error
+    return 1
+
+
 def is_complete(folder: Path) -> bool:
     """Say whether a run has reached its horizon."""
     return (folder / "model.npy").exists()

@@ -154,7 +154,7 @@ def without_dropout(model: Model) -> Model:
 
 
 def _paper_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
-    # d = 260 + 5020 + 16050 + 510 = 21840 on 28 x 28 grey images.
+    """The paper's CNN: 21,840 parameters on 28 x 28 grey images (260 + 5020 + 16050 + 510)."""
     return Model(
         input_shape,
         (
@@ -167,7 +167,7 @@ def _paper_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
 
 
 def _mcmahan_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
-    # McMahan et al. 2017: 1,663,370 parameters on 28 x 28 grey images.
+    """The CNN of McMahan et al. 2017: 1,663,370 parameters on 28 x 28 grey images."""
     return Model(
         input_shape,
         (
@@ -180,7 +180,7 @@ def _mcmahan_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
 
 
 def _small_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
-    # For colour images of 32 x 32: three blocks of 3 x 3 convolutions.
+    """Three blocks of 3 x 3 convolutions, for colour images of 32 x 32."""
     return Model(
         input_shape,
         (
@@ -194,11 +194,12 @@ def _small_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
 
 
 def _mlp(input_shape: tuple[int, int, int], labels: int) -> Model:
-    # McMahan's "2NN": 199,210 parameters on 28 x 28 grey images.
+    """Two hidden layers of 200, McMahan's "2NN": 199,210 parameters on 28 x 28 grey images."""
     return Model(input_shape, (Linear(200), ReLU(), Linear(200), ReLU(), Linear(labels)))
 
 
 def _softmax(input_shape: tuple[int, int, int], labels: int) -> Model:
+    """Softmax regression: one Linear layer."""
     return Model(input_shape, (Linear(labels),))
 
 

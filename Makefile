@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine with Python 3.11+, a C++ compiler and make:
+#   make demo   runs the paper's default experiment and shows the curve
+#   make test   lints, type-checks and runs all tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# What an installed package depends on; Python sources are used in place.
+BUILD := pyproject.toml $(wildcard CMakeLists.txt native/*)
+DEMO ?=
+
+.PHONY: demo test lint fast bench sanitize clean
+
+demo: $(VENV)/.core
+	$(BIN)/fedtide run $(DEMO)
+
+test: $(VENV)/.test lint
+	$(BIN)/python -m pytest -n 2 tests
+
+# The quick part of the tests, for work in progress.
+fast: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2 -m "not slow" tests
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/kernel.py
+
+sanitize: $(VENV)/.test
+	PYTHON=$(abspath $(BIN)/python) bash native/sanitize.sh
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedtide needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(BIN)/python $(BUILD)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+# PyTorch goes first: its CPU build is pinned, and nothing later may pull another.
+$(VENV)/.test: $(BIN)/python $(BUILD)
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable ".[test,bench]"
+	touch $(VENV)/.core $@
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -1,0 +1,322 @@
+"""The command line. Tables and progress go to people, `--json` to programs; a user's mistake is one line and an exit code.
+
+Exit codes: 0 done, 2 bad input, 3 data cannot be had, 4 run folder cannot be used, 5 training went wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.errors import FedtideError
+
+out = Console()
+err = Console(stderr=True)
+
+app = typer.Typer(
+    name="fedtide",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Asynchronous federated learning over wireless networks: simulate it, compare policies, trust the plot.",
+    epilog="Start with [bold]fedtide run[/bold] (the paper's default experiment), look ahead with [bold]fedtide plan[/bold], "
+    "list what you can choose with [bold]fedtide policies[/bold].",
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def friendly(command: F) -> F:
+    """Turn our errors into one line and an exit code, and Ctrl-C into 130."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except FedtideError as error:
+            err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            err.print("[yellow]interrupted[/]")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # the reader of our output went away, as in `fedtide plan | head`
+            sys.stderr.close()
+            raise typer.Exit(0) from None
+
+    return wrapped  # type: ignore[return-value]
+
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="An experiment file (YAML), then keys that differ from it."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
+Threads = Annotated[int, typer.Option("--threads", "-j", min=1, help="Devices trained at a time. Does not change results.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+CORES = os.cpu_count() or 1
+
+
+def _experiment(words: list[str] | None) -> Experiment:
+    words = list(words or [])
+    tree = config.read_file(Path(words.pop(0))) if words and "=" not in words[0] else {}
+    return config.experiment(tree, config.parse_overrides(words))
+
+
+def _print_json(tree: Any) -> None:
+    sys.stdout.write(json.dumps(tree, indent=2) + "\n")
+
+
+@app.command()
+@friendly
+def run(
+    words: Words = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder (default: runs/<what>-<hash>).")] = None,
+    threads: Threads = CORES,
+    as_json: AsJson = False,
+    show_keys: Annotated[bool, typer.Option("--keys", help="List every key with its default, and stop.")] = False,
+) -> None:
+    """Run an experiment: train, record, and show the curve.
+
+    Without words it is the paper's default: 40 devices, non-i.i.d. MNIST, periodic aggregation, the proposed scheduler.
+
+    [dim]fedtide run policy.scheduler=random seed=3[/]
+    [dim]fedtide run framework=fedasync data.partition=iid[/]
+    [dim]fedtide run experiment.yaml policy.scheduler=my_policy.py:freshest_first[/]
+
+    The same experiment continues where it stopped; a finished one is shown again.
+    """
+    if show_keys:
+        _list_keys(as_json)
+        return
+    experiment = _experiment(words)
+    _run(experiment, folder or _default_folder(experiment), threads, as_json)
+
+
+@app.command()
+@friendly
+def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
+    """Continue a run that was stopped or killed; the result is the same as if it had not been."""
+    from fedtide.records import read_experiment
+
+    _run(read_experiment(run), run, threads, as_json)
+
+
+def _default_folder(experiment: Experiment) -> Path:
+    what = Path(experiment.policy.scheduler.rpartition(":")[2]).name
+    return Path("runs") / f"{experiment.timeline.name}-{what}-{experiment.data.partition}-{config.digest(experiment)[:8]}"
+
+
+def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
+    from fedtide.records import is_complete
+    from fedtide.report.figure import run_figure
+    from fedtide.simulate import simulate
+    from fedtide.system import build, make_trainer
+
+    if is_complete(folder):
+        _show(folder, as_json)
+        return
+    begun = time.perf_counter()
+    system = build(experiment, say=lambda text: err.print(escape(text), style="dim", highlight=False, soft_wrap=True))
+    trainer = make_trainer(system, threads)
+    try:
+        with _progress("training") as advance:
+            result = simulate(experiment, folder, system=system, trainer=trainer, on_round=advance)
+    except KeyboardInterrupt:
+        err.print(f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}")
+        raise typer.Exit(130) from None
+    run_figure(experiment, result.rounds, folder / "curve.png")
+    _show(folder, as_json)
+    if not as_json:
+        spent = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items() if seconds >= 0.05)
+        out.print(f"[dim]wall time {time.perf_counter() - begun:.1f} s: {spent}[/]", highlight=False)
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Callable[[Any, int], None]]:
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("time {task.fields[time]:.4g}  accuracy {task.fields[accuracy]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(label, total=None, time=0.0, accuracy="-")
+
+        def advance(record: Any, total: int) -> None:
+            progress.update(task, total=total, completed=record.index, time=record.time)
+            if record.test_accuracy is not None:
+                progress.update(task, accuracy=f"{record.test_accuracy:.4f}")
+
+        yield advance
+
+
+@app.command()
+@friendly
+def show(run: RunPath, as_json: AsJson = False) -> None:
+    """Show a run, finished or not: its numbers and its curve."""
+    _show(run, as_json)
+
+
+def _show(folder: Path, as_json: bool) -> None:
+    from fedtide.records import is_complete, read_experiment, read_model_size, read_rounds
+    from fedtide.report.summary import evaluated, summarise
+    from fedtide.report.terminal import curve, summary_table
+
+    experiment, rounds = read_experiment(folder), read_rounds(folder)
+    summary = summarise(experiment, rounds, read_model_size(folder))
+    if as_json:
+        _print_json({"folder": str(folder), "complete": is_complete(folder), **summary})
+        return
+    scored = evaluated(rounds)
+    out.print(curve([each.time for each in scored], [each.test_accuracy or 0.0 for each in scored]))
+    state = "complete" if is_complete(folder) else f"stopped at time {summary['time']:g}: fedtide resume {folder}"
+    out.print(summary_table(f"{folder} ({state})", summary), highlight=False)
+    if (folder / "curve.png").exists():
+        out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False)
+
+
+@app.command()
+@friendly
+def plan(
+    words: Words = None,
+    as_json: AsJson = False,
+    ticks: Annotated[int, typer.Option("--ticks", min=0, help="How many aggregations to list.")] = 12,
+) -> None:
+    """Show the timeline, ages, bits, kept share and airtime of an experiment in a moment; nothing is trained.
+
+    [dim]fedtide plan radio.num_symbols=50000 policy.limit=20[/]
+    """
+    from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+    from fedtide.system import build
+
+    system = build(_experiment(words), say=lambda text: err.print(escape(text), style="dim", highlight=False, soft_wrap=True))
+    rows = plan_rows(system)
+    summary = plan_summary(system, rows)
+    if as_json:
+        _print_json({"summary": summary, "aggregations": rows})
+        return
+    for table in plan_tables(system, rows, summary, ticks):
+        out.print(table, highlight=False)
+
+
+@app.command()
+@friendly
+def policies(as_json: AsJson = False) -> None:
+    """List the timelines, schedulers, weightings, combiners, codecs, models, frameworks and profiles to choose from."""
+    from fedtide.learning.model import MODELS
+    from fedtide.policy.combining import COMBINERS
+    from fedtide.policy.scheduling import SCHEDULERS
+    from fedtide.policy.weighting import WEIGHTINGS
+    from fedtide.system import CODECS
+    from fedtide.timeline import TIMELINES
+
+    kinds: dict[str, dict[str, Any]] = {
+        "timeline.name": TIMELINES,
+        "policy.scheduler": SCHEDULERS,
+        "policy.weighting": WEIGHTINGS,
+        "policy.combiner": COMBINERS,
+        "codec.name": CODECS,
+        "learning.model": MODELS,
+    }
+    listed = {key: {name: _first_sentence(each) for name, each in known.items()} for key, known in kinds.items()}
+    listed["framework"] = {name: _flat(tree) or "the defaults" for name, tree in config.FRAMEWORKS.items()}
+    listed["profile"] = {name: _flat(tree) or "the defaults" for name, tree in config.PROFILES.items()}
+    if as_json:
+        _print_json(listed)
+        return
+    table = Table(box=None, padding=(0, 2))
+    for heading in ("key", "value", "what it does"):
+        table.add_column(heading)
+    for key, choices in listed.items():
+        for position, (name, text) in enumerate(choices.items()):
+            table.add_row(f"[bold]{key}[/]" if position == 0 else "", f"[cyan]{name}[/]", escape(text))
+    out.print(table, highlight=False)
+    out.print("\nYour own: path/to/file.py:name, package.module:name, or an entry point of the group fedtide.<kind>.")
+
+
+def _first_sentence(thing: Any) -> str:
+    text = inspect.getdoc(thing) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _flat(tree: dict[str, Any]) -> str:
+    return ", ".join(f"{group}.{key}={value}" for group, keys in tree.items() for key, value in keys.items())
+
+
+def _list_keys(as_json: bool) -> None:
+    fields = config.all_keys()
+    defaults = config.dump(Experiment())
+    rows = {}
+    for key, field in fields.items():
+        group, _, leaf = key.rpartition(".")
+        rows[key] = {"default": defaults[group][leaf] if group else defaults[leaf], "about": field.description}
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table(box=None, padding=(0, 2))
+    table.add_column("key", style="cyan")
+    table.add_column("default", overflow="fold")
+    table.add_column("meaning")
+    for key, row in rows.items():
+        table.add_row(key, escape(str(row["default"])), escape(row["about"] or ""))
+    out.print(table, highlight=False)
+
+
+@app.command()
+@friendly
+def data(
+    folder: Annotated[Path | None, typer.Option("--folder", help="A folder with MNIST's IDX files to use.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="Only say what is cached; fetch nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch MNIST (byte-exact, checksums verified) into the cache, or say where it is."""
+    from fedtide.data.mnist import load_mnist, locate
+
+    if not status:
+        load_mnist(folder, say=lambda text: err.print(escape(text), style="dim", highlight=False, soft_wrap=True))
+    found = locate(folder)
+    states = {file.name: file.problem or "verified" for file in found.files}
+    if as_json:
+        _print_json({"folder": str(found.folder), "complete": found.complete, "files": states})
+        return
+    table = Table(box=None, padding=(0, 2), title=f"MNIST in {found.folder}", title_justify="left")
+    for heading in ("file", "state"):
+        table.add_column(heading)
+    for name, state in states.items():
+        table.add_row(name, "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
+    out.print(table, highlight=False)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        from fedtide import __version__
+
+        out.print(__version__, highlight=False)
+        raise typer.Exit(0)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
