@@ -68,7 +68,9 @@ Words = Annotated[
     typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="An experiment file (YAML), then keys that differ from it."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
-Threads = Annotated[int, typer.Option("--threads", "-j", min=1, help="Devices trained at a time. Does not change results.")]
+Threads = Annotated[
+    int, typer.Option("--threads", "-j", min=1, help="Devices trained at a time. Does not change results.")
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 CORES = os.cpu_count() or 1
 
@@ -87,7 +89,9 @@ def _print_json(tree: Any) -> None:
 @friendly
 def run(
     words: Words = None,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder (default: runs/<what>-<hash>).")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run folder (default: runs/<what>-<hash>).")
+    ] = None,
     threads: Threads = CORES,
     as_json: AsJson = False,
     show_keys: Annotated[bool, typer.Option("--keys", help="List every key with its default, and stop.")] = False,
@@ -120,7 +124,9 @@ def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> N
 
 def _default_folder(experiment: Experiment) -> Path:
     what = Path(experiment.policy.scheduler.rpartition(":")[2]).name
-    return Path("runs") / f"{experiment.timeline.name}-{what}-{experiment.data.partition}-{config.digest(experiment)[:8]}"
+    return (
+        Path("runs") / f"{experiment.timeline.name}-{what}-{experiment.data.partition}-{config.digest(experiment)[:8]}"
+    )
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
@@ -139,7 +145,9 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
         with _progress("training") as advance:
             result = simulate(experiment, folder, system=system, trainer=trainer, on_round=advance)
     except KeyboardInterrupt:
-        err.print(f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}")
+        err.print(
+            f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}"
+        )
         raise typer.Exit(130) from None
     run_figure(experiment, result.rounds, folder / "curve.png")
     _show(folder, as_json)
@@ -208,7 +216,9 @@ def plan(
     from fedtide.report.plan import plan_rows, plan_summary, plan_tables
     from fedtide.system import build
 
-    system = build(_experiment(words), say=lambda text: err.print(escape(text), style="dim", highlight=False, soft_wrap=True))
+    system = build(
+        _experiment(words), say=lambda text: err.print(escape(text), style="dim", highlight=False, soft_wrap=True)
+    )
     rows = plan_rows(system)
     summary = plan_summary(system, rows)
     if as_json:
@@ -222,11 +232,11 @@ def plan(
 @friendly
 def policies(as_json: AsJson = False) -> None:
     """List the timelines, schedulers, weightings, combiners, codecs, models, frameworks and profiles to choose from."""
+    from fedtide.codec.sparse_quantized import CODECS
     from fedtide.learning.model import MODELS
     from fedtide.policy.combining import COMBINERS
     from fedtide.policy.scheduling import SCHEDULERS
     from fedtide.policy.weighting import WEIGHTINGS
-    from fedtide.system import CODECS
     from fedtide.timeline import TIMELINES
 
     kinds: dict[str, dict[str, Any]] = {

@@ -290,12 +290,16 @@ def read_rounds(folder: Path) -> list[RoundRecord]:
 
 def read_model_size(folder: Path) -> int:
     """Return d of a run's model; 1 while nothing has been saved."""
-    for name, pick in (("model.npy", lambda found: found.shape[0]), ("checkpoint.npz", lambda found: found["models"].shape[1])):
-        if (folder / name).exists():
-            try:
-                return int(pick(np.load(folder / name)))
-            except (OSError, ValueError, KeyError) as error:
-                raise RunFolderError(f"{folder / name} is damaged ({error}); rerun the experiment in a new folder") from error
+    try:
+        if (folder / "model.npy").exists():
+            return int(np.load(folder / "model.npy").shape[0])
+        if (folder / "checkpoint.npz").exists():
+            with np.load(folder / "checkpoint.npz") as saved:
+                return int(saved["models"].shape[1])
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise RunFolderError(
+            f"{folder} holds a damaged model ({error}); rerun the experiment in a new folder"
+        ) from error
     return 1
 
 

@@ -122,7 +122,7 @@ class TorchTrainer:
         vector_to_parameters(origin.clone(), module.parameters())
         module.train()
         parameters = list(module.parameters())
-        parts = torch.split(origin, [each.numel() for each in parameters])  # type: ignore[no-untyped-call]
+        parts = torch.split(origin, [each.numel() for each in parameters])
         origins = [part.view_as(each) for part, each in zip(parts, parameters, strict=True)]
         order = torch.from_numpy(visited).to(self.device)
         dropout_key = key(self.seed, "dropout", device, version) >> 1
