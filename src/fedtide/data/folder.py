@@ -1,0 +1,47 @@
+"""MNIST in a folder: which of the usual names and layouts is there, and is it whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fedtide.data.idx import IdxFile, check
+from fedtide.errors import DataError
+
+LAYOUTS: Final = (".", "MNIST/raw", "raw")  # plain; torchvision's root; torchvision's MNIST folder
+
+
+class Found(NamedTuple):
+    """What a folder holds of one file. Exactly one of raw and problem is there."""
+
+    file: IdxFile
+    path: Path | None
+    raw: bytes | None = None
+    problem: str | None = None
+
+
+def names(file: IdxFile) -> list[str]:
+    """Return the names a file goes by: with -idx or .idx, gzipped or not."""
+    return [stem + end for end in ("", ".gz") for stem in (file.name, file.name.replace("-idx", ".idx"))]
+
+
+def find(folder: Path, file: IdxFile) -> Path | None:
+    """Return where the folder holds the file, or None."""
+    paths = (folder / layout / name for layout in LAYOUTS for name in names(file))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def look(folder: Path, file: IdxFile) -> Found:
+    """Find, read and check one file of the folder."""
+    try:
+        path = find(folder, file)
+    except OSError as error:
+        return Found(file, None, problem=f"cannot look in {folder}: {error.strerror or error}")
+    if path is None:
+        return Found(file, None, problem=f"{file.name} is not in {folder}")
+    try:
+        return Found(file, path, raw=check(path.read_bytes(), file))
+    except OSError as error:
+        return Found(file, path, problem=f"{path} cannot be read: {error.strerror or error}")
+    except DataError as error:
+        return Found(file, path, problem=f"{path}: {error}")

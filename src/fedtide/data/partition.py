@@ -1,0 +1,143 @@
+"""Who holds which samples: every partition is a pure function (labels [n], num_devices, seed, ...) -> one array each.
+
+The arrays are disjoint, ascending sample numbers, never empty. When sizes do not come out even, what is left over
+belongs to nobody. `size_spread` is the standard deviation of the logarithm of the relative sizes: with 0 all devices
+hold equally much, with 0.5 two thirds of them lie within a factor of 1.65 of the median. Sizes and samples are drawn
+from streams of their own, so the same seed gives the same relative sizes under every partition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtide.errors import FedtideError
+from fedtide.rng import stream
+from fedtide.types import Floats, Ints, Rng
+
+Labels = npt.NDArray[np.integer[Any]]
+
+
+def iid(labels: Labels, num_devices: int, seed: int, size_spread: float = 0.0) -> list[Ints]:
+    """Deal out samples at random without replacement: floor(n/N) to each device, or that on average."""
+    sizes = _sizes(len(labels), num_devices, seed, size_spread, "samples")
+    order = stream(seed, "partition").permutation(len(labels))
+    return _cut(order, sizes)
+
+
+def shards(labels: Labels, num_devices: int, seed: int, num_shards: int = 200, size_spread: float = 0.0) -> list[Ints]:
+    """Sort by label, cut into equal shards, deal out whole shards at random: floor(num_shards/N) to each device.
+
+    The non-i.i.d. setting of the paper (section V): 200 shards of 300 samples. A shard may straddle two labels.
+    With size_spread the number of shards differs, at least one each.
+    """
+    if not 1 <= num_shards <= len(labels):
+        raise FedtideError(f"num_shards = {num_shards}: must be from 1 to the number of samples, {len(labels)}")
+    sizes = _sizes(num_shards, num_devices, seed, size_spread, "shards")
+    per_shard = len(labels) // num_shards
+    by_label = np.argsort(labels, kind="stable")[: num_shards * per_shard].reshape(num_shards, per_shard)
+    dealt = _cut(stream(seed, "partition").permutation(num_shards), sizes)
+    return [np.sort(by_label[mine], axis=None) for mine in dealt]
+
+
+def dirichlet(
+    labels: Labels, num_devices: int, seed: int, concentration: float, size_spread: float = 0.0
+) -> list[Ints]:
+    """Give each device its own label proportions p_k ~ Dir(concentration, ..., concentration), and floor(n/N) samples.
+
+    One device after the other, in random order, draws its samples' labels from p_k; a label that has run out is drawn
+    again (Hsu, Qi, Brown 2019), so the last devices take what the others left. A large concentration tends to i.i.d., a
+    small one to one label per device.
+    """
+    if not (concentration > 0 and math.isfinite(concentration)):
+        raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
+    sizes = _sizes(len(labels), num_devices, seed, size_spread, "samples")
+    rng = stream(seed, "partition")
+    present, left = np.unique(labels, return_counts=True)
+    proportions = _dirichlet(rng, concentration, (num_devices, len(present)))
+    counts = np.zeros((num_devices, len(present)), np.int64)
+    for device in rng.permutation(num_devices):
+        counts[device] = _draw_labels(rng, proportions[device], left, int(sizes[device]))
+        left = left - counts[device]
+    mine: list[list[Ints]] = [[] for _ in range(num_devices)]
+    for column, label in enumerate(present):
+        pool = rng.permutation(np.flatnonzero(labels == label))
+        for device, part in enumerate(_cut(pool, counts[:, column])):
+            mine[device].append(part)
+    return [np.sort(np.concatenate(parts)) for parts in mine]
+
+
+def label_counts(labels: Labels, partition: Sequence[Ints], num_labels: int) -> Ints:
+    """Return b_k: how many samples of each label each device holds [N c]."""
+    if len(labels) and not 0 <= labels.min() <= labels.max() < num_labels:
+        raise FedtideError(f"labels run from {labels.min()} to {labels.max()}, expected 0 to {num_labels - 1}")
+    rows = [np.bincount(labels[mine], minlength=num_labels) for mine in partition]
+    return np.array(rows, np.int64).reshape(len(partition), num_labels)
+
+
+PARTITIONS: Final[dict[str, Callable[..., list[Ints]]]] = {"iid": iid, "shards": shards, "dirichlet": dirichlet}
+
+
+def _cut(order: Ints, sizes: Ints) -> list[Ints]:
+    """Cut the front of order into ascending parts of these sizes [N]."""
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    return [np.sort(order[start:end]) for start, end in pairwise(bounds)]
+
+
+def _sizes(num_items: int, num_devices: int, seed: int, size_spread: float, what: str) -> Ints:
+    """Return how many items each device gets [N]: at least one each, N floor(num_items/N) in all."""
+    if num_devices < 1:
+        raise FedtideError(f"num_devices = {num_devices}: there must be at least one device")
+    if num_devices > num_items:
+        raise FedtideError(
+            f"num_devices = {num_devices}: more devices than {what} ({num_items}); use fewer devices or more {what}"
+        )
+    if not (size_spread >= 0 and math.isfinite(size_spread)):
+        raise FedtideError(f"size_spread = {size_spread}: must be 0 (equal sizes) or a positive number, such as 0.5")
+    each = num_items // num_devices
+    if size_spread == 0:
+        return np.full(num_devices, each, np.int64)
+    exponents = size_spread * stream(seed, "sizes").standard_normal(num_devices)
+    return _apportion(np.exp(exponents - exponents.max()), num_devices * each)
+
+
+def _apportion(weights: Floats, total: int) -> Ints:
+    """Split total in proportion to weights [N] into whole numbers, at least one each, by largest remainder."""
+    small = np.zeros(len(weights), np.bool_)
+    while True:  # those that would fall below one are given one; the others share the rest
+        quota = np.where(small, 1.0, weights * ((total - small.sum()) / max(weights[~small].sum(), 1e-300)))
+        below = ~small & (quota < 1)
+        if not below.any():
+            break
+        small |= below
+    sizes = np.maximum(np.floor(quota - 1e-9), 1).astype(np.int64)  # never too many, however the quotas are rounded
+    missing = total - int(sizes.sum())
+    order = np.argsort(np.where(small, np.inf, sizes - quota), kind="stable")
+    np.add.at(sizes, order[:missing], 1)
+    return sizes
+
+
+def _dirichlet(rng: Rng, concentration: float, shape: tuple[int, int]) -> Floats:
+    """Return rows of Dir(concentration) [N c], also where the concentration is so small that all gammas underflow."""
+    # log Gamma(a) = log Gamma(a+1) + log(U)/a in distribution
+    logs = np.log(rng.standard_gamma(concentration + 1, shape)) + np.log1p(-rng.random(shape)) / concentration
+    powers = np.exp(logs - logs.max(axis=1, keepdims=True))
+    shares: Floats = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _draw_labels(rng: Rng, proportions: Floats, left: Ints, size: int) -> Ints:
+    """Draw size labels from proportions [c], no label more often than left [c]; return how often each was drawn [c]."""
+    counts = np.zeros_like(left)
+    while (missing := size - int(counts.sum())) > 0:
+        open_labels = counts < left
+        share = np.where(open_labels, proportions, 0.0)
+        if share.sum() <= 0:  # nothing is left of what the device wants: any sample that is left will do
+            share = (left - counts).astype(np.float64)
+        counts = np.minimum(counts + rng.multinomial(missing, share / share.sum()), left)
+    return counts

@@ -1,0 +1,21 @@
+"""What a place to download MNIST from is: a name for the record and one function.
+
+The function is given the files wanted and returns them by name, gzipped or not; whoever asked checks them. It raises
+DataError or OSError when it cannot serve, and soon: no source may hold up the next one for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from fedtide.data.idx import IdxFile
+
+Fetch: TypeAlias = Callable[[Sequence[IdxFile]], Mapping[str, bytes]]
+
+
+class Source(NamedTuple):
+    """One place to get the files from."""
+
+    name: str
+    fetch: Fetch

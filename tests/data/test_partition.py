@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtide.data.partition import PARTITIONS, _dirichlet, dirichlet, iid, label_counts, shards
+from fedtide.errors import FedtideError
+
+MNIST_LIKE = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000)).astype(np.uint8)
+
+
+@st.composite
+def systems(draw):
+    """Draw labels [n], N <= n, a seed, a spread, and the number of shards (from N to n)."""
+    size = draw(st.integers(1, 120))
+    labels = np.array(draw(st.lists(st.integers(0, 9), min_size=size, max_size=size)), np.uint8)
+    num_devices = draw(st.integers(1, size))
+    spread = draw(st.sampled_from([0.0, 0.3, 1.0, 4.0, 1000.0]))
+    return labels, num_devices, draw(st.integers(0, 2**40)), spread, draw(st.integers(num_devices, size))
+
+
+def check_is_partition(parts, num_devices, num_samples):
+    assert len(parts) == num_devices
+    for part in parts:
+        assert part.dtype == np.int64
+        assert len(part) >= 1
+        assert (np.diff(part) > 0).all()
+    every = np.concatenate(parts)
+    assert len(np.unique(every)) == len(every)
+    assert every.min() >= 0
+    assert every.max() < num_samples
+
+
+def sizes_of(parts):
+    return [len(part) for part in parts]
+
+
+@given(systems())
+@settings(deadline=None)
+def test_iid(system):
+    labels, num_devices, seed, spread, _ = system
+    parts = iid(labels, num_devices, seed, spread)
+    check_is_partition(parts, num_devices, len(labels))
+    each = len(labels) // num_devices
+    assert sum(sizes_of(parts)) == num_devices * each
+    if spread == 0:
+        assert set(sizes_of(parts)) == {each}
+
+
+@given(systems())
+@settings(deadline=None)
+def test_shards(system):
+    labels, num_devices, seed, spread, num_shards = system
+    parts = shards(labels, num_devices, seed, num_shards, spread)
+    check_is_partition(parts, num_devices, len(labels))
+    per_shard, per_device = len(labels) // num_shards, num_shards // num_devices
+    rank = np.empty(len(labels), int)  # place in the stable order by label, found without argsort
+    rank[[sample for label in range(10) for sample in range(len(labels)) if labels[sample] == label]] = np.arange(
+        len(labels)
+    )
+    assert sum(sizes_of(parts)) == num_devices * per_device * per_shard
+    for part in parts:
+        used, times = np.unique(rank[part] // per_shard, return_counts=True)
+        assert (times == per_shard).all(), "a device holds whole shards"
+        assert used.max() < num_shards
+        if spread == 0:
+            assert len(used) == per_device
+
+
+@given(systems(), st.sampled_from([1e-300, 1e-6, 0.1, 1.0, 100.0, 1e12]))
+@settings(deadline=None)
+def test_dirichlet(system, concentration):
+    labels, num_devices, seed, spread, _ = system
+    parts = dirichlet(labels, num_devices, seed, concentration, spread)
+    check_is_partition(parts, num_devices, len(labels))
+    assert sizes_of(parts) == sizes_of(iid(labels, num_devices, seed, spread))
+
+
+@given(systems(), st.sampled_from(sorted(PARTITIONS)))
+@settings(max_examples=50, deadline=None)
+def test_the_seed_decides(system, name):
+    labels, num_devices, seed, spread, num_shards = system
+    more = {"iid": {}, "shards": {"num_shards": num_shards}, "dirichlet": {"concentration": 0.5}}[name]
+    first, again = (PARTITIONS[name](labels, num_devices, seed, size_spread=spread, **more) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize(("name", "more"), [("iid", {}), ("shards", {}), ("dirichlet", {"concentration": 0.5})])
+def test_different_seeds_differ(name, more):
+    one, two = (PARTITIONS[name](MNIST_LIKE, 40, seed, **more) for seed in (1, 2))
+    assert not any(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_labels_are_not_changed():
+    labels = np.arange(100, dtype=np.uint8) % 10
+    labels.flags.writeable = False
+    for part, more in (iid, {}), (shards, {"num_shards": 20}), (dirichlet, {"concentration": 1.0}):
+        part(labels, 5, 0, **more)
+
+
+# --- numbers of the paper
+
+
+@pytest.mark.parametrize(("num_devices", "per_device"), [(40, 5), (100, 2), (200, 1), (30, 6)])
+def test_the_paper_deals_out_shards_of_300(num_devices, per_device):
+    parts = shards(MNIST_LIKE, num_devices, 7)
+    assert set(sizes_of(parts)) == {per_device * 300}
+    counts = label_counts(MNIST_LIKE, parts, 10)
+    assert ((counts > 0).sum(axis=1) <= per_device).all()  # 6000 is a multiple of 300: no shard straddles here
+    assert (counts % 300 == 0).all()
+
+
+def test_a_shard_that_straddles_two_labels_is_counted_from_the_labels():
+    labels = np.array([1, 0, 1, 0, 1, 0, 1, 1], np.uint8)  # sorted: 0 0 0 1 | 1 1 1 1
+    counts = label_counts(labels, shards(labels, 2, 0, num_shards=2), 3)
+    assert sorted(counts.tolist()) == [[0, 4, 0], [3, 1, 0]]
+
+
+def test_what_does_not_come_out_even_belongs_to_nobody():
+    labels = np.zeros(103, np.uint8)
+    assert sizes_of(iid(labels, 10, 0)) == [10] * 10
+    assert sizes_of(shards(labels, 3, 0, num_shards=10)) == [30] * 3
+
+
+# --- shares and sizes
+
+
+def test_concentration_goes_from_one_label_to_all():
+    largest = []
+    for concentration in (0.01, 0.5, 10.0, 1e6):
+        counts = label_counts(MNIST_LIKE, dirichlet(MNIST_LIKE, 40, 3, concentration), 10)
+        largest.append((counts.max(axis=1) / counts.sum(axis=1)).mean())
+    assert largest == sorted(largest, reverse=True)
+    assert largest[0] > 0.8
+    assert largest[-1] < 0.15
+
+
+@pytest.mark.parametrize("concentration", [0.05, 0.7, 20.0])
+def test_proportions_have_the_moments_of_a_dirichlet(concentration):
+    shares = _dirichlet(np.random.default_rng(1), concentration, (20_000, 4))
+    assert shares.sum(axis=1) == pytest.approx(1)
+    assert shares.mean(axis=0) == pytest.approx(1 / 4, rel=0.03)
+    assert shares.var(axis=0) == pytest.approx(3 / (16 * (4 * concentration + 1)), rel=0.05)
+
+
+def test_samples_follow_the_proportions():
+    """All labels are used up, so the last devices take what is left: somewhat more uneven than the Dirichlet law."""
+    labels = np.repeat(np.arange(4), 5000).astype(np.uint8)
+    counts = np.concatenate([label_counts(labels, dirichlet(labels, 20, seed, 0.7), 4) for seed in range(50)])
+    assert 1 < (counts / 1000).var() / (3 / (16 * (4 * 0.7 + 1))) < 1.3
+
+
+def test_spread_is_the_deviation_of_the_log_size():
+    sizes = np.concatenate([sizes_of(iid(MNIST_LIKE, 50, seed, 0.5)) for seed in range(20)])
+    assert np.log(sizes).std() == pytest.approx(0.5, rel=0.1)
+    assert sizes.mean() == 1200
+
+
+def test_relative_sizes_are_those_of_the_seed_under_every_partition():
+    a = sizes_of(iid(MNIST_LIKE, 20, 9, 0.4))
+    b = sizes_of(dirichlet(MNIST_LIKE, 20, 9, 0.5, 0.4))
+    c = np.array(sizes_of(shards(MNIST_LIKE, 20, 9, 200, 0.4)))
+    assert a == b
+    assert (np.abs(c - a) <= 300).all()
+    assert len(set(c)) > 1
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda y: iid(y, 0, 1), "num_devices = 0"),
+        (lambda y: iid(y, -3, 1), "num_devices = -3"),
+        (lambda y: iid(y, 31, 1), r"more devices than samples \(30\)"),
+        (lambda y: shards(y, 11, 1, num_shards=10), r"more devices than shards \(10\)"),
+        (lambda y: shards(y, 1, 1, num_shards=31), "num_shards = 31"),
+        (lambda y: shards(y, 1, 1, num_shards=0), "num_shards = 0"),
+        (lambda y: dirichlet(y, 3, 1, 0.0), "concentration = 0.0"),
+        (lambda y: dirichlet(y, 3, 1, -1.0), "concentration = -1.0"),
+        (lambda y: dirichlet(y, 3, 1, float("nan")), "concentration = nan"),
+        (lambda y: dirichlet(y, 3, 1, float("inf")), "concentration = inf"),
+        (lambda y: dirichlet(y, 31, 1, 1.0), "more devices than samples"),
+        (lambda y: iid(y, 3, 1, -0.1), "size_spread = -0.1"),
+        (lambda y: iid(y, 3, 1, float("nan")), "size_spread = nan"),
+        (lambda y: label_counts(y, [np.arange(3)], 2), "labels run from 0 to 9, expected 0 to 1"),
+    ],
+)
+def test_bad_input(call, reason):
+    with pytest.raises(FedtideError, match=reason):
+        call(np.arange(30, dtype=np.uint8) % 10)
+
+
+def test_label_counts_of_nobody():
+    assert label_counts(np.zeros(3, np.uint8), [], 4).shape == (0, 4)
