@@ -274,16 +274,19 @@ def experiment(*trees: Mapping[str, Any]) -> Experiment:
         raise FedtideError("; ".join(_explain(each) for each in error.errors())) from None
 
 
+def nearest(key: str) -> str:
+    """Say which valid key a wrong one may have meant, or where to look."""
+    leaf = [name for name in all_keys() if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = leaf or difflib.get_close_matches(key, [*all_keys(), *Experiment.model_fields], 1, 0.5)
+    return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
+
+
 def _explain(error: Any) -> str:
     """Say in one line what pydantic found: the key, the value, the reason, the remedy."""
     path = [str(part) for part in error["loc"] if part not in ("constrained-float", "list[constrained-float]")]
     key = ".".join(path)
     if error["type"] == "extra_forbidden":
-        valid = [*all_keys(), *Experiment.model_fields]
-        leaf = [name for name in all_keys() if name.rpartition(".")[2] == path[-1]]
-        near = leaf or difflib.get_close_matches(key, valid, 1, 0.5)
-        hint = f"did you mean {near[0]}?" if near else "see `fedtide run --keys` for all keys"
-        return f"{key} is not a key: {hint}"
+        return f"{key} is not a key{nearest(key)}"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     field = all_keys().get(".".join(path[:2])) or all_keys().get(path[0] if path else "")

@@ -1,0 +1,1 @@
+"""Many runs: what to run, where results are kept, how they are compared."""

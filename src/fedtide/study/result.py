@@ -1,0 +1,110 @@
+"""The small, lasting result of one run: its experiment and its curves. This is what is stored, compared and committed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.errors import RunFolderError
+from fedtide.records import RoundRecord, write_atomically
+from fedtide.report.summary import evaluated
+from fedtide.types import Floats
+
+FORMAT = 1
+# One value per evaluation.
+COLUMNS = (
+    "index",
+    "time",
+    "test_accuracy",
+    "test_loss",
+    "train_loss",
+    "symbols",
+    "bits",
+    "samples_used",
+    "samples_trained",
+)
+
+
+class RunResult(NamedTuple):
+    """Curves of a finished run, by column, and a few totals."""
+
+    experiment: dict[str, Any]
+    columns: dict[str, list[float | None]]
+    totals: dict[str, float | None]
+
+    def column(self, name: str) -> Floats:
+        """Return one curve; missing values are NaN."""
+        return np.array([np.nan if value is None else value for value in self.columns[name]])
+
+
+def from_rounds(
+    experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int, seconds: float
+) -> RunResult:
+    """Condense the rounds of a run."""
+    scored = evaluated(rounds)
+    rows = [
+        (each.index, each.time, each.test_accuracy, each.test_loss, each.train_loss, *each.ledger) for each in scored
+    ]
+    kept = [kept / num_parameters for each in rounds for kept in each.num_kept]
+    sent = [each for each in rounds if each.picked]
+    proved = [each.proved_minimal for each in rounds if each.proved_minimal is not None]
+    totals: dict[str, float | None] = {
+        "aggregations": len(rounds),
+        "uploads": len(kept),
+        "mean_kept_share": float(np.mean(kept)) if kept else None,
+        "mean_age": float(np.mean([age for each in sent for age in each.age])) if sent else None,
+        "mean_label_variance": float(np.mean([each.label_variance for each in sent])) if sent else None,
+        "proved_minimal_share": float(np.mean(proved)) if proved else None,
+        "seconds": round(seconds, 1),  # wall time; the one number that may differ between repetitions
+    }
+    columns = {name: [row[position] for row in rows] for position, name in enumerate(COLUMNS)}
+    return RunResult(config.dump(experiment), columns, totals)
+
+
+def same(one: RunResult, other: RunResult) -> bool:
+    """Say whether two results are equal in everything but wall time."""
+    a, b = ({**each.totals, "seconds": None} for each in (one, other))
+    return (one.columns, a) == (other.columns, b)
+
+
+class Store:
+    """A folder of results, one small gzipped file per run, named by the run's hash."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(
+                f"{folder} cannot be made ({error.strerror}): choose a folder that you may write to"
+            ) from error
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.json.gz"
+
+    def has(self, name: str) -> bool:
+        """Say whether a run is finished."""
+        return self._path(name).exists()
+
+    def save(self, name: str, result: RunResult) -> None:
+        """Keep a finished run."""
+        text = json.dumps({"format": FORMAT, **result._asdict()}, separators=(",", ":"))
+        write_atomically(self._path(name), gzip.compress(text.encode(), 9, mtime=0))
+
+    def load(self, name: str) -> RunResult:
+        """Read a finished run."""
+        path = self._path(name)
+        try:
+            tree = json.loads(gzip.decompress(path.read_bytes()))
+            if tree.pop("format") != FORMAT:
+                raise RunFolderError(f"{path} is of another format; remove it and run the study again")
+            return RunResult(**tree)
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(f"{path} is damaged ({error}); remove it and run the study again") from error

@@ -1,0 +1,125 @@
+"""Paired statistics: seeds share fading, durations, partitions and batches, so differences are taken seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from fedtide.study.result import RunResult
+from fedtide.types import Floats
+
+CONFIDENCE = 0.95
+
+
+class Band(NamedTuple):
+    """A mean curve with its confidence band, over the seeds."""
+
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    num_seeds: int
+
+
+class Comparison(NamedTuple):
+    """The paired difference A - B."""
+
+    mean: float
+    low: float  # the interval; infinite with one seed
+    high: float
+    num_seeds: int
+    seeds_needed: (
+        int | None
+    )  # to resolve a difference of this size; None if it is resolved, or nothing is there to resolve
+
+    @property
+    def verdict(self) -> str:
+        """`higher`, `lower`, `no difference` (the same on every seed) or `not resolved`."""
+        if self.mean == self.low == self.high == 0:
+            return "no difference"
+        if self.low > 0:
+            return "higher"
+        return "lower" if self.high < 0 else "not resolved"
+
+
+def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
+    """Return the half-width of Student's interval of the mean over the first axis [n ...]."""
+    n = len(values)
+    if n < 2:
+        return np.full(values.shape[1:], math.inf)
+    return np.asarray(stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n))
+
+
+def band(results: Sequence[RunResult], column: str, over: str = "time") -> Band:
+    """Return the mean curve of one variant; curves on different grids are read off at the first one's points."""
+    x = results[0].column(over)
+    curves = np.stack([np.interp(x, each.column(over), each.column(column)) for each in results])
+    mean = curves.mean(axis=0)
+    width = half_width(curves) if len(results) > 1 else np.zeros_like(mean)
+    return Band(x, mean, mean - width, mean + width, len(results))
+
+
+def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:
+    """Compare two variants by a number per seed, a[i] and b[i] of the same seed."""
+    difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    n, mean = len(difference), float(np.mean(difference))
+    width = 0.0 if n > 1 and np.all(difference == 0) else float(half_width(difference, confidence))
+    resolved = abs(mean) > width or (mean == 0 and width == 0)
+    needed = None if resolved else _seeds_needed(difference, confidence)
+    return Comparison(mean, mean - width, mean + width, n, needed)
+
+
+def _seeds_needed(difference: Floats, confidence: float, most: int = 10_000) -> int | None:
+    """Return how many seeds would resolve a mean of this size with this spread; None if not even `most` would."""
+    if len(difference) < 2:
+        return None
+    mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
+    counts = np.unique(np.geomspace(len(difference) + 1, most, 400).astype(int))
+    widths = stats.t.ppf((1 + confidence) / 2, counts - 1) * spread / np.sqrt(counts)
+    enough = np.flatnonzero(widths < mean)
+    return int(counts[enough[0]]) if len(enough) else None
+
+
+# One number per run, for comparisons.
+
+
+def mean_accuracy(result: RunResult) -> float:
+    """Return the test accuracy averaged over the horizon: it counts speed and level alike."""
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    return float(np.trapezoid(accuracy, time) / (time[-1] - time[0])) if len(time) > 1 else float(accuracy[-1])
+
+
+def final_accuracy(result: RunResult) -> float:
+    """Return the test accuracy averaged over the last tenth of the horizon."""
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    return float(accuracy[time >= 0.9 * time[-1]].mean())
+
+
+def final_train_loss(result: RunResult) -> float:
+    """Return the training loss averaged over the last tenth of the horizon."""
+    time, loss = result.column("time"), result.column("train_loss")
+    return float(loss[time >= 0.9 * time[-1]].mean())
+
+
+def mean_train_loss(result: RunResult) -> float:
+    """Return the training loss averaged over all evaluations."""
+    return float(result.column("train_loss").mean())
+
+
+def roughness(result: RunResult) -> float:
+    """Return how far the test accuracy jumps from one evaluation to the next in the second half, root mean square."""
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    return float(np.sqrt(np.mean(np.diff(accuracy[time >= 0.5 * time[-1]]) ** 2)))
+
+
+METRICS: Mapping[str, Callable[[RunResult], float]] = {
+    "mean_accuracy": mean_accuracy,
+    "final_accuracy": final_accuracy,
+    "mean_train_loss": mean_train_loss,
+    "final_train_loss": final_train_loss,
+    "roughness": roughness,
+}

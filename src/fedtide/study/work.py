@@ -1,0 +1,168 @@
+"""Doing the runs of a study that are missing: a pool of processes on this machine, or a Dask cluster."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedtide import config
+from fedtide.errors import FedtideError
+from fedtide.study.result import RunResult, Store, from_rounds
+from fedtide.study.spec import Run, Study
+from fedtide.types import Dataset
+
+ATTEMPTS = 3  # a run whose worker died this often is given up
+
+
+class Failure(NamedTuple):
+    """A run that could not be finished, with its reason."""
+
+    run: Run
+    reason: str
+
+
+class Outcome(NamedTuple):
+    """What one run came to: exactly one of the two."""
+
+    run: Run
+    result: RunResult | None
+    reason: str | None
+
+
+@functools.lru_cache(maxsize=1)
+def _mnist(folder: Path | None, num_train: int | None, num_test: int | None) -> Dataset:
+    from fedtide import data
+
+    return data.load("mnist", folder=folder, num_train=num_train, num_test=num_test, say=lambda _: None)
+
+
+def run_one(tree: Mapping[str, Any], folder: str | None) -> dict[str, Any]:
+    """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out."""
+    from fedtide.simulate import simulate
+
+    begun = time.perf_counter()
+    experiment = config.experiment(tree)
+    wanted = experiment.data
+    dataset = _mnist(wanted.folder, wanted.num_train, wanted.num_test) if wanted.name == "mnist" else None
+    finished = simulate(experiment, folder, dataset=dataset)
+    result = from_rounds(experiment, finished.rounds, len(finished.model), time.perf_counter() - begun)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return result._asdict()
+
+
+def missing(study: Study, store: Store) -> list[Run]:
+    """Return the runs that the store does not hold yet, each once."""
+    unique = {run.name: run for run in study.runs}
+    return [run for name, run in unique.items() if not store.has(name)]
+
+
+def run_study(
+    study: Study,
+    store: Store,
+    *,
+    workers: int = os.cpu_count() or 1,
+    backend: str = "local",
+    address: str | None = None,
+    on_done: Callable[[Outcome], None] = lambda _: None,
+) -> list[Failure]:
+    """Do what is missing and keep every result as it comes; return the runs that failed."""
+    todo = missing(study, store)
+    if backend not in ("local", "dask"):
+        raise FedtideError(f"--backend {backend!r} is not known; use local or dask")
+    outcomes = _local(todo, store, workers) if backend == "local" else _dask(todo, workers, address)
+    failures = []
+    for outcome in outcomes:
+        if outcome.result is not None:
+            store.save(outcome.run.name, outcome.result)
+        else:
+            failures.append(Failure(outcome.run, outcome.reason or "unknown"))
+        on_done(outcome)
+    return failures
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FedtideError):
+        return str(error)
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    return f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in where)
+
+
+def _local(todo: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
+    """Run in worker processes. A worker that dies takes its pool with it: a new one continues from the checkpoints."""
+    waiting, deaths = list(todo), dict.fromkeys((run.name for run in todo), 0)
+    context = multiprocessing.get_context("spawn")
+    while waiting:
+        with ProcessPoolExecutor(min(workers, len(waiting)), mp_context=context) as pool:
+            under_way: dict[Future[dict[str, Any]], Run] = {}
+            try:
+                while waiting or under_way:
+                    while waiting and len(under_way) < workers:
+                        run = waiting.pop(0)
+                        folder = store.folder / ".work" / run.name
+                        under_way[pool.submit(run_one, config.dump(run.experiment), str(folder))] = run
+                    done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        error = future.exception()
+                        if isinstance(error, BrokenProcessPool):
+                            raise error
+                        run = under_way.pop(future)
+                        if error is None:
+                            yield Outcome(run, RunResult(**future.result()), None)
+                        else:
+                            yield Outcome(run, None, _reason(error))
+            except BrokenProcessPool:
+                # Which worker died is not known: all that were under way go again, first in the line.
+                for run in under_way.values():
+                    deaths[run.name] += 1
+                given_up = [run for run in under_way.values() if deaths[run.name] >= ATTEMPTS]
+                waiting = [run for run in under_way.values() if deaths[run.name] < ATTEMPTS] + waiting
+                for run in given_up:
+                    yield Outcome(run, None, f"its worker process died {ATTEMPTS} times (killed, or out of memory?)")
+            except BaseException:  # Ctrl-C: do not wait for what is under way; it resumes from its checkpoint
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in list((pool._processes or {}).values()):
+                    process.terminate()
+                raise
+
+
+def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
+    """Run on a Dask cluster: the one at `address`, or one started here with `workers` processes of one thread."""
+    try:
+        from distributed import Client, LocalCluster, as_completed
+    except ImportError as error:
+        raise FedtideError(f"--backend dask needs Dask ({error}): pip install 'fedtide[dask]'") from error
+    cluster = None
+    try:
+        if address is None:
+            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True)
+        client = Client(cluster or address, timeout=10)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise FedtideError(f"no Dask scheduler answers at {address!r} ({error}); check --address") from error
+    try:
+        # No shared disk is assumed: a run that loses its worker starts over on another one.
+        futures = {
+            client.submit(
+                run_one, config.dump(run.experiment), None, key=f"fedtide-{run.name}", retries=0, pure=False
+            ): run
+            for run in todo
+        }
+        for future in as_completed(list(futures)):
+            run = futures[future]
+            if future.status == "finished":
+                yield Outcome(run, RunResult(**future.result()), None)
+            else:
+                yield Outcome(run, None, _reason(future.exception()))
+    finally:
+        client.close()
+        if cluster is not None:
+            cluster.close()
