@@ -1,0 +1,53 @@
+// What every instruction path offers: whole local trainings and scores, single-threaded, on an arena the caller owns.
+#pragma once
+
+#include <cstdint>
+
+#include "plan.h"
+
+namespace fedtide {
+
+struct Data {
+    const float* images;         // [n image_size]
+    const std::uint8_t* labels;  // [n]
+};
+
+struct Job {
+    const float* start;  // [num_parameters]
+    float* update;       // [num_parameters]
+    float learning_rate, proximal;
+    std::uint64_t key;
+    const std::int64_t* visited;  // samples in the order they are used
+    const std::int64_t* bounds;   // [steps + 1] of the mini-batches, within visited
+    std::int64_t steps;
+};
+
+struct Sum {
+    std::int64_t correct;
+    double loss;
+};
+
+constexpr std::int64_t all_finite = -1;
+
+// The functions return all_finite, or the number of a sample whose image holds NaN or infinity.
+struct Kernel {
+    const char* name;
+    int lanes;
+    std::int64_t (*train)(const Plan&, const Data&, const Job&, float* arena);
+    // Scores samples first .. first + count (at most plan.batch) with the packed parameters at arena.theta.
+    std::int64_t (*evaluate)(const Plan&, const Data&, std::int64_t first, int count, float* arena, Sum* sum);
+};
+
+namespace baseline {
+extern const Kernel kernel;
+}
+#if defined(FEDTIDE_X86)
+namespace avx2 {
+extern const Kernel kernel;
+}
+namespace avx512 {
+extern const Kernel kernel;
+}
+#endif
+
+}  // namespace fedtide
