@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from fedtide.codec.wire import Header, read_header, seal
 from fedtide.types import Rng, Vector
 
 
 class Packet(NamedTuple):
-    """One encoded update."""
+    """One encoded update. `data` is what travels; a reader trusts nothing but the d it expects."""
 
-    num_parameters: int  # d
+    num_parameters: int  # d, as sender and server know it
     num_kept: int  # r_k, how many elements it carries
-    bits: float  # what it costs on the air, at most the budget
-    payload: Any  # the codec's own
+    bits: int  # payload bits: what it costs on the air, at most the budget
+    data: bytes  # header, checksum, payload: see wire.py
+
+    @property
+    def overhead_bits(self) -> int:
+        """Return the bits that the budget does not count: header, checksum, padding."""
+        return 8 * len(self.data) - self.bits
+
+
+def packet(codec: int, num_parameters: int, num_kept: int, payload: bytes, bits: int, settings: int = 0) -> Packet:
+    """Return the sealed packet around a payload."""
+    data = seal(Header(codec, num_parameters, num_kept, bits, settings), payload)
+    return Packet(num_parameters, num_kept, bits, data)
+
+
+def received(data: bytes, num_parameters: int) -> Packet:
+    """Return the packet that arrived as bytes at a server whose model has num_parameters; raise PacketError if damaged."""
+    header = read_header(data)
+    return Packet(num_parameters, header.num_kept, header.payload_bits, data)
 
 
 class Codec(Protocol):
@@ -24,7 +42,7 @@ class Codec(Protocol):
         ...
 
     def decode(self, packet: Packet) -> Vector:
-        """Return the update [d] that the server reads from a packet."""
+        """Return the update [d] that the server reads from packet.data; raise PacketError on anything malformed."""
         ...
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:

@@ -3,59 +3,92 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedtide.codec.base import Packet
-from fedtide.codec.budget import bit_count, level_bits, max_kept
+from fedtide.codec.base import Packet, packet
+from fedtide.codec.budget import level_bits, max_kept
 from fedtide.codec.quantize import dequantize, quantize
-from fedtide.types import Ints, Rng, Vector
+from fedtide.codec.subsets import index_bits, rank, unrank
+from fedtide.codec.wire import PacketError, join, pack_signed, split, unpack_signed, unseal
+from fedtide.types import Rng, Vector
 
-
-class Payload(NamedTuple):
-    """What is sent: which elements [r], their common norm, their signed levels [r]."""
-
-    kept: Ints
-    norm: np.float32
-    level: npt.NDArray[np.int16]
+_LARGEST_NORM = 0x7F7FFFFF  # the bits of the largest finite float32
+_NORM_BITS = 31  # a norm is not negative: its sign bit is not sent
 
 
 @dataclass(frozen=True)
 class SparseQuantized:
     """Keep r random elements, not rescaled by d/r: E[u_hat] = (r/d) u, as the theorem relies on.
 
-    `num_levels` is nu; `element_bits` defaults to the paper's ceil(log2(nu + 1)) + 1.
+    `num_levels` is nu; `element_bits` defaults to the paper's ceil(log2(nu + 1)) + 1. The payload is the number of the index
+    set in ceil(log2 C(d, r)) bits, the float32 norm without its sign bit, and r signed levels in element_bits of two's
+    complement (fewer bits than the paper's saturate the largest levels). The sign bit that is not sent pays for the rounding
+    of log2 C(d, r): the payload never exceeds f(r) of eq:bitQuota, so the largest r with f(r) <= budget always fits.
     """
 
     num_levels: int = 4
     element_bits: int | None = None
 
+    code = 1
+
     @property
     def _element_bits(self) -> int:
         return level_bits(self.num_levels) if self.element_bits is None else self.element_bits
+
+    @property
+    def _settings(self) -> int:
+        return self._element_bits << 32 | self.num_levels
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
         """Return the largest r that eq:bitQuota allows."""
         return max(max_kept(num_parameters, budget_bits, self._element_bits), 0)
 
+    def _widths(self, num_parameters: int, num_kept: int) -> list[int]:
+        """Return the bits of index set, norm and levels; nothing at all is sent for r = 0."""
+        if num_kept == 0:
+            return [0, 0, 0]
+        return [index_bits(num_parameters, num_kept), _NORM_BITS, num_kept * self._element_bits]
+
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Sparsify and quantise."""
         d = len(update)
-        r = max_kept(d, budget_bits, self._element_bits)
-        if r < 0:
-            return Packet(d, 0, 0.0, None)
+        r = self.num_kept(d, budget_bits)
+        while r > 0 and sum(self._widths(d, r)) > budget_bits:  # only if f(r) was rounded below a whole number of bits
+            r -= 1
+        widths = self._widths(d, r)
+        if r == 0:
+            return packet(self.code, d, 0, b"", 0, self._settings)
         kept = np.arange(d) if r == d else np.sort(rng.permutation(d)[:r])
         norm, level = quantize(update[kept], self.num_levels, rng)
-        return Packet(d, r, float(bit_count(d, r, self._element_bits)), Payload(kept, norm, level))
+        numbers = [rank(kept, d) if r < d else 0, int(norm.view(np.uint32)), pack_signed(level, self._element_bits)]
+        payload, bits = join(list(zip(numbers, widths, strict=True)))
+        return packet(self.code, d, r, payload, bits, self._settings)
 
     def decode(self, packet: Packet) -> Vector:
         """Put the kept elements back in their places; the rest is zero."""
-        update = np.zeros(packet.num_parameters, np.float32)
-        if packet.payload is not None:
-            payload: Payload = packet.payload
-            update[payload.kept] = dequantize(payload.norm, payload.level, self.num_levels)
+        d = packet.num_parameters
+        header, payload = unseal(packet.data, self.code, d)
+        r = header.num_kept
+        if header.settings != self._settings:
+            raise PacketError(f"a packet of other settings ({header.settings:#x}) than the reader's {self._settings:#x}")
+        widths = self._widths(d, r)
+        if header.payload_bits != sum(widths):
+            raise PacketError(f"{r} of {d} elements take {sum(widths)} bits; a packet has {header.payload_bits}")
+        update = np.zeros(d, np.float32)
+        if r == 0:
+            return update
+        number, norm, levels = split(payload, widths)
+        if norm > _LARGEST_NORM:
+            raise PacketError("a packet's norm is not a finite number")
+        kept = np.arange(d) if r == d else unrank(number, r, d)
+        level = unpack_signed(levels, r, self._element_bits)
+        if kept is None:
+            raise PacketError(f"a packet's index set is not one of the C({d}, {r})")
+        if np.abs(level).max() > self.num_levels:
+            raise PacketError(f"a packet has levels beyond {self.num_levels}")
+        norm32 = np.uint32(norm).view(np.float32)
+        update[kept] = dequantize(norm32, level.astype(np.int16), self.num_levels)
         return update
 
 
@@ -63,17 +96,24 @@ class SparseQuantized:
 class Ideal:
     """No compression: the server receives the update exactly, whatever the budget. A yardstick, not a radio."""
 
+    code = 0
+
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
         """Return d."""
         return num_parameters
 
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Send 32 bits per element."""
-        return Packet(len(update), len(update), 32.0 * len(update), update.copy())
+        d = len(update)
+        return packet(self.code, d, d, update.astype("<f4").tobytes(), 32 * d)
 
     def decode(self, packet: Packet) -> Vector:
         """Return the update."""
-        update: Vector = packet.payload
+        d = packet.num_parameters
+        header, payload = unseal(packet.data, self.code, d)
+        update = np.frombuffer(payload, "<f4").astype(np.float32) if header.payload_bits == 32 * d else None
+        if update is None or not np.isfinite(update).all():
+            raise PacketError(f"a packet does not hold {d} finite numbers of 32 bits")
         return update
 
 
