@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedtide.policy import label_variance
+from fedtide.policy.label_variance import minimise
+
+
+def omega(rows: np.ndarray) -> Fraction:
+    total = [int(each) for each in rows.sum(axis=0)]
+    mean = Fraction(sum(total), len(total))
+    return sum(((each - mean) ** 2 for each in total), Fraction(0))
+
+
+@st.composite
+def problems(draw: st.DrawFn, most_rows: int = 9) -> tuple[np.ndarray, int]:
+    shape = draw(st.tuples(st.integers(1, most_rows), st.integers(1, 5)))
+    counts = draw(hnp.arrays(np.int64, shape, elements=st.integers(0, draw(st.sampled_from([1, 3, 600])))))
+    return counts, draw(st.integers(1, shape[0]))
+
+
+@settings(max_examples=200)
+@given(problems())
+def test_exact_and_first_among_equals(problem: tuple[np.ndarray, int]) -> None:
+    counts, size = problem
+    best = min(itertools.combinations(range(len(counts)), size), key=lambda rows: omega(counts[list(rows)]))
+    picked, proved = minimise(counts, size, np.random.default_rng(0))
+    assert picked.tolist() == list(best)
+    assert proved
+
+
+@pytest.mark.parametrize(("num_rows", "size"), [(50, 2), (50, 49), (200, 2), (200, 198), (70, 3)])
+def test_few_subsets_of_a_large_fleet_are_enumerated(num_rows: int, size: int) -> None:
+    counts = np.random.default_rng(num_rows).integers(0, 9, (num_rows, 4))
+    picked, proved = minimise(counts, size, np.random.default_rng(0))
+    assert proved
+    totals = counts.sum(axis=0)
+    left_out = min(size, num_rows - size)
+    sets = itertools.combinations(range(num_rows), left_out)
+    sums = (
+        counts[list(rows)].sum(axis=0) if left_out == size else totals - counts[list(rows)].sum(axis=0) for rows in sets
+    )
+    least = min(4 * int((each**2).sum()) - int(each.sum()) ** 2 for each in sums)  # 4 Omega
+    assert 4 * omega(counts[picked]) == least
+    assert len(set(picked.tolist())) == size
+
+
+def test_a_tie_everywhere_takes_the_first_rows() -> None:
+    assert minimise(np.ones((12, 10), np.int64), 5, np.random.default_rng(0))[0].tolist() == [0, 1, 2, 3, 4]
+
+
+@settings(max_examples=40)
+@given(problems(most_rows=9), st.integers(0, 2**32))
+def test_descent_is_valid_never_worse_than_greedy_and_proves_only_what_is_true(
+    problem: tuple[np.ndarray, int], seed: int
+) -> None:
+    counts, size = problem
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_variance, "ENUMERATION_LIMIT", 0)
+        picked, proved = minimise(counts, size, np.random.default_rng(seed))
+    assert len(picked) == size
+    assert np.all(np.diff(picked) > 0)
+    assert picked.min() >= 0
+    assert picked.max() < len(counts)
+    reached = omega(counts[picked])
+    greedy: list[int] = []
+    for _ in range(size):
+        rest = [row for row in range(len(counts)) if row not in greedy]
+        greedy.append(min(rest, key=lambda row: omega(counts[[*greedy, row]])))
+    assert reached <= omega(counts[greedy])
+    if proved:
+        least = min(omega(counts[list(rows)]) for rows in itertools.combinations(range(len(counts)), size))
+        assert reached == least
+
+
+def test_descent_repeats_with_the_same_stream_and_does_well_where_all_cannot_be_tried() -> None:
+    rng = np.random.default_rng(3)
+    counts = np.zeros((50, 10), np.int64)
+    for row in counts:
+        row[rng.choice(10, 2, replace=False)] = 300
+    one, proved = minimise(counts, 30, np.random.default_rng(1))
+    other, _ = minimise(counts, 30, np.random.default_rng(1))
+    assert one.tolist() == other.tolist()
+    assert proved == (omega(counts[one]) == 0)
+    random = min(omega(counts[rng.permutation(50)[:30]]) for _ in range(300))
+    assert omega(counts[one]) < random
+
+
+def test_label_variance_is_omega() -> None:
+    counts = np.array([[3, 0, 1], [0, 5, 2]])
+    assert label_variance.label_variance(counts) == pytest.approx(float(omega(counts)))
+    assert label_variance.label_variance(counts[:0]) == 0
