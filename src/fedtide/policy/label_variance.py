@@ -7,16 +7,14 @@ numbers held in float64, so it is exact (below 2^53) whatever the order of summa
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtide.types import Floats, Ints, Rng
-
-Masks: TypeAlias = npt.NDArray[np.int64]
 
 # Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).
 ENUMERATION_LIMIT = 3_000_000
@@ -50,35 +48,47 @@ def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
 
 
 @lru_cache(maxsize=64)
-def _subsets(width: int, size: int) -> tuple[Floats, Masks]:
-    """Return every subset of `size` out of `width` as indicator rows and as bit masks (element 0 is the highest bit)."""
-    masks = np.arange(1 << width, dtype=np.int64)
-    indicator = (masks[:, None] >> np.arange(width - 1, -1, -1)) & 1
-    chosen = indicator.sum(axis=1) == size
-    return indicator[chosen].astype(np.float64), masks[chosen]
+def _combinations(width: int, size: int) -> Ints:
+    """Return every subset of `size` out of `width`, in lexicographic order [C(width,size) size]."""
+    count = math.comb(width, size)
+    flat = np.fromiter(
+        itertools.chain.from_iterable(itertools.combinations(range(width), size)), np.int64, count * size
+    )
+    return flat.reshape(count, size)
+
+
+def _sums(rows: Floats, size: int) -> Floats:
+    """Return the sum of every subset of `size` rows, subsets in lexicographic order [C(m,size) c]."""
+    left_out = len(rows) - size
+    if left_out < size:  # fewer to subtract than to add; the order of the complements is the reverse
+        return np.asarray(rows.sum(axis=0) - rows[_combinations(len(rows), left_out)[::-1]].sum(axis=1))
+    return np.asarray(rows[_combinations(len(rows), size)].sum(axis=1))
+
+
+def _subset(width: int, size: int, number: int) -> Ints:
+    """Return the subset with this number in lexicographic order."""
+    left_out = width - size
+    if left_out < size:
+        return np.setdiff1d(np.arange(width), _combinations(width, left_out)[::-1][number])
+    return np.asarray(_combinations(width, size)[number])
 
 
 def _enumerate(centred: Floats, size: int) -> Ints:
     """Meet in the middle: ||a + b||^2 = ||a||^2 + ||b||^2 + 2 ab over the subsets a, b of the two halves."""
-    num_rows = len(centred)
-    left, right = centred[: num_rows // 2], centred[num_rows // 2 :]
-    best, best_mask = math.inf, -1
-    for from_left in range(max(0, size - len(right)), min(size, len(left)) + 1):
-        left_indicator, left_masks = _subsets(len(left), from_left)
-        right_indicator, right_masks = _subsets(len(right), size - from_left)
-        a, b = left_indicator @ left, right_indicator @ right
+    half = len(centred) // 2
+    left, right = centred[:half], centred[half:]
+    best: tuple[float, list[int]] = (math.inf, [])
+    for from_left in range(max(0, size - len(right)), min(size, half) + 1):
+        a, b = _sums(left, from_left), _sums(right, size - from_left)
         values = 2 * (a @ b.T)
         values += (a**2).sum(axis=1)[:, None]
         values += (b**2).sum(axis=1)
-        lowest = values.min()
-        if lowest > best:
-            continue
-        if lowest < best:
-            best, best_mask = lowest, -1
-        rows, columns = np.nonzero(values == lowest)
-        # Of two sets of one size, the one first in lexicographic order has the larger mask (lowest element highest).
-        best_mask = max(best_mask, int(((left_masks[rows] << len(right)) | right_masks[columns]).max()))
-    return np.array([row for row in range(num_rows) if best_mask >> (num_rows - 1 - row) & 1], np.int64)
+        row, column = divmod(int(values.argmin()), len(b))  # the first of the smallest is the lexicographically first
+        if values[row, column] <= best[0]:
+            rest = half + _subset(len(right), size - from_left, column)
+            chosen = [*_subset(half, from_left, row).tolist(), *rest.tolist()]
+            best = min(best, (float(values[row, column]), chosen))
+    return np.array(best[1], np.int64)
 
 
 def _descend(centred: Floats, size: int, rng: Rng) -> tuple[Ints, float]:
