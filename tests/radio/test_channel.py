@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedtide.radio.channel import capacity, power_gain
+
+
+def test_gain_is_exponential_with_mean_one() -> None:
+    gain = np.concatenate([power_gain(0, tick, 100) for tick in range(200)])
+    assert stats.kstest(gain, "expon").pvalue > 0.01
+    assert gain.mean() == pytest.approx(1, abs=0.03)
+
+
+def test_mean_capacity_at_13_db() -> None:
+    gain = np.concatenate([power_gain(1, tick, 1000) for tick in range(200)])
+    assert capacity(gain, 13.0).mean() == pytest.approx(3.74, abs=0.01)
+
+
+def test_every_policy_meets_the_same_channel() -> None:
+    assert np.array_equal(power_gain(5, 9, 40), power_gain(5, 9, 40))
+    assert not np.array_equal(power_gain(5, 9, 40), power_gain(5, 10, 40))
+
+
+def test_capacity_formula_and_large_scale_fading() -> None:
+    np.testing.assert_allclose(
+        capacity(np.array([0.5, 2.0, 0.0]), 10.0, np.array([1.0, 0.1, 1.0])), [np.log2(6), np.log2(3), 0.0]
+    )
