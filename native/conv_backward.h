@@ -29,6 +29,16 @@ static int append_nonzeros(const float* slope, const std::int32_t* choice, int c
     return length;
 }
 
+// The list's end may be followed by anything: the zeros make whole vectors of it.
+FEDTIDE_INLINE float sum_of(float* value, int begin, int end) {
+    store<W>(value + end, F<W>{});
+    F<W> sum = {};
+    for (int i = begin; i < end; i += W) sum += load<W>(value + i);
+    float total = 0;
+    for (int i = 0; i < W; ++i) total += sum[i];
+    return total;
+}
+
 // gradient[ROWS][NV L] += sum over the list of value * input patch rows.
 template <int L, int ROWS, int NV>
 static void weight_tile(const float* input, std::int64_t pitch, const std::int32_t* offset, const float* value, int count,

@@ -7,20 +7,6 @@
 // every q-th column, even and odd (mod q) rows apart.
 #pragma once
 
-// Deinterleaves a row by q: out[phase * pitch + i] = row[q * i + phase].
-template <int Q>
-FEDTIDE_INLINE void split_columns(const float* row, int width, float* out, int pitch) {
-    if constexpr (Q == 2) {
-        for (int i = 0; 2 * i < width; i += W) {
-            const F<W> a = load<W>(row + 2 * i), b = load<W>(row + 2 * i + W);
-            store<W>(out + i, evens(a, b));
-            store<W>(out + pitch + i, odds(a, b));
-        }
-    } else {
-        for (int x = 0; x < width; ++x) out[x % Q * pitch + x / Q] = row[x];
-    }
-}
-
 // Copies count floats in vectors of L, running over the end: the next row to be written lies there, or a tail.
 template <int L>
 FEDTIDE_INLINE void copy_over(float* to, const float* from, int count) {
@@ -31,36 +17,55 @@ FEDTIDE_INLINE void copy_over(float* to, const float* from, int count) {
     } while (i < count);
 }
 
+// Deinterleaves a row by Q: out[phase * pitch + i] = row[Q * i + phase]. May run over the end of both.
+template <int Q>
+FEDTIDE_INLINE void split_columns(const float* row, int width, float* out, int pitch) {
+    if constexpr (Q == 1) {
+        copy_over<4>(out, row, width);
+    } else if constexpr (Q == 2) {
+        for (int i = 0; 2 * i < width; i += W) store<W>(out + i, evens(load<W>(row + 2 * i), load<W>(row + 2 * i + W)));
+        out += pitch;
+        for (int i = 0; 2 * i < width; i += W) store<W>(out + i, odds(load<W>(row + 2 * i), load<W>(row + 2 * i + W)));
+    } else {
+        for (int x = 0; x < width; ++x) out[x % Q * pitch + x / Q] = row[x];
+    }
+}
+
 // copies[shift][row parity][channel][row][column] = padded input[channel][Q row + parity][Q column + shift].
+// A plane is padded and split completely before it is copied: a load right behind two stores that it overlaps would wait.
 template <int Q, int L>
 static void make_copies(const Stage& s, const float* planes, float* copies) {
     const int shifts = s.kernel + Q - 1, rows = Q * s.out_height + s.kernel - 1;
-    const std::int64_t next_shift = std::int64_t{Q} * s.copy_block;
-    float* padded = copies + next_shift * shifts;  // scratch: one padded row, then its columns mod Q
+    float* padded = copies + std::int64_t{Q} * s.copy_block * shifts;  // scratch: one padded row, then the split plane
     float* split = padded + s.padded_width + 64;
-    const int pitch = s.padded_width / Q + 32;
+    const int split_pitch = s.padded_width / Q + 1, split_row = Q * split_pitch;
+    const bool direct = Q == 1 && s.padding == 0;
     for (int x = 0; x < s.padding; ++x) padded[x] = 0;
     for (int c = 0; c < s.in_channels; ++c) {
-        for (int y = 0; y < rows; ++y) {
-            float* to = copies + std::int64_t{y % Q} * s.copy_block + std::int64_t{c} * s.copy_plane + y / Q * s.out_width;
+        const float* plane = planes + std::int64_t{c} * s.in_plane;
+        for (int y = 0; y < rows && !direct; ++y) {
             const int source = y - s.padding;
+            float* to = split + std::int64_t{y} * split_row;
             if (source < 0 || source >= s.in_height) {
-                for (int shift = 0; shift < shifts; ++shift, to += next_shift)
-                    for (int x = 0; x < s.out_width; x += L) store<L>(to + x, F<L>{});
+                for (int x = 0; x < split_row; ++x) to[x] = 0;
                 continue;
             }
-            const float* row = planes + std::int64_t{c} * s.in_plane + std::int64_t{source} * s.in_width;
+            const float* row = plane + std::int64_t{source} * s.in_width;
             if (s.padding > 0) {
                 copy_over<L>(padded + s.padding, row, s.in_width);
                 for (int x = 0; x < s.padding; ++x) padded[s.padding + s.in_width + x] = 0;
                 row = padded;
             }
-            if constexpr (Q == 1) {
-                for (int shift = 0; shift < shifts; ++shift, to += next_shift) copy_over<L>(to, row + shift, s.out_width);
-            } else {
-                split_columns<Q>(row, s.padded_width, split, pitch);
-                for (int shift = 0; shift < shifts; ++shift, to += next_shift)
-                    copy_over<L>(to, split + shift % Q * pitch + shift / Q, s.out_width);
+            split_columns<Q>(row, s.padded_width, to, split_pitch);
+        }
+        const float* first = direct ? plane : split;
+        const std::int64_t pitch = direct ? s.in_width : Q * split_row;
+        for (int shift = 0; shift < shifts; ++shift) {
+            for (int parity = 0; parity < Q; ++parity) {
+                const float* from = first + std::int64_t{parity} * split_row + shift % Q * split_pitch + shift / Q;
+                float* to = copies + (std::int64_t{shift} * Q + parity) * s.copy_block + std::int64_t{c} * s.copy_plane;
+                for (int y = parity; y < rows; y += Q, from += pitch, to += s.out_width)
+                    copy_over<L>(to, from, s.out_width);
             }
         }
     }
@@ -86,17 +91,20 @@ struct Forward {
     std::int32_t* choice;  // planes: offset of the patch that gave the maximum, negative without gradient; or null
 };
 
-// CH output channels at V vectors of pooled positions from `position` on.
-template <int Q, int V, int CH>
+// CH output channels at V vectors of pooled positions from `position` on. GREY: the input has one channel.
+template <int Q, int V, int CH, bool GREY>
 static void conv_tile(const Stage& s, const Forward& f, const std::int32_t* channel, int position) {
     constexpr int phases = Q * Q, slots = phases * V;
     F<W> sum[CH][slots];
     const float* weight[CH];
+#pragma GCC unroll 8
     for (int c = 0; c < CH; ++c) {
         weight[c] = f.weight + std::int64_t{channel[c]} * s.kernel * s.weight_row;
+#pragma GCC unroll 16
         for (int slot = 0; slot < slots; ++slot) sum[c][slot] = splat<W>(f.bias[channel[c]]);
     }
-    const int taps = s.kernel * s.kernel, channels = s.in_channels, plane = s.copy_plane;
+    const int taps = s.kernel * s.kernel, plane = s.copy_plane;
+    const std::int64_t channels = GREY ? 1 : s.in_channels;
     const float* copies = f.copies + position;
     for (const Tap* tap = s.taps; tap != s.taps + taps; ++tap) {
         const float* from[phases];
@@ -115,11 +123,14 @@ static void conv_tile(const Stage& s, const Forward& f, const std::int32_t* chan
         }
     }
     const F<W> scale = splat<W>(f.scale), zero = {};
+#pragma GCC unroll 8
     for (int c = 0; c < CH; ++c) {
+#pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
             const std::int64_t place = std::int64_t{channel[c]} * s.out_plane + position + v * W;
             F<W> best = sum[c][v] * scale;
             I<W> offset = splat_int<W>(s.phase_offset[0]);
+#pragma GCC unroll 8
             for (int phase = 1; phase < phases; ++phase) {  // the first maximum stays
                 const F<W> other = sum[c][phase * V + v] * scale;
                 const I<W> larger = other > best;
@@ -147,7 +158,10 @@ static constexpr int max_channels() {
 
 template <int Q, int V, int CH = max_channels<Q, V>()>
 FEDTIDE_INLINE void conv_channels(const Stage& s, const Forward& f, const std::int32_t* channel, int count, int position) {
-    if (count == CH) return conv_tile<Q, V, CH>(s, f, channel, position);
+    if (count == CH) {
+        if (s.in_channels == 1) return conv_tile<Q, V, CH, true>(s, f, channel, position);
+        return conv_tile<Q, V, CH, false>(s, f, channel, position);
+    }
     if constexpr (CH > 1) conv_channels<Q, V, CH - 1>(s, f, channel, count, position);
 }
 

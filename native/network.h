@@ -206,9 +206,7 @@ static void backward_conv(const Run& run, const Stage& s, const float* slope, in
             const std::int64_t plane = std::int64_t{lists.channel[i]} * s.out_plane;
             start[i + 1] = append_nonzeros(slope + plane, choice + plane, s.out_plane, s.drops ? s.keep_scale : 1.0f, offset,
                                            value, start[i]);
-            float sum = 0;
-            for (int j = start[i]; j < start[i + 1]; ++j) sum += value[j];
-            bias[lists.channel[i]] += sum;
+            bias[lists.channel[i]] += sum_of(value, start[i], start[i + 1]);
         }
     }
     {

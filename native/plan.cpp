@@ -166,7 +166,7 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
                 s.kept_choice = kept.take(std::int64_t{s.out_channels} * s.out_plane);
                 s.kept_active = kept.take(s.out_channels + 1);
                 copies = std::max(copies, std::int64_t{s.copy_block} * (s.kernel + s.pool - 1) * s.pool +
-                                              3 * (s.padded_width + std::int64_t{tail}));
+                                              (s.padded_height + 1) * (s.padded_width + std::int64_t{4}) + 3 * tail);
                 patches = std::max(patches, input + s.weight_row);
                 list = std::max(list, std::int64_t{s.out_channels} * s.out_plane);
                 list_starts = std::max<std::int64_t>(list_starts, s.out_channels + 1);

@@ -45,7 +45,7 @@ FEDTIDE_INLINE void store_ints(std::int32_t* p, I<L> v) {
 }
 template <int L>
 FEDTIDE_INLINE F<L> splat(float x) {
-    return F<L>{} + x;
+    return x - F<L>{};  // not x + 0: that turns -0 into 0, so the compiler would have to add
 }
 template <int L>
 FEDTIDE_INLINE I<L> splat_int(std::int32_t x) {
