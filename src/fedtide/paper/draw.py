@@ -1,0 +1,87 @@
+"""The paper's curve figures, drawn from stored results: mean over seeds with a 95 % band, one panel per data setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedtide.paper.figures import Figure, label
+from fedtide.report.figure import COLOURS, STYLE
+from fedtide.study.result import RunResult
+from fedtide.study.statistics import band
+
+NAMES = {
+    "time": r"time (units of $T_{\max}$)",
+    "index": "iteration",
+    "test_accuracy": "test accuracy",
+    "train_loss": "training loss",
+    "bits": "bits sent",
+    "samples_trained": "samples trained by the devices",
+    "symbols": "symbols spent",
+}
+FORMATS = ("pdf", "svg", "png")
+
+Curves = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return a bare Matplotlib figure with a canvas; no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as MplFigure
+
+    figure = MplFigure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Save as PDF, SVG and PNG, without dates, so that the same figure gives the same bytes."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
+    for path in paths:
+        date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
+        figure.savefig(path, metadata=date, dpi=180)
+    return paths
+
+
+def draw(figure: Figure, curves: Curves, stem: Path, over: str | None = None) -> list[Path]:
+    """Draw one figure of the paper; settings share the value axis."""
+    import matplotlib as mpl
+
+    over = over or figure.over
+    with mpl.rc_context(STYLE):
+        page = new_figure(3.6 * len(figure.settings), 3.1)
+        panels = page.subplots(1, len(figure.settings), squeeze=False, sharey=True)[0]
+        for panel, setting in zip(panels, figure.settings, strict=True):
+            seeds = set()
+            for position, name in enumerate(figure.curves):
+                runs = curves.get(label(name, setting), {})
+                if not runs:
+                    continue
+                drawn = band(list(runs.values()), figure.column, over)
+                colour = COLOURS[position % len(COLOURS)]
+                panel.plot(drawn.x, drawn.mean, color=colour, label=name)
+                panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
+                seeds.add(drawn.num_seeds)
+            panel.set_title(f"{setting} data ({_range(seeds)})", fontsize=9)
+            panel.set_xlabel(NAMES.get(over, over))
+        panels[0].set_ylabel(NAMES.get(figure.column, figure.column))
+        if figure.column == "test_accuracy":
+            _zoom(panels[0], curves)
+        panels[0].legend(fontsize=7.5, loc="best")
+        return save(page, stem)
+
+
+def _zoom(panel: Any, curves: Curves) -> None:
+    """Leave out the first steep rise: show from where the slower curves have begun to tell apart."""
+    starts = [float(result.column("test_accuracy")[: max(len(result.columns["time"]) // 20, 1)].max()) for runs in
+              curves.values() for result in runs.values()]  # fmt: skip
+    tops = [float(result.column("test_accuracy").max()) for runs in curves.values() for result in runs.values()]
+    if starts:
+        panel.set_ylim(min(starts), min(1.0, max(tops) + 0.01))
+
+
+def _range(seeds: set[int]) -> str:
+    if not seeds:
+        return "no runs"
+    return f"{min(seeds)} seed{'s' * (min(seeds) > 1)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"

@@ -1,0 +1,185 @@
+"""One entry per figure of the paper: which runs it needs and what its caption says. Runs are shared between figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedtide.study.spec import Study, make
+
+Tree = Mapping[str, Any]
+
+SETTINGS: dict[str, Tree] = {
+    "i.i.d.": {"data": {"partition": "iid"}},
+    "non-i.i.d.": {"data": {"partition": "shards"}},
+}
+# gamma of the authors' released code: 2.3/e favours fresh updates, its inverse old ones.
+FRESH, OLD = 0.846, 1.182
+
+
+class Figure(NamedTuple):
+    """A figure of curves, one panel per data setting unless told otherwise."""
+
+    name: str
+    title: str
+    caption: str
+    base: Tree
+    curves: Mapping[str, Tree]  # label -> what differs
+    settings: Sequence[str] = tuple(SETTINGS)
+    column: str = "test_accuracy"
+    over: str = "time"
+    seeds: int = 3
+
+    def variants(self) -> dict[str, dict[str, Any]]:
+        """Return every curve in every setting, labelled `curve | setting`."""
+        return {
+            label(curve, setting): {"_setting": SETTINGS[setting], "_curve": tree}
+            for setting in self.settings
+            for curve, tree in self.curves.items()
+            if "only" not in tree or tree["only"] == setting
+        }
+
+
+def label(curve: str, setting: str) -> str:
+    """Name one curve in one setting."""
+    return f"{curve} | {setting}"
+
+
+def _scheduler(name: str) -> Tree:
+    return {"policy": {"scheduler": name}}
+
+
+def _weights(scheduler: str, age_base: float) -> Tree:
+    return {"policy": {"scheduler": scheduler, "age_base": age_base}}
+
+
+_N40: Tree = {"fleet": {"num_devices": 40}, "policy": {"limit": 8}, "radio": {"num_symbols": 300_000}}
+_RANDOM: Tree = {"policy": {"scheduler": "random"}}
+_FEDAVG: Tree = {"framework": "fedavg", "policy": {"scheduler": "random"}}
+
+FIGURES: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        Figure(
+            "R",
+            "How many devices share the uplink",
+            "Test accuracy of the proposed scheme for several R; N=40, n=50,000, $\\gamma$=1, $\\tilde T=T_{\\max}/4$.",
+            {"fleet": {"num_devices": 40}, "radio": {"num_symbols": 50_000}},
+            {f"R={limit}": {"policy": {"limit": limit}} for limit in (2, 4, 8, 12, 20)},
+        ),
+        Figure(
+            "period",
+            "How often the server aggregates",
+            "Test accuracy for several aggregation periods, random scheduling, and FedAvg at equal symbols per time; "
+            "N=40, R=8, n=300,000 per $T_{\\max}/4$, $\\gamma$=1.",
+            _N40,
+            {
+                "$T_{\\max}/8$": {**_RANDOM, "timeline": {"period": 0.125}},
+                "$T_{\\max}/4$": _RANDOM,
+                "$T_{\\max}/2$": {**_RANDOM, "timeline": {"period": 0.5}},
+                "$T_{\\max}$": {**_RANDOM, "timeline": {"period": 1.0}},
+                "FedAvg": _FEDAVG,
+            },
+        ),
+        Figure(
+            "frameworks",
+            "Three frameworks at equal radio resources",
+            "Test accuracy of FedAvg, periodic aggregation (random and proposed scheduling) and FedAsync over time; "
+            "N=40, R=8, n=300,000 per $T_{\\max}/4$, $\\gamma$=1.",
+            _N40,
+            {
+                "FedAvg": _FEDAVG,
+                "periodic, random": _RANDOM,
+                "periodic, proposed": {},
+                "FedAsync 0.4": {"framework": "fedasync", "policy": {"limit": 1, "combiner_args": {"mixing": 0.4}}},
+                "FedAsync 0.8": {"framework": "fedasync", "policy": {"limit": 1, "combiner_args": {"mixing": 0.8}}},
+            },
+        ),
+        Figure(
+            "training_loss",
+            "Training loss",
+            "Training loss per iteration of random and proposed scheduling, and of synchronous updates with the same n "
+            "symbols per iteration (i.i.d.); N=40, R=8, n=300,000.",
+            {**_N40, "learning": {"training_loss": True}},
+            {
+                "random": _RANDOM,
+                "proposed": {},
+                # n symbols in each of 140 synchronous rounds, all else equal: only the asynchrony differs.
+                "random, synchronous": {
+                    **_RANDOM,
+                    "only": "i.i.d.",
+                    "timeline": {"name": "synchronous", "horizon": 140},
+                    "radio": {"num_symbols": 75_000},
+                },
+            },
+            column="train_loss",
+            over="index",
+        ),
+        Figure(
+            "schedulers",
+            "Who is scheduled",
+            "Test accuracy of five scheduling policies; N=40, R=8, n=300,000, $\\gamma$=1, $\\tilde T=T_{\\max}/4$.",
+            _N40,
+            {
+                "proposed": {},
+                "random": _scheduler("random"),
+                "BC": _scheduler("best_channel"),
+                "BCBN2": _scheduler("best_channel_best_norm"),
+                "age-based": _scheduler("age_based"),
+            },
+            seeds=5,
+        ),
+        Figure(
+            "weights",
+            "How age counts",
+            "Test accuracy of age-aware weights under proposed and random scheduling; N=100, R=30, n=380,000, "
+            "$\\tilde T=T_{\\max}/4$.",
+            {"fleet": {"num_devices": 100}, "policy": {"limit": 30}, "radio": {"num_symbols": 380_000}},
+            {
+                f"{name}, $\\gamma$={age_base:g}": _weights(scheduler, age_base)
+                for name, scheduler in (("proposed", "data_importance"), ("random", "random"))
+                for age_base in (1.0, FRESH, OLD)
+            },
+            seeds=5,
+        ),
+        Figure(
+            "profiles",
+            "The text and the released code",
+            "How much each value in which the authors' released code differs from the text moves the result, one at a time "
+            "and all together; N=40, R=8, n=50,000, proposed scheduling.",
+            {"fleet": {"num_devices": 40}, "policy": {"limit": 8}, "radio": {"num_symbols": 50_000}},
+            {
+                "paper": {},
+                "3 bits per element": {"codec": {"element_bits": 3}},
+                "$\\lambda$=0": {"learning": {"proximal": 0.0}},
+                "best of 30 subsets": _scheduler("best_of_random_subsets"),
+                "SNR 20": {"radio": {"snr_db": 13.010299956639813}},
+                "no dropout": {"learning": {"dropout": False}},
+                "released code": {"profile": "released-code"},
+            },
+            settings=("non-i.i.d.",),
+        ),
+    )
+}
+
+
+def study(figure: Figure, seeds: Sequence[int], quick: Tree | None = None) -> Study:
+    """Return the study behind a figure; `quick` is laid on top of every run."""
+    from fedtide.config import merge
+
+    variants = {}
+    for name, parts in figure.variants().items():
+        tree = merge(merge(figure.base, parts["_setting"]), parts["_curve"])
+        tree.pop("only", None)
+        variants[name] = shrink(tree, quick) if quick else tree
+    return make(figure.name, variants, seeds)
+
+
+def shrink(tree: dict[str, Any], quick: Tree) -> dict[str, Any]:
+    """Cut a run down to a fraction of its horizon, on smaller data, for a quick look."""
+    from fedtide.config import merge
+
+    horizon = float(tree.get("timeline", {}).get("horizon", 35.0)) * float(quick["horizon_share"])
+    return merge(
+        merge(tree, {k: v for k, v in quick.items() if k != "horizon_share"}), {"timeline": {"horizon": horizon}}
+    )

@@ -1,0 +1,148 @@
+"""The page docs/paper.md: figures, claims with intervals, what each curve spent."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtide.paper.claims import Results, Verdict, side_label
+from fedtide.paper.figures import FIGURES
+from fedtide.paper.reproduce import ledger
+from fedtide.records import write_atomically
+from fedtide.study.statistics import METRICS, compare
+
+MARKS = {"holds": "**holds**", "contradicted": "**contradicted**", "not resolved": "not resolved", "no runs": "no runs"}
+
+
+def plain(text: str) -> str:
+    """Turn the figures' mathematics into plain text for tables."""
+    for pattern, word in (
+        (r"\\tilde T", "T~"),
+        (r"T_\{\\max\}", "T_max"),
+        (r"\\gamma", "γ"),
+        (r"\\lambda", "λ"),
+        (r"\$", ""),
+    ):
+        text = re.sub(pattern, word, text)
+    return text
+
+
+def claims_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Return the ledger as plain data, for `--json`."""
+    return [
+        {
+            "claim": verdict.claim.name,
+            "text": verdict.claim.text,
+            "verdict": verdict.verdict,
+            "comparisons": [
+                {
+                    "figure": each.check.figure,
+                    "better": plain(side_label(each.check.better)),
+                    "worse": plain(side_label(each.check.worse)),
+                    "metric": each.check.metric,
+                    "lower_is_better": each.check.lower_is_better,
+                    "verdict": each.verdict,
+                    **({} if each.comparison is None else _finite(each.comparison._asdict())),
+                }
+                for each in verdict.findings
+            ],
+        }
+        for verdict in verdicts
+    ]
+
+
+def _finite(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: an interval of one seed is null."""
+    return {
+        key: None if isinstance(value, float) and abs(value) == float("inf") else value for key, value in tree.items()
+    }
+
+
+def effect(row: Mapping[str, Any]) -> str:
+    """Write an effect with its interval, and the seeds that would resolve it."""
+    if row.get("mean") is None:
+        return "-"
+    interval = "one seed" if row["low"] is None else f"{row['low']:+.4f} to {row['high']:+.4f}"
+    more = f"; {row['seeds_needed']} seeds would resolve it" if row["seeds_needed"] else ""
+    return f"{row['mean']:+.4f} ({interval}; {row['num_seeds']} seeds{more})"
+
+
+def write(page: Path, figures: Mapping[str, Sequence[Path]], results: Results, verdicts: Sequence[Verdict]) -> None:
+    """Write the page beside its figures."""
+    lines = [
+        "# The paper, reproduced",
+        "",
+        "Every figure of *Scheduling and Aggregation Design for Asynchronous Federated Learning over Wireless Networks* (Hu, "
+        "Chen, Larsson), from full runs: mean over seeds with a 95 % band. All policies meet the same fading, durations, "
+        "partitions and batches per seed, so differences are paired. This page is written by `fedtide paper`; the runs behind "
+        "it are in `results/paper`, and running the command again adds only what is missing.",
+        "",
+        "The codec of every figure is the paper's own. What the text leaves open is filled as `docs/architecture.md` says.",
+        "",
+        "## Verdicts",
+        "",
+        "A claim holds if each of its comparisons is resolved (95 % interval of the paired difference) in the claimed "
+        "direction; it is contradicted if one is resolved the other way. `mean_accuracy` is the test accuracy averaged over "
+        "the horizon, so it counts speed and level alike.",
+        "",
+        "| claim | verdict | comparisons that hold | contradicted | not resolved |",
+        "|---|---|---|---|---|",
+    ]
+    rows = claims_rows(verdicts)
+    for row in rows:
+        count = {answer: sum(each["verdict"] == answer for each in row["comparisons"]) for answer in MARKS}
+        lines.append(
+            f"| {row['text']} | {MARKS[row['verdict']]} | {count['holds']} | {count['contradicted']} | "
+            f"{count['not resolved'] + count['no runs']} |"
+        )
+    lines += ["", "## Figures", ""]
+    for name, paths in figures.items():
+        image = next(path for path in paths if path.suffix == ".png")
+        figure = FIGURES.get(name)
+        title = figure.title if figure else name.replace("_", " ")
+        lines += [f"### {title}", "", f"![{title}]({os.path.relpath(image, page.parent)})", ""]
+        if figure:
+            lines += [plain(figure.caption), "", *_ledger_table(ledger(figure, results[name])), ""]
+        if name == "profiles":
+            lines += [*_profiles_table(results[name]), ""]
+    lines += ["## Every comparison", "", "| claim | should be better | than | metric | difference (95 % interval) | verdict |",
+              "|---|---|---|---|---|---|"]  # fmt: skip
+    for row in rows:
+        for each in row["comparisons"]:
+            lines.append(
+                f"| {row['claim']} | {each['better'].replace(' | ', ', ')} | {each['worse'].replace(' | ', ', ')} | "
+                f"{each['metric']} | {effect(each)} | {MARKS[each['verdict']]} |"
+            )
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(page, ("\n".join(lines) + "\n").encode())
+
+
+def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        "| curve | seeds | uploads | symbols | bits sent | kept share | samples trained | of which wasted | wall time of a run |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {plain(row['curve']).replace(' | ', ', ')} | {row['seeds']} | {row['uploads']:,.0f} | {row['symbols'] / 1e6:,.1f} M "
+            f"| {row['bits'] / 1e6:,.1f} M | {row['kept_share']:.3f} | {row['samples_trained'] / 1e6:,.1f} M "
+            f"| {row['samples_wasted'] / max(row['samples_trained'], 1):.0%} | {row['seconds']:.0f} s |"
+        )
+    return lines
+
+
+def _profiles_table(curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
+    """Say how far each difference moves the result from the text's values."""
+    metric = METRICS["mean_accuracy"]
+    base = next((runs for label, runs in curves.items() if label.startswith("paper |")), {})
+    lines = ["| changed | mean accuracy, difference from the text (95 % interval) |", "|---|---|"]
+    for label, runs in curves.items():
+        seeds = sorted(set(base) & set(runs))
+        if runs is base or not seeds:
+            continue
+        found = _finite(compare([metric(runs[s]) for s in seeds], [metric(base[s]) for s in seeds])._asdict())
+        lines.append(f"| {plain(label).partition(' | ')[0]} | {effect(found)} |")
+    return lines

@@ -1,0 +1,110 @@
+"""Run what the figures need, draw them, decide the claims, and write the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtide.errors import FedtideError
+from fedtide.paper import timelines
+from fedtide.paper.claims import CLAIMS, Results, Verdict, decide
+from fedtide.paper.draw import draw
+from fedtide.paper.figures import FIGURES, Figure, study
+from fedtide.study.result import RunResult, Store
+from fedtide.study.spec import Run, Study
+
+TIMELINES = "timelines"
+# A quick look: a tenth of the horizon.
+QUICK: dict[str, Any] = {"horizon_share": 0.1}
+QUICK_SEEDS = 2
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Return the figures named, all of them if none is; raise for a name that is none."""
+    known = [*FIGURES, TIMELINES]
+    for name in names:
+        if name not in known:
+            raise FedtideError(f"the paper has no figure {name!r}; there are {', '.join(known)} (and `claims`)")
+    return list(names) or known
+
+
+def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | None) -> list[Study]:
+    """Return the studies behind these figures; seeds=None takes each figure's own number."""
+    default = QUICK_SEEDS if quick else None
+    return [
+        study(FIGURES[name], range(seeds or default or FIGURES[name].seeds), quick) for name in names if name in FIGURES
+    ]
+
+
+def together(name: str, parts: Sequence[Study]) -> Study:
+    """Join studies into one list of runs, seed by seed, each run once."""
+    runs: dict[str, Run] = {}
+    for run in sorted((run for part in parts for run in part.runs), key=lambda each: each.experiment.seed):
+        runs.setdefault(run.name, run)
+    return Study(name, tuple(runs.values()))
+
+
+def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, most_seeds: int = 20) -> Results:
+    """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
+    found: dict[str, dict[str, dict[int, RunResult]]] = {}
+    for part in studies(names, most_seeds, quick):
+        curves = found.setdefault(part.name, {})
+        for run in part.runs:
+            if store.has(run.name):
+                curves.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
+    return found
+
+
+def draw_all(
+    names: Sequence[str], results: Results, folder: Path, say: Callable[[str], None] = lambda _: None
+) -> dict[str, list[Path]]:
+    """Draw figures into a folder; those without a single run are left out, with a word."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn: dict[str, list[Path]] = {}
+    for name in names:
+        if name == TIMELINES:
+            drawn["frameworks_timeline"] = timelines.frameworks(folder / "paper-timeline-frameworks")
+            drawn["ages_timeline"] = timelines.ages(folder / "paper-timeline-ages")
+        elif results.get(name):
+            figure = FIGURES[name]
+            drawn[name] = draw(figure, results[name], folder / f"paper-{name}")
+            if name == "frameworks":
+                for over in ("bits", "samples_trained"):
+                    drawn[f"{name}_{over}"] = draw(figure, results[name], folder / f"paper-{name}-{over}", over)
+        else:
+            say(f"{name}: no finished run yet, so no figure")
+    return drawn
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """Decide every claim."""
+    return [decide(claim, results) for claim in CLAIMS]
+
+
+def ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) -> list[dict[str, Any]]:
+    """Return what each curve of a figure spent, averaged over its seeds."""
+    rows = []
+    for label in figure.variants():
+        runs = list(curves.get(label, {}).values())
+        if not runs:
+            continue
+
+        def mean(column: str, runs: list[RunResult] = runs) -> float:
+            return sum(float(run.column(column)[-1]) for run in runs) / len(runs)
+
+        used, trained = mean("samples_used"), mean("samples_trained")
+        rows.append(
+            {
+                "curve": label,
+                "seeds": len(runs),
+                "uploads": sum(run.totals["uploads"] or 0 for run in runs) / len(runs),
+                "symbols": mean("symbols"),
+                "bits": mean("bits"),
+                "samples_trained": trained,
+                "samples_wasted": trained - used,
+                "kept_share": sum(run.totals["mean_kept_share"] or 0 for run in runs) / len(runs),
+                "seconds": sum(run.totals["seconds"] or 0 for run in runs) / len(runs),
+            }
+        )
+    return rows

@@ -1,0 +1,121 @@
+"""The paper's two timeline drawings, drawn from real event traces of our own timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedtide.fleet import draw_durations
+from fedtide.paper.draw import new_figure, save
+from fedtide.report.figure import COLOURS, STYLE
+from fedtide.timeline import Periodic, Synchronous, per_arrival, start_times
+from fedtide.types import Floats, Ints, Tick
+
+GREY = "#bbbbbb"
+
+
+def frameworks(stem: Path, seed: int = 4, num_devices: int = 5, horizon: float = 2.0) -> list[Path]:
+    """Draw synchronous, fully asynchronous and periodic training of the same devices, one panel each."""
+    import matplotlib as mpl
+
+    duration = draw_durations(seed, num_devices, 0.25, 1.0)
+    drawn = (
+        ("synchronous (FedAvg)", Synchronous(1.0)(duration, horizon)),
+        ("fully asynchronous (FedAsync)", per_arrival()(duration, horizon)),
+        (r"periodic, $\tilde T=T_{\max}/4$", Periodic(0.25)(duration, horizon)),
+    )
+    with mpl.rc_context(STYLE):
+        page = new_figure(6.8, 4.8)
+        panels = page.subplots(3, 1, sharex=True)
+        for panel, (title, ticks) in zip(panels, drawn, strict=True):
+            _trace(panel, ticks, duration, horizon)
+            panel.set_title(title, loc="left", fontsize=9)
+        panels[-1].set_xlabel(r"time (units of $T_{\max}$)")
+        panels[0].legend(handles=_legend(), loc="lower right", bbox_to_anchor=(1, 1.0), ncol=4, fontsize=7)
+        return save(page, stem)
+
+
+def _legend() -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    return [
+        Patch(color=COLOURS[0], alpha=0.75, label="training"),
+        Patch(facecolor="white", edgecolor=GREY, hatch="///", label="waiting"),
+        Line2D([], [], color=COLOURS[1], linewidth=1, label="aggregation"),
+        Line2D([], [], color=COLOURS[1], marker="o", ms=4, linewidth=0, label=r"ready, receives the new $\theta$"),
+    ]
+
+
+def _trace(panel: Any, ticks: Sequence[Tick], duration: Floats, horizon: float) -> None:
+    """Draw every device's training and waiting as bars, and the aggregations as lines."""
+    born = start_times(ticks)
+    version = np.ones(len(duration), np.int64)
+    for tick in ticks:
+        panel.axvline(tick.time, color=COLOURS[1], linewidth=0.7, alpha=0.6)
+        for device in tick.ready.tolist():
+            _bar(panel, device, float(born[version[device]]), float(duration[device]), tick.time)
+            version[device] = tick.index + 1
+        panel.plot(
+            [tick.time] * len(tick.ready), tick.ready, "o", ms=3.5, color=COLOURS[1], mec="white", mew=0.5, zorder=4
+        )
+    for device in range(len(duration)):  # those still at work at the end
+        begun = float(born[version[device]])
+        _bar(panel, device, begun, min(float(duration[device]), horizon - begun), horizon)
+    panel.set_xlim(0, horizon)
+    panel.set_ylim(len(duration) - 0.4, -0.6)
+    panel.set_yticks(range(len(duration)), [f"device {k + 1}" for k in range(len(duration))], fontsize=7.5)
+    panel.grid(False)
+
+
+def _bar(panel: Any, device: int, begun: float, duration: float, until: float) -> None:
+    panel.barh(device, duration, left=begun, height=0.6, color=COLOURS[0], alpha=0.75, edgecolor="white", linewidth=0.8)
+    if until - begun - duration > 1e-9:
+        waited = until - begun - duration
+        panel.barh(
+            device, waited, left=begun + duration, height=0.6, color="white", edgecolor=GREY, hatch="///", linewidth=0
+        )
+
+
+def ages(stem: Path, seed: int = 1, num_devices: int = 10, at: int = 8, limit: int = 5) -> list[Path]:
+    """Draw ten devices up to one aggregation: who is ready, with which age, and who is scheduled (at random)."""
+    import matplotlib as mpl
+
+    from fedtide.rng import stream
+
+    duration = draw_durations(seed, num_devices, 0.1, 1.0)
+    ticks = Periodic(0.25)(duration, (at + 1) / 4)
+    tick = ticks[at - 1]
+    age: Ints = tick.index - tick.start
+    picked = set(tick.ready[np.sort(stream(seed, "schedule", at).permutation(len(tick.ready))[:limit])].tolist())
+    with mpl.rc_context(STYLE):
+        page = new_figure(6.8, 3.6)
+        panel = page.subplots()
+        born = start_times(ticks)
+        ready = dict(zip(tick.ready.tolist(), age.tolist(), strict=True))
+        for device in range(num_devices):
+            held = 1
+            for earlier in ticks[: at - 1]:
+                if device in earlier.ready:
+                    held = earlier.index + 1
+            begun, colour = float(born[held]), COLOURS[ready[device] % len(COLOURS)] if device in ready else GREY
+            panel.barh(device, min(float(duration[device]), tick.time - begun), left=begun, height=0.6, color=colour,
+                       alpha=0.9 if device in picked else 0.35)  # fmt: skip
+            text = (
+                "still training"
+                if device not in ready
+                else f"age {ready[device]}" + (", scheduled" if device in picked else "")
+            )
+            panel.text(tick.time + 0.03, device, text, va="center", fontsize=7.5)
+        for each in ticks[at - 5 : at]:
+            panel.axvline(each.time, color=COLOURS[1], linewidth=1.6 if each.index == at else 0.6)
+            panel.text(each.time, -0.85, f"t={each.index}", ha="center", fontsize=7.5)
+        panel.set_xlim(float(born[at - 3]) - 0.03, tick.time + 0.42)
+        panel.set_ylim(num_devices - 0.4, -0.7)
+        panel.set_yticks(range(num_devices), [f"device {k + 1}" for k in range(num_devices)], fontsize=7.5)
+        panel.set_xlabel(r"time (units of $T_{\max}$), $\tilde T=T_{\max}/4$")
+        panel.grid(False)
+        return save(page, stem)
