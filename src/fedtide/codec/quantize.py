@@ -13,12 +13,11 @@ def quantize(vector: Vector, num_levels: int, rng: Rng) -> tuple[np.float32, npt
 
     The norm is sent as float32; it is rounded up, so that no element exceeds it. A zero vector gives norm 0 and levels 0.
     """
-    exact = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
-    norm = np.float32(min(exact, float(np.finfo(np.float32).max)))
-    if norm < exact:
-        norm = np.nextafter(norm, np.float32(np.inf), dtype=np.float32)
-    if not 0 < norm < np.inf:
-        norm = np.float32(0) if norm == 0 else np.finfo(np.float32).max
+    largest = np.finfo(np.float32).max
+    exact = min(float(np.sqrt(np.square(vector, dtype=np.float64).sum())), float(largest))
+    norm = np.float32(exact)
+    if float(norm) < exact:  # in float64: NumPy would round `exact` to float32 before it compares
+        norm = np.nextafter(norm, largest)
     if norm == 0:
         return norm, np.zeros(len(vector), np.int16)
     scaled = np.abs(vector, dtype=np.float64) * (num_levels / float(norm))
