@@ -62,7 +62,7 @@ class Round:
     capacity: list[float]
     symbols: list[float]
     budget: list[float]
-    sent: list[float]
+    sent: list[int]
     kept: list[int]
     weight: list[float]
     label_variance: float
@@ -155,6 +155,13 @@ def bits_needed(d: int, r: int, nu: int) -> float:
     return index_bits + 32 + r * (math.ceil(math.log2(nu + 1)) + 1)
 
 
+def bits_on_the_air(d: int, r: int, nu: int) -> int:
+    """Return what a packet of r elements takes: whole bits, no more than eq:bitQuota counts (a norm has no sign bit)."""
+    if r == 0:
+        return 0
+    return (math.comb(d, r) - 1).bit_length() + 31 + r * (math.ceil(math.log2(nu + 1)) + 1)
+
+
 def largest_r(d: int, budget: float, nu: int) -> int:
     """Return the maximal r that satisfies eq:bitQuota, -1 if none does: look at every one of them."""
     best = -1
@@ -174,12 +181,12 @@ def norm_as_sent(values: list[float]) -> float:
     return sent
 
 
-def compress(update: list[float], budget: float, nu: int, rng: np.random.Generator) -> tuple[list[float], int, float]:
+def compress(update: list[float], budget: float, nu: int, rng: np.random.Generator) -> tuple[list[float], int, int]:
     """Return u_hat, r and the bits spent: random sparsification, then Q_nu, element by element."""
     d = len(update)
     r = largest_r(d, budget, nu)
     if r < 0:
-        return [0.0] * d, 0, 0.0
+        return [0.0] * d, 0, 0
     reserved = list(range(d)) if r == d else sorted(rng.permutation(d).tolist()[:r])  # V_k(t)
     norm = norm_as_sent([update[i] for i in reserved])
     received = [0.0] * d
@@ -191,7 +198,7 @@ def compress(update: list[float], budget: float, nu: int, rng: np.random.Generat
                 z += 1
             sign = -1.0 if update[i] < 0 else 1.0
             received[i] = norm * sign * (z / nu)
-    return received, r, bits_needed(d, r, nu)
+    return received, r, bits_on_the_air(d, r, nu)
 
 
 # ----------------------------------------------------------------------------------------------------- scheduling (III)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtide.codec.budget import bit_count, level_bits, max_kept
+
+
+def by_scan(d: int, budget: float, element_bits: int) -> int:
+    counts = [math.log2(math.comb(d, r)) + 32 + r * element_bits for r in range(d + 1)]
+    return max((r for r in range(d + 1) if counts[r] <= budget), default=-1)
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 80), st.floats(0, 500), st.integers(1, 9))
+def test_max_kept_is_the_linear_scan(d: int, budget: float, element_bits: int) -> None:
+    assert max_kept(d, budget, element_bits) == by_scan(d, budget, element_bits)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 3000), st.data())
+def test_max_kept_is_the_inverse_of_the_bit_count(d: int, data: st.DataObject) -> None:
+    r = data.draw(st.integers(0, d))
+    found = max_kept(d, float(bit_count(d, r, 4)), 4)
+    assert found >= r
+    assert bit_count(d, found, 4) <= bit_count(d, r, 4)
+    above = np.arange(found + 1, d + 1, dtype=float)
+    assert np.all(bit_count(d, above, 4) > bit_count(d, r, 4))
+
+
+def test_more_bits_never_carry_less() -> None:
+    kept = [max_kept(500, budget, 4) for budget in np.linspace(0, 2300, 5000)]
+    assert np.all(np.diff(kept) >= 0)
+    assert kept[0] == -1
+    assert kept[-1] == 500
+
+
+@pytest.mark.parametrize(("nu", "bits"), [(1, 2), (2, 3), (3, 3), (4, 4), (7, 4), (8, 5), (255, 9)])
+def test_level_bits(nu: int, bits: int) -> None:
+    assert level_bits(nu) == bits
+
+
+def test_bit_count_of_one_and_of_many() -> None:
+    assert bit_count(10, 3, 4) == pytest.approx(math.log2(120) + 32 + 12)
+    np.testing.assert_allclose(bit_count(10, np.array([0.0, 10.0]), 4), [32, 72], rtol=0)
