@@ -1,0 +1,228 @@
+"""`fedtide theory [key=value ...]`: constants, conditions, bound against measurement, sweeps."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fedtide.errors import FedtideError
+from fedtide.theory import bound, constants, figures, measure
+from fedtide.theory.options import Options, parse
+from fedtide.theory.problem import Problem, make_problem
+from fedtide.theory.sweeps import SWEEPS, Point, sweep
+
+Say = Callable[[str], None]
+
+
+class Row(NamedTuple):
+    """One constant, for the table."""
+
+    symbol: str
+    value: float
+    how: str
+
+
+class Report(NamedTuple):
+    """Everything that one call finds."""
+
+    options: Options
+    constants: bound.Constants
+    rows: list[Row]
+    alpha: float
+    curves: list[bound.Curve]
+    measured: measure.Measured
+    sweeps: Mapping[str, Sequence[Point]]
+
+    @property
+    def below(self) -> dict[str, bool]:
+        """Does the measured mean, with its 95 % interval on top, stay below each bound that holds, at every t?"""
+        upper = self.measured.mean + self.measured.half_width
+        return {each.variant: bool(np.all(upper <= each.values)) for each in self.curves if each.values is not None}
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def run(words: Sequence[str], out: Path | None, console: Console, as_json: bool = False, say: Say = _silent) -> Report:
+    """Do what `fedtide theory` does: evaluate, measure, print to console and, if `out` is given, write there.
+
+    words: `key=value`, the keys of `Options`. out: a folder for theory.json, theory-bound.png and theory-sweeps.png.
+    as_json: print the JSON in place of the tables. say: called with one line as things get done.
+    """
+    report = evaluate(parse(words), say)
+    if out is not None:
+        write(report, out)
+        say(f"written to {out}")
+    if as_json:
+        console.print_json(json.dumps(to_json(report)))
+    else:
+        show(report, console)
+    return report
+
+
+def evaluate(options: Options, say: Say = _silent) -> Report:
+    """Compute the constants and the bounds, measure, sweep."""
+    problem = make_problem(options)
+    say("optima found")
+    kept = constants.kept_by_ready_set(problem)
+    found = constants.of(problem, kept)
+    alpha = options.learning_rate or options.step_share * bound.PAPER.step_limit(found)
+    if not alpha > 0:
+        raise FedtideError("r_min = 0: nothing gets through, so there is no step size; raise num_symbols or snr_db")
+    curves = [bound.curve(variant, found, alpha, problem.system.ticks) for variant in bound.VARIANTS]
+    measured = measure.squared_errors(problem, alpha, options.num_seeds, say)
+    wanted = list(SWEEPS) if options.sweep == "all" else [options.sweep] if options.sweep != "none" else []
+    sweeps = {key: sweep(options, SWEEPS[key], say) for key in wanted}
+    return Report(options, found, rows(problem, found, kept, measured), alpha, curves, measured, sweeps)
+
+
+def rows(problem: Problem, c: bound.Constants, kept: list[constants.Kept], measured: measure.Measured) -> list[Row]:
+    """Return every constant with how it was obtained."""
+    squares = problem.options.task == "least_squares"
+    sent = np.where(measured.num_kept < 0, np.nan, measured.num_kept.astype(np.float64))
+    full = ~np.isnan(sent).any(axis=0)
+    by_round = sent[:, full].mean(axis=0) if full.any() else np.array([math.nan])
+    ticks = problem.system.ticks
+    ages = max((int((tick.index - tick.start).max()) for tick in ticks if len(tick.ready)), default=0)
+    curvature = "eigenvalues of the local Hessians, exact" if squares else "global bound, for every model"
+    slope = float(np.linalg.norm(_global_gradient(problem)))
+    return [
+        Row("d", c.d, "parameters"),
+        Row("nu", c.nu, "quantisation levels"),
+        Row("mu", c.mu, f"least over devices; {curvature}" + ("" if squares else ": l2")),
+        Row("L", c.L, f"largest over devices; {curvature}" + ("" if squares else ": lambda_max(X'X/n)/2 + l2")),
+        Row("kappa", c.L / c.mu, "L/mu"),
+        Row(
+            "C_1",
+            c.C_1,
+            "least for this C_2, exact for every model" if squares else "2 s max_k mean ||x||^2, for every model",
+        ),
+        Row("C_2", c.C_2, "1 + 1.5 x the least possible growth (eigenvalue)" if squares else "1, the least there is"),
+        Row("zeta", c.zeta, f"max_k ||theta* - theta_k*||^2; ||grad F(theta*)|| = {slope:.1e}"),
+        Row("gap", c.local_gap, "max_k F_k(theta*) - F_k*; the paper bounds it by L zeta/2"),
+        Row("r_min", c.r_min, f"{len(kept)} ready sets, Monte Carlo over the channel; least mean - 3 standard errors"),
+        Row("r_min planned", float(by_round.min()), "least mean r_t over the runs' own rounds (noisy, low)"),
+        Row(
+            "r_t = 0", max(each.share_of_zero for each in kept) if kept else 1.0, "largest share of rounds with r_t = 0"
+        ),
+        Row("a_lim", c.a_lim, "ceil(T_max/T~), the paper's"),
+        Row("a_lim tight", c.a_lim - 1, f"the largest age there can be; in this fleet {ages}"),
+        Row("empty rounds", bound.empty_rounds(ticks), f"of {len(ticks)}; the theorem leaves them out"),
+        Row("initial", c.initial, "||theta(1) - theta*||^2"),
+        Row("C_3", bound.C_3(c, bound.paper_quantiser(c)), "8 L^2 [(1 + d/(4 nu^2)) C_2 + 1]"),
+        Row("q paper", bound.paper_quantiser(c), "d/(4 nu^2)"),
+        Row("q tight", bound.tight_quantiser(c), "min(d/(4 nu^2), sqrt(d)/nu)"),
+    ]
+
+
+def _global_gradient(problem: Problem) -> Any:
+    objective = problem.objective
+    shares = objective.num_samples / objective.num_samples.sum()
+    return sum(share * objective.sample_gradients(k, problem.optimum).mean(axis=0) for k, share in enumerate(shares))
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the tables."""
+    options = report.options
+    table = Table("constant", "value", "how it was obtained", title=f"Theorem 1 on {options.task}")
+    for row in report.rows:
+        table.add_row(row.symbol, f"{row.value:.5g}", row.how)
+    console.print(table)
+    table = Table("bound", "step limit", "alpha", "C-bar", "asymptote", "measured below?", title="What the bounds say")
+    for each in report.curves:
+        verdict = each.problem or ("at every t" if report.below[each.variant] else "NO")
+        floor = "-" if each.values is None else f"{each.asymptote:.4g}"
+        limit, contraction = f"{each.step_limit:.4g}", f"{each.contraction:.6f}"
+        table.add_row(each.variant, limit, f"{report.alpha:.4g}", contraction, floor, verdict)
+    console.print(table)
+    table = Table("t", *(each.variant for each in report.curves), "measured", "+-", title="E||theta(t) - theta*||^2")
+    for t in _some(len(report.measured.mean)):
+        values = ["-" if each.values is None else f"{each.values[t - 2]:.4g}" for each in report.curves]
+        mean, half = report.measured.mean[t - 2], report.measured.half_width[t - 2]
+        table.add_row(str(t), *values, f"{mean:.4g}", f"{half:.2g}")
+    console.print(table)
+    for key, points in report.sweeps.items():
+        console.print(_sweep_table(key, points))
+
+
+def _sweep_table(key: str, points: Sequence[Point]) -> Table:
+    table = Table(key, "r_min/d", "zeta", "a_lim", "limit", "alpha", title=f"sweep over {key}")
+    for name in [*(variant.name for variant in bound.VARIANTS), "measured"]:
+        table.add_column(f"{name}: ends / halves")
+    for point in points:
+        c = point.constants
+        limit = point.curves[bound.PAPER.name].step_limit
+        cells = [f"{each.asymptote:.3g} / {point.half_life[name]:.0f}" for name, each in point.curves.items()]
+        numbers = (c.rho, c.zeta, c.a_lim, limit, point.alpha)
+        measured = f"{point.floor:.3g} / {point.measured_half_life:.0f}"
+        table.add_row(f"{point.value:g}", *(f"{number:.3g}" for number in numbers), *cells, measured)
+    return table
+
+
+def _some(num_ticks: int) -> list[int]:
+    """Return a handful of t between 2 and num_ticks + 1."""
+    return sorted({round(float(t)) for t in np.geomspace(2, num_ticks + 1, 8)})
+
+
+def write(report: Report, out: Path) -> None:
+    """Write theory.json and the figures into a folder."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "theory.json").write_text(json.dumps(to_json(report), indent=1) + "\n", encoding="utf-8")
+        title = f"{_name(report.options)}, $d={report.constants.d}$, $\\nu={report.constants.nu}$"
+        figure = figures.bound_figure(title, report.constants, report.curves, report.measured)
+        figure.savefig(out / "theory-bound.png", dpi=150)
+        if report.sweeps:
+            figures.sweep_figure(_name(report.options), report.sweeps).savefig(out / "theory-sweeps.png", dpi=130)
+    except OSError as error:
+        raise FedtideError(f"cannot write to {out}: {error.strerror}; name another folder") from error
+
+
+def _name(options: Options) -> str:
+    if options.task == "least_squares":
+        return "Least squares"
+    return "Softmax regression on MNIST" if options.data == "mnist" else "Softmax regression"
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Return the report as plain data; NaN becomes None."""
+    plain: dict[str, Any] = _plain(
+        {
+            "options": report.options.model_dump(mode="json"),
+            "constants": report.constants._asdict(),
+            "how": {row.symbol: {"value": row.value, "how": row.how} for row in report.rows},
+            "alpha": report.alpha,
+            "bounds": {each.variant: each._asdict() for each in report.curves},
+            "measured_below": report.below,
+            "measured": {"mean": report.measured.mean, "half_width": report.measured.half_width},
+            "sweeps": {key: [_point(point) for point in points] for key, points in report.sweeps.items()},
+        }
+    )
+    return plain
+
+
+def _point(point: Point) -> dict[str, Any]:
+    asymptote = {name: each.asymptote for name, each in point.curves.items()}
+    problem = {name: each.problem for name, each in point.curves.items()}
+    rest = {key: value for key, value in point._asdict().items() if key not in ("curves", "constants")}
+    return {**rest, "constants": point.constants._asdict(), "asymptote": asymptote, "problem": problem}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

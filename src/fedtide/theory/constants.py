@@ -1,0 +1,85 @@
+"""The constants of Theorem 1 for a problem, each with how it was obtained."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fedtide.simulate import candidates_at, grant_at, planned
+from fedtide.theory.bound import Constants
+from fedtide.theory.measure import squared_distance
+from fedtide.theory.problem import Problem, at_seed
+from fedtide.types import Floats
+
+DRAW_SEEDS = 2**32  # channel draws for r_min come from seeds of their own, apart from those of the runs
+CONFIDENCE = 3.0  # standard errors that r_min is put below its estimate
+
+
+class Kept(NamedTuple):
+    """r_t of one set of ready devices over the channel."""
+
+    num_ready: int
+    mean: float
+    standard_error: float
+    share_of_zero: float  # how often nothing at all got through
+
+
+def kept_by_ready_set(problem: Problem) -> list[Kept]:
+    """Estimate E[r_t] for every set of ready devices that the timeline has, over channel and schedule.
+
+    Schedulers without memory: num_draws draws for each set. With memory (age_based) the schedule itself is planned,
+    round by round, num_draws/10 times, and rounds with the same ready set are pooled.
+    """
+    system, draws = problem.system, problem.options.num_draws
+    d = problem.objective.num_parameters
+    samples: dict[bytes, list[int]] = {}
+    ready: dict[bytes, int] = {}
+    if problem.options.scheduler == "age_based":
+        for draw in range(max(draws // 10, 2)):
+            for each in planned(at_seed(problem, DRAW_SEEDS + draw, 1.0)):
+                if each.grant is not None and len(each.grant.bits):
+                    key = each.tick.ready.tobytes()
+                    ready[key] = len(each.tick.ready)
+                    samples.setdefault(key, []).append(system.codec.num_kept(d, float(each.grant.bits[0])))
+    else:
+        ticks = {tick.ready.tobytes(): tick for tick in system.ticks if len(tick.ready)}
+        nobody = np.zeros(system.fleet.num_devices, np.int64)
+        for key, tick in ticks.items():
+            ready[key] = len(tick.ready)
+            drawn = (at_seed(problem, DRAW_SEEDS + draw, 1.0) for draw in range(draws))
+            grants = (grant_at(each, tick, candidates_at(each, tick, nobody)) for each in drawn)
+            samples[key] = [system.codec.num_kept(d, float(grant.bits[0])) for grant in grants]
+    return [_kept(ready[key], np.array(values, np.float64)) for key, values in samples.items()]
+
+
+def _kept(num_ready: int, values: Floats) -> Kept:
+    error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    return Kept(num_ready, float(values.mean()), error, float((values == 0).mean()))
+
+
+def least_kept(kept: list[Kept]) -> float:
+    """Return r_min: the least E[r_t] over the ready sets, three standard errors to the safe side."""
+    return max(min((each.mean - CONFIDENCE * each.standard_error for each in kept), default=0.0), 0.0)
+
+
+def of(problem: Problem, kept: list[Kept] | None = None) -> Constants:
+    """Compute every constant."""
+    objective, options = problem.objective, problem.options
+    curvature = objective.curvature()
+    moments = objective.moments(options.batch_size)
+    gaps = [objective.loss(k, problem.optimum) - objective.loss(k, own) for k, own in enumerate(problem.local_optima)]
+    return Constants(
+        d=objective.num_parameters,
+        nu=options.num_levels,
+        mu=curvature.mu,
+        L=curvature.L,
+        C_1=moments.C_1,
+        C_2=moments.C_2,
+        zeta=float(((problem.local_optima - problem.optimum) ** 2).sum(axis=1).max()),
+        local_gap=max(0.0, *gaps),
+        r_min=least_kept(kept_by_ready_set(problem) if kept is None else kept),
+        a_lim=math.ceil(1 / options.period * (1 - 1e-12)),
+        initial=squared_distance(problem.start, problem.optimum),
+    )
