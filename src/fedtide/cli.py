@@ -5,29 +5,22 @@ Exit codes: 0 done, 2 bad input, 3 data cannot be had, 4 run folder cannot be us
 
 from __future__ import annotations
 
-import functools
 import inspect
-import json
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedtide import config
+from fedtide.cli_study import paper, study_app
+from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
 from fedtide.config import Experiment
-from fedtide.errors import FedtideError
-
-out = Console()
-err = Console(stderr=True)
 
 app = typer.Typer(
     name="fedtide",
@@ -40,49 +33,20 @@ app = typer.Typer(
     "list what you can choose with [bold]fedtide policies[/bold].",
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def friendly(command: F) -> F:
-    """Turn our errors into one line and an exit code, and Ctrl-C into 130."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except FedtideError as error:
-            err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            err.print("[yellow]interrupted[/]")
-            raise typer.Exit(130) from None
-        except BrokenPipeError:  # the reader of our output went away, as in `fedtide plan | head`
-            sys.stderr.close()
-            raise typer.Exit(0) from None
-
-    return wrapped  # type: ignore[return-value]
-
-
 Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="An experiment file (YAML), then keys that differ from it."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
 Threads = Annotated[
     int, typer.Option("--threads", "-j", min=1, help="Devices trained at a time. Does not change results.")
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-CORES = os.cpu_count() or 1
 
 
 def _experiment(words: list[str] | None) -> Experiment:
     words = list(words or [])
     tree = config.read_file(Path(words.pop(0))) if words and "=" not in words[0] else {}
     return config.experiment(tree, config.parse_overrides(words))
-
-
-def _print_json(tree: Any) -> None:
-    sys.stdout.write(json.dumps(tree, indent=2) + "\n")
 
 
 @app.command()
@@ -139,7 +103,7 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
         _show(folder, as_json)
         return
     begun = time.perf_counter()
-    system = build(experiment, say=lambda text: err.print(escape(text), style="dim", highlight=False, soft_wrap=True))
+    system = build(experiment, say=say)
     trainer = make_trainer(system, threads)
     try:
         with _progress("training") as advance:
@@ -192,7 +156,7 @@ def _show(folder: Path, as_json: bool) -> None:
     experiment, rounds = read_experiment(folder), read_rounds(folder)
     summary = summarise(experiment, rounds, read_model_size(folder))
     if as_json:
-        _print_json({"folder": str(folder), "complete": is_complete(folder), **summary})
+        print_json({"folder": str(folder), "complete": is_complete(folder), **summary})
         return
     scored = evaluated(rounds)
     out.print(curve([each.time for each in scored], [each.test_accuracy or 0.0 for each in scored]))
@@ -216,13 +180,11 @@ def plan(
     from fedtide.report.plan import plan_rows, plan_summary, plan_tables
     from fedtide.system import build
 
-    system = build(
-        _experiment(words), say=lambda text: err.print(escape(text), style="dim", highlight=False, soft_wrap=True)
-    )
+    system = build(_experiment(words), say=say)
     rows = plan_rows(system)
     summary = plan_summary(system, rows)
     if as_json:
-        _print_json({"summary": summary, "aggregations": rows})
+        print_json({"summary": summary, "aggregations": rows})
         return
     for table in plan_tables(system, rows, summary, ticks):
         out.print(table, highlight=False)
@@ -251,7 +213,7 @@ def policies(as_json: AsJson = False) -> None:
     listed["framework"] = {name: _flat(tree) or "the defaults" for name, tree in config.FRAMEWORKS.items()}
     listed["profile"] = {name: _flat(tree) or "the defaults" for name, tree in config.PROFILES.items()}
     if as_json:
-        _print_json(listed)
+        print_json(listed)
         return
     table = Table(box=None, padding=(0, 2))
     for heading in ("key", "value", "what it does"):
@@ -280,7 +242,7 @@ def _list_keys(as_json: bool) -> None:
         group, _, leaf = key.rpartition(".")
         rows[key] = {"default": defaults[group][leaf] if group else defaults[leaf], "about": field.description}
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     table = Table(box=None, padding=(0, 2))
     table.add_column("key", style="cyan")
@@ -302,11 +264,11 @@ def data(
     from fedtide.data.mnist import load_mnist, locate
 
     if not status:
-        load_mnist(folder, say=lambda text: err.print(escape(text), style="dim", highlight=False, soft_wrap=True))
+        load_mnist(folder, say=say)
     found = locate(folder)
     states = {file.name: file.problem or "verified" for file in found.files}
     if as_json:
-        _print_json({"folder": str(found.folder), "complete": found.complete, "files": states})
+        print_json({"folder": str(found.folder), "complete": found.complete, "files": states})
         return
     table = Table(box=None, padding=(0, 2), title=f"MNIST in {found.folder}", title_justify="left")
     for heading in ("file", "state"):
@@ -314,6 +276,10 @@ def data(
     for name, state in states.items():
         table.add_row(name, "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
     out.print(table, highlight=False)
+
+
+app.add_typer(study_app, name="study")
+app.command()(paper)
 
 
 @app.callback(invoke_without_command=True)

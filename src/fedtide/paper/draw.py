@@ -7,41 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.paper.figures import Figure, label
-from fedtide.report.figure import COLOURS, STYLE
+from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
 from fedtide.study.result import RunResult
 from fedtide.study.statistics import band
 
-NAMES = {
-    "time": r"time (units of $T_{\max}$)",
-    "index": "iteration",
-    "test_accuracy": "test accuracy",
-    "train_loss": "training loss",
-    "bits": "bits sent",
-    "samples_trained": "samples trained by the devices",
-    "symbols": "symbols spent",
-}
-FORMATS = ("pdf", "svg", "png")
-
 Curves = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
-
-
-def new_figure(width: float, height: float) -> Any:
-    """Return a bare Matplotlib figure with a canvas; no global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as MplFigure
-
-    figure = MplFigure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save(figure: Any, stem: Path) -> list[Path]:
-    """Save as PDF, SVG and PNG, without dates, so that the same figure gives the same bytes."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
-    for path in paths:
-        date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
-        figure.savefig(path, metadata=date, dpi=180)
-    return paths
 
 
 def draw(figure: Figure, curves: Curves, stem: Path, over: str | None = None) -> list[Path]:
@@ -64,8 +34,8 @@ def draw(figure: Figure, curves: Curves, stem: Path, over: str | None = None) ->
                 panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
                 seeds.add(drawn.num_seeds)
             panel.set_title(f"{setting} data ({_range(seeds)})", fontsize=9)
-            panel.set_xlabel(NAMES.get(over, over))
-        panels[0].set_ylabel(NAMES.get(figure.column, figure.column))
+            panel.set_xlabel(axis_name(over))
+        panels[0].set_ylabel(axis_name(figure.column))
         if figure.column == "test_accuracy":
             _zoom(panels[0], curves)
         panels[0].legend(fontsize=7.5, loc="best")

@@ -122,12 +122,13 @@ def write(page: Path, figures: Mapping[str, Sequence[Path]], results: Results, v
 
 def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        "| curve | seeds | uploads | symbols | bits sent | kept share | samples trained | of which wasted | wall time of a run |",
+        "| curve | seeds | uploads | symbols | bits sent | kept share | samples trained | wasted | wall time of a run |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append(
-            f"| {plain(row['curve']).replace(' | ', ', ')} | {row['seeds']} | {row['uploads']:,.0f} | {row['symbols'] / 1e6:,.1f} M "
+            f"| {plain(row['curve']).replace(' | ', ', ')} | {row['seeds']} | {row['uploads']:,.0f} "
+            f"| {row['symbols'] / 1e6:,.1f} M "
             f"| {row['bits'] / 1e6:,.1f} M | {row['kept_share']:.3f} | {row['samples_trained'] / 1e6:,.1f} M "
             f"| {row['samples_wasted'] / max(row['samples_trained'], 1):.0%} | {row['seconds']:.0f} s |"
         )

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.fleet import draw_durations
-from fedtide.paper.draw import new_figure, save
-from fedtide.report.figure import COLOURS, STYLE
+from fedtide.report.figure import COLOURS, STYLE, new_figure, save
 from fedtide.timeline import Periodic, Synchronous, per_arrival, start_times
 from fedtide.types import Floats, Ints, Tick
 

@@ -29,6 +29,42 @@ STYLE: dict[str, Any] = {
 }
 
 
+AXES = {
+    "time": r"time (units of $T_{\max}$)",
+    "index": "iteration",
+    "test_accuracy": "test accuracy",
+    "train_loss": "training loss",
+    "bits": "bits sent",
+    "samples_trained": "samples trained by the devices",
+    "symbols": "symbols spent",
+}
+FORMATS = ("pdf", "svg", "png")
+
+
+def axis_name(column: str) -> str:
+    """Name a recorded column for an axis."""
+    return AXES.get(column, column.replace("_", " "))
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return a bare Matplotlib figure with a canvas; no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Save as PDF, SVG and PNG, without dates, so that the same figure gives the same bytes."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
+    for path in paths:
+        date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
+        figure.savefig(path, metadata=date, dpi=180)
+    return paths
+
+
 def describe(experiment: Experiment) -> str:
     """Say in one line what an experiment is."""
     setting = {"shards": "non-i.i.d.", "iid": "i.i.d.", "dirichlet": "Dirichlet"}[experiment.data.partition]
@@ -42,14 +78,11 @@ def describe(experiment: Experiment) -> str:
 def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path) -> None:
     """Draw accuracy and loss over simulated time, and below it how much of each update got through."""
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     scored = evaluated(rounds)
     time = [each.time for each in scored]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(6.4, 4.4)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         top.plot(time, [each.test_accuracy for each in scored], color=COLOURS[0])
         top.set_ylabel("test accuracy", color=COLOURS[0])
@@ -58,8 +91,12 @@ def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path
         loss.set_ylabel("test loss", color=COLOURS[1])
         loss.grid(False)
         sent = [each for each in rounds if each.picked]
-        bottom.plot([each.time for each in sent], [each.budget_bits[0] / 1000 for each in sent], ".", ms=3, color=COLOURS[2])
+        bottom.plot(
+            [each.time for each in sent], [each.budget_bits[0] / 1000 for each in sent], ".", ms=3, color=COLOURS[2]
+        )
         bottom.set_ylabel("kbit / upload")
-        bottom.set_xlabel(r"simulated time (units of $T_{\max}$)" if experiment.fleet.max_duration == 1 else "simulated time")
+        bottom.set_xlabel(
+            r"simulated time (units of $T_{\max}$)" if experiment.fleet.max_duration == 1 else "simulated time"
+        )
         figure.suptitle(describe(experiment), fontsize=8)
         figure.savefig(path)

@@ -81,9 +81,13 @@ def plan_tables(system: System, rows: list[dict[str, Any]], summary: dict[str, A
     else:
         facts.add_row("uploads", f"{summary['uploads']:,}")
         facts.add_row("airtime", f"{summary['symbols']:,.0f} symbols in all")
-        facts.add_row("ages of scheduled devices", ", ".join(f"{a}: {n:,}" for a, n in summary["ages_of_picked"].items()))
+        facts.add_row(
+            "ages of scheduled devices", ", ".join(f"{a}: {n:,}" for a, n in summary["ages_of_picked"].items())
+        )
         facts.add_row("bits per upload", f"{bits['mean']:,.0f} on average, {bits['min']:,.0f} to {bits['max']:,.0f}")
-        facts.add_row("kept share r/d", f"{kept['mean']:.3f} on average, least {kept['min']:.4f}, whole in {kept['full']:.0%}")
+        facts.add_row(
+            "kept share r/d", f"{kept['mean']:.3f} on average, least {kept['min']:.4f}, whole in {kept['full']:.0%}"
+        )
         if summary["proved_minimal_share"] is not None:
             facts.add_row("label variance proved minimal", f"{summary['proved_minimal_share']:.0%} of aggregations")
     ticks = Table(title=f"First {min(limit, len(rows))} aggregations", title_justify="left", box=None, padding=(0, 1))

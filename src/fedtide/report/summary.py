@@ -46,7 +46,9 @@ def summarise(experiment: Experiment, rounds: Sequence[RoundRecord], num_paramet
         "uploads": len(uploads),
         "mean_kept_share": float(np.mean(uploads)) / num_parameters if uploads else None,
         "mean_age": float(np.mean(ages)) if ages else None,
-        "mean_label_variance": float(np.mean([each.label_variance for each in rounds if each.picked])) if uploads else None,
+        "mean_label_variance": float(np.mean([each.label_variance for each in rounds if each.picked]))
+        if uploads
+        else None,
         "proved_minimal_share": float(np.mean(proved)) if proved else None,
         "symbols": ledger.symbols if ledger else 0.0,
         "bits": ledger.bits if ledger else 0.0,

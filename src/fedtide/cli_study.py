@@ -1,0 +1,226 @@
+"""`fedtide study` and `fedtide paper`: many runs, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
+from fedtide.errors import FedtideError
+from fedtide.study.result import Store
+from fedtide.study.spec import Study, read
+from fedtide.study.work import Failure, Outcome, missing, run_study
+
+study_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated.",
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file (YAML).")]
+StorePath = Annotated[Path, typer.Option("--store", "-s", help="Where results are kept, one small file per run.")]
+Workers = Annotated[int, typer.Option("--workers", "-j", min=1, help="Runs at a time, one thread each.")]
+Backend = Annotated[str, typer.Option("--backend", help="local: processes on this machine; dask: a Dask cluster.")]
+Address = Annotated[str | None, typer.Option("--address", help="A Dask scheduler, as in tcp://host:8786.")]
+Metric = Annotated[str, typer.Option("--metric", "-m", help="The number per run that is compared.")]
+
+
+def do_runs(study: Study, store: Store, workers: int, backend: str, address: str | None) -> list[Failure]:
+    """Run what is missing under a progress bar; tell of failures at the end."""
+    todo = missing(study, store)
+    have = len({run.name for run in study.runs}) - len(todo)
+    if have:
+        say(f"{have} of {have + len(todo)} runs are in {store.folder} already")
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+               TextColumn("left"), TimeRemainingColumn(), TextColumn("[dim]{task.fields[last]}"))  # fmt: skip
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        # Runs differ in length: the time left goes by their expected work, not by their number.
+        task = progress.add_task(study.name, total=len(todo), last="")
+
+        def on_done(outcome: Outcome) -> None:
+            accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
+            word = f"{accuracy:.4f}" if accuracy is not None else f"failed: {outcome.reason}"
+            text = f"{outcome.run.label}, seed {outcome.run.experiment.seed}: {word}"
+            progress.update(task, advance=1, last=escape(text))
+            if not err.is_terminal:
+                say(text)
+
+        failures = run_study(study, store, workers=workers, backend=backend, address=address, on_done=on_done)
+    for failure in failures:
+        err.print(
+            f"[red]failed:[/] {escape(failure.run.label)}, seed {failure.run.experiment.seed}: {escape(failure.reason)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return failures
+
+
+def _finish(failures: Sequence[Failure]) -> None:
+    if failures:
+        raise FedtideError(
+            f"{len(failures)} runs failed, see above; all others are kept. Running again tries only these"
+        )
+
+
+@study_app.command("run")
+@friendly
+def study_run(
+    file: File,
+    store: StorePath = Path("results"),
+    workers: Workers = CORES,
+    backend: Backend = "local",
+    address: Address = None,
+) -> None:
+    """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
+    study = read(file)
+    failures = do_runs(study, Store(store), workers, backend, address)
+    _print_table(study, Store(store), "mean_accuracy")
+    _finish(failures)
+
+
+@study_app.command("show")
+@friendly
+def study_show(
+    file: File, store: StorePath = Path("results"), metric: Metric = "mean_accuracy", as_json: AsJson = False
+) -> None:
+    """Show every variant's mean with its interval, and the paired difference from the first one."""
+    study = read(file)
+    if as_json:
+        print_json(_rows(study, Store(store), metric))
+    else:
+        _print_table(study, Store(store), metric)
+
+
+@study_app.command("plot")
+@friendly
+def study_plot(
+    file: File,
+    store: StorePath = Path("results"),
+    to: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File name without ending (default: the study's).")
+    ] = None,
+    column: Annotated[str, typer.Option("--column", help="What to plot.")] = "test_accuracy",
+    over: Annotated[
+        str, typer.Option("--over", help="Against what: time, index, bits, symbols, samples_trained.")
+    ] = "time",
+) -> None:
+    """Plot mean curves with 95 % bands, as PDF, SVG and PNG."""
+    from fedtide.study.plot import draw_study
+
+    study = read(file)
+    for path in draw_study(study, Store(store), to or Path(study.name), column, over):
+        out.print(str(path), highlight=False)
+
+
+@study_app.command("export")
+@friendly
+def study_export(
+    file: File,
+    to: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
+    store: StorePath = Path("results"),
+) -> None:
+    """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""
+    from fedtide.study.export import export
+
+    count = export(read(file), Store(store), to)
+    out.print(f"{count:,} rows in {to}", highlight=False)
+
+
+def _rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
+    from fedtide.study.table import rows
+
+    return rows(study, store, metric)
+
+
+def _print_table(study: Study, store: Store, metric: str) -> None:
+    from fedtide.paper.page import effect
+
+    table = Table(title=f"{study.name}: {metric}", title_justify="left", box=None, padding=(0, 2))
+    for heading in ("variant", "seeds", "mean", "difference from the first (95 % interval)", "verdict"):
+        table.add_column(heading, justify="right" if heading in ("seeds", "mean") else "left")
+    for row in _rows(study, store, metric):
+        mean = "-" if row["mean_value"] is None else f"{row['mean_value']:.4f}"
+        table.add_row(escape(row["variant"]), f"{row['done']}/{row['seeds']}", mean, effect(row), row["verdict"])
+    out.print(table, highlight=False)
+
+
+@friendly
+def paper(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FIGURE]...",
+            help="R, period, frameworks, training_loss, schedulers, weights, profiles, "
+            "timelines; or `claims` for the ledger. Default: all.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", "-n", min=1, help="Seeds per curve (default: 3 to 5).")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tenth of the horizon, two seeds: a look in minutes.")
+    ] = False,
+    store: StorePath = Path("results/paper"),
+    to: Annotated[Path, typer.Option("--out", "-o", help="Folder for figures and the page paper.md.")] = Path("docs"),
+    workers: Workers = CORES,
+    backend: Backend = "local",
+    address: Address = None,
+    draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.
+
+    [dim]fedtide paper --quick[/]               everything, at a tenth of the horizon
+    [dim]fedtide paper schedulers --seeds 5[/]  one figure, in full
+    [dim]fedtide paper claims[/]                the verdict on every claim, from the runs there are
+    """  # fmt: skip
+    from fedtide.paper import page
+    from fedtide.paper.figures import FIGURES
+    from fedtide.paper.reproduce import QUICK, chosen, collect, draw_all, studies, together, verdicts
+
+    wanted = list(figures or [])
+    only_claims = wanted == ["claims"]
+    names = chosen([name for name in wanted if name != "claims"])
+    shrunk = QUICK if quick else None
+    if quick:
+        store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
+    kept = Store(store)
+    failures: list[Failure] = []
+    if not (draw_only or only_claims):
+        failures = do_runs(together("paper", studies(names, seeds, shrunk)), kept, workers, backend, address)
+    results = collect(list(FIGURES), kept, shrunk)
+    decided = verdicts(results)
+    if not only_claims:
+        drawn = draw_all(names, results, to / "figures", say)
+        for paths in drawn.values():
+            say(f"drawn: {', '.join(str(path) for path in paths)}")
+    if only_claims or not wanted:
+        everything = draw_all(chosen([]), results, to / "figures", say)
+        page.write(to / "paper.md", everything, results, decided)
+        say(f"written: {to / 'paper.md'}")
+    if as_json:
+        print_json(page.claims_rows(decided))
+    else:
+        _print_claims(page.claims_rows(decided))
+    _finish(failures)
+
+
+def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
+    from fedtide.paper.page import effect
+
+    colours = {"holds": "green", "contradicted": "red"}
+    table = Table(title="The paper's claims", title_justify="left", box=None, padding=(0, 2))
+    for heading in ("claim", "verdict", "comparison", "difference (95 % interval)"):
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(row["text"], f"[bold {colours.get(row['verdict'], 'yellow')}]{row['verdict']}[/]", "", "")
+        for each in row["comparisons"]:
+            colour = colours.get(each["verdict"], "yellow")
+            table.add_row("", "", f"{each['better']} > {each['worse']}", f"[{colour}]{effect(each)}[/]")
+    out.print(table, highlight=False)

@@ -1,0 +1,48 @@
+"""A study as a table: every variant's mean, and its paired difference from the first variant."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedtide.errors import FedtideError
+from fedtide.study.result import RunResult, Store
+from fedtide.study.spec import Study
+from fedtide.study.statistics import METRICS, compare
+
+
+def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
+    """Return the finished results of every variant, by seed."""
+    found: dict[str, dict[int, RunResult]] = {label: {} for label in study.labels}
+    for run in study.runs:
+        if store.has(run.name):
+            found[run.label][run.experiment.seed] = store.load(run.name)
+    return found
+
+
+def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
+    """Return one row per variant, as plain data."""
+    if metric not in METRICS:
+        raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}")
+    measure, results = METRICS[metric], by_label(study, store)
+    first = results[study.labels[0]]
+    table = []
+    for label in study.labels:
+        runs = results[label]
+        values = {seed: measure(result) for seed, result in runs.items()}
+        shared = sorted(set(runs) & set(first))
+        row: dict[str, Any] = {
+            "variant": label,
+            "seeds": sum(run.label == label for run in study.runs),
+            "done": len(runs),
+            "mean_value": sum(values.values()) / len(values) if values else None,
+            "verdict": "",
+        }
+        if label != study.labels[0] and shared:
+            found = compare([values[s] for s in shared], [measure(first[s]) for s in shared])
+            row |= {
+                key: value if value is None or math.isfinite(value) else None for key, value in found._asdict().items()
+            }
+            row["verdict"] = found.verdict
+        table.append(row)
+    return table
