@@ -104,9 +104,9 @@ class NativeTrainer:
 
     def train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
         """Return the updates u_k [r d] of r jobs: device [r] starting at start [r d], which is model version [r]."""
-        start = np.ascontiguousarray(start)
+        start = np.asarray(start, order="C")
         device, version = np.asarray(device), np.asarray(version)
-        rates = np.ascontiguousarray(learning_rate, np.float64)
+        rates = np.asarray(learning_rate, np.float64, order="C")
         jobs = len(device) if device.ndim == 1 else -1
         if device.shape != (jobs,) or version.shape != (jobs,) or rates.shape != (jobs,):
             raise FedtideError(
@@ -121,7 +121,9 @@ class NativeTrainer:
             if jobs and not np.issubdtype(numbers.dtype, np.integer):
                 raise FedtideError(f"{name} holds {numbers.dtype}; it needs whole numbers")
         if jobs and (device.min() < 0 or device.max() >= len(self._partition)):
-            raise FedtideError(f"device {device.tolist()} goes beyond the {len(self._partition)} devices of the partition")
+            raise FedtideError(
+                f"device {device.tolist()} goes beyond the {len(self._partition)} devices of the partition"
+            )
         if jobs and version.min() < 0:
             raise FedtideError(f"version {version.tolist()} holds a negative number; versions count from 1")
 
@@ -142,9 +144,11 @@ class NativeTrainer:
         samples = self._checked(samples)
         if len(samples.labels) == 0:
             raise FedtideError("there are no samples to evaluate on; give at least one")
-        model = np.ascontiguousarray(model)
+        model = np.asarray(model, order="C")
         if model.dtype != np.float32 or model.shape != (self._num_parameters,):
-            raise FedtideError(f"the vector is {model.dtype} {model.shape}; the model needs float32 {(self._num_parameters,)}")
+            raise FedtideError(
+                f"the vector is {model.dtype} {model.shape}; the model needs float32 {(self._num_parameters,)}"
+            )
         correct, loss = self._call(
             self._kernel.evaluate, self._layers, samples.images, samples.labels, model, self._threads, self._isa
         )
@@ -157,7 +161,9 @@ class NativeTrainer:
                 f"images are {images.dtype} {images.shape}; the model needs float32 (n, {', '.join(map(str, self._model.input_shape))})"
             )
         if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
-            raise FedtideError(f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}")
+            raise FedtideError(
+                f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
+            )
         if labels.size and labels.max() >= self._num_labels:
             raise FedtideError(f"label {labels.max()} is out of range: the model gives {self._num_labels} logits")
         return Samples(np.ascontiguousarray(images), np.ascontiguousarray(labels))
@@ -187,7 +193,9 @@ def _wanted_isa() -> str:
 def _checked_device(device: int, part: Ints, num_samples: int) -> Ints:
     part = np.asarray(part)
     if part.ndim != 1 or not part.size or not np.issubdtype(part.dtype, np.integer):
-        raise FedtideError(f"device {device} holds {part.dtype} {part.shape}; it needs a vector of at least one sample number")
+        raise FedtideError(
+            f"device {device} holds {part.dtype} {part.shape}; it needs a vector of at least one sample number"
+        )
     if part.min() < 0 or part.max() >= num_samples:
         raise FedtideError(
             f"device {device} holds sample numbers from {part.min()} to {part.max()}; there are {num_samples} samples"
