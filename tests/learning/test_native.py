@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -58,7 +59,7 @@ def torch_update(model, samples, start, visited, bounds, learning_rate, proximal
     module = build_module(model).double()
     torch.nn.utils.vector_to_parameters(torch.from_numpy(start.astype(np.float64)), module.parameters())
     anchor = [p.detach().clone() for p in module.parameters()]
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+    for low, high in itertools.pairwise(bounds):
         chosen = visited[low:high]
         images, labels = (
             torch.from_numpy(samples.images[chosen]),

@@ -31,7 +31,7 @@ from fedtide.rng import key, stream
 from fedtide.types import Floats, Ints, Samples, Vector
 
 try:
-    from fedtide import _native
+    import fedtide._native as _native
 except ImportError:  # installed without a compiler
     _native = None
 
@@ -133,11 +133,12 @@ class NativeTrainer:
             visited.append(job_visited)
             bounds.append(job_bounds)
             keys.append(key(self._seed, "dropout", k, v))
-        return self._call(
+        updates: Vector = self._call(
             self._kernel.train,
             *(self._layers, self._samples.images, self._samples.labels, start, rates, np.array(keys, np.uint64)),
             *(*_joined(visited), *_joined(bounds), float(self._work.proximal), self._threads, self._isa),
         )
+        return updates
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Return accuracy and mean loss of model [d], dropout off."""
@@ -156,10 +157,9 @@ class NativeTrainer:
 
     def _checked(self, samples: Samples) -> Samples:
         images, labels = np.asarray(samples.images), np.asarray(samples.labels)
-        if images.dtype != np.float32 or images.shape[1:] != tuple(self._model.input_shape):
-            raise FedtideError(
-                f"images are {images.dtype} {images.shape}; the model needs float32 (n, {', '.join(map(str, self._model.input_shape))})"
-            )
+        wanted = tuple(self._model.input_shape)
+        if images.dtype != np.float32 or images.ndim != 4 or images.shape[1:] != wanted:
+            raise FedtideError(f"images are {images.dtype} {images.shape}; the model needs float32 [n, *{wanted}]")
         if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
             raise FedtideError(
                 f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
