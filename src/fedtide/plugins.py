@@ -34,7 +34,7 @@ def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, A
         return _make(kind, name, offered[name].load(), args)
     names = [*known, *offered]
     near = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     raise FedtideError(
         f"{kind}={name!r} is not known{hint} Known: {', '.join(names)}. Your own: path/to/file.py:name or package.module:name"
     )
