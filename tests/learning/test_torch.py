@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedtide.errors import FedtideError
+from fedtide.learning.model import MODELS, initialize, num_parameters
+from fedtide.learning.torch import TorchTrainer, build_module
+from fedtide.learning.trainer import LocalWork, batches
+from fedtide.rng import stream
+from helpers import small_dataset
+
+DATA = small_dataset(num_train=24)
+PARTITION = [np.arange(0, 10), np.arange(10, 24)]
+
+
+@pytest.mark.parametrize("name", ["paper_cnn", "mcmahan_cnn", "mlp", "softmax", "small_cnn"])
+def test_module_has_the_parameters_of_the_description(name: str) -> None:
+    model = MODELS[name]((1, 28, 28), 10)
+    module = build_module(model)
+    assert sum(p.numel() for p in module.parameters()) == num_parameters(model)
+    assert module(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
+def test_update_is_sgd_with_the_proximal_term_on_the_given_batches() -> None:
+    """Against torch.optim.SGD on the regularised loss itself."""
+    model = MODELS["mlp"]((1, 8, 8), 3)
+    work = LocalWork(4, 2, None, proximal=0.3)
+    trainer = TorchTrainer(model, DATA.train, PARTITION, work, seed=5)
+    start = initialize(model, stream(0, "initial_model"))
+    update = trainer.train(start[None], np.array([1]), np.array([2]), np.array([0.2]))[0]
+
+    module = build_module(model)
+    nn.utils.vector_to_parameters(torch.from_numpy(start.copy()), module.parameters())
+    origin = torch.from_numpy(start.copy())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.2)
+    visited, bounds = batches(5, 1, 2, PARTITION[1], work)
+    for begin, end in pairwise(bounds):
+        chosen = visited[begin:end]
+        logits = module(torch.from_numpy(DATA.train.images[chosen]))
+        loss = nn.functional.cross_entropy(logits, torch.from_numpy(DATA.train.labels[chosen].astype(np.int64)))
+        here = nn.utils.parameters_to_vector(module.parameters())
+        loss = loss + 0.3 / 2 * (here - origin).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    expected = nn.utils.parameters_to_vector(module.parameters()).detach().numpy() - start
+    np.testing.assert_allclose(update, expected, rtol=1e-4, atol=1e-7)
+    assert np.abs(update).max() > 1e-3
+
+
+def test_dropout_is_addressed_and_off_in_evaluation() -> None:
+    model = MODELS["paper_cnn"]((1, 28, 28), 3)
+    data = small_dataset(num_train=24, side=28)
+    start = initialize(model, stream(0, "initial_model"))
+
+    def update(seed: int, device: int, version: int) -> np.ndarray:
+        trainer = TorchTrainer(model, data.train, PARTITION, LocalWork(50, 1), seed)
+        return trainer.train(start[None], np.array([device]), np.array([version]), np.array([0.1]))[0]
+
+    assert np.array_equal(update(0, 0, 1), update(0, 0, 1))
+    assert not np.array_equal(update(0, 0, 1), update(0, 0, 2))  # one batch of all samples: only dropout differs
+    trainer = TorchTrainer(model, data.train, PARTITION, LocalWork(), 0)
+    assert trainer.evaluate(start, data.test) == trainer.evaluate(start, data.test)
+
+
+def test_state_outside_the_parameters_is_refused() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3))
+
+    with pytest.raises(FedtideError, match="GroupNorm"):
+        TorchTrainer(make, DATA.train, PARTITION, LocalWork(), 0)
+
+
+def test_something_that_is_no_module_is_refused() -> None:
+    with pytest.raises(FedtideError, match=r"not a torch\.nn\.Module"):
+        TorchTrainer(lambda: 3, DATA.train, PARTITION, LocalWork(), 0)
+
+
+def test_initial_model_of_a_users_module_follows_the_seed_alone() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+    trainer = TorchTrainer(make, DATA.train, PARTITION, LocalWork(), 0)
+    torch.manual_seed(1)
+    one = trainer.initial_model(4)
+    before = torch.get_rng_state()
+    assert np.array_equal(one, trainer.initial_model(4))
+    assert torch.equal(before, torch.get_rng_state())
+    assert not np.array_equal(one, trainer.initial_model(5))

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedtide import config
+from fedtide.config import FRAMEWORKS, PROFILES, digest, dump, experiment, merge, parse_overrides, read_file
+from fedtide.errors import FedtideError
+
+
+def test_defaults_are_the_papers() -> None:
+    e = experiment()
+    assert (e.fleet.num_devices, e.policy.limit, e.radio.num_symbols, e.radio.snr_db) == (40, 8, 300_000, 13)
+    assert (e.timeline.name, e.timeline.period, e.timeline.horizon) == ("periodic", 0.25, 35)
+    assert (e.data.partition, e.data.num_shards) == ("shards", 200)
+    assert (e.policy.scheduler, e.policy.age_base, e.policy.combiner) == ("data_importance", 1, "average_models")
+    assert (e.codec.name, e.codec.num_levels) == ("sparse_quantized", 4)
+    work = e.learning
+    assert (work.model, work.local_epochs, work.batch_size, work.learning_rate) == ("paper_cnn", 3, 50, 0.01)
+    assert (work.schedule, work.proximal, work.dropout) == ("halved", 0.02, True)
+
+
+@pytest.mark.parametrize("framework", [None, *FRAMEWORKS])
+@pytest.mark.parametrize("profile", [*PROFILES])
+def test_round_trip_through_plain_data_and_yaml(framework: str | None, profile: str) -> None:
+    e = experiment(
+        {"framework": framework, "profile": profile, "learning": {"local_steps": 7}, "data": {"folder": "x"}}
+    )
+    assert experiment(dump(e)) == e
+    assert experiment(yaml.safe_load(yaml.safe_dump(dump(e)))) == e
+    assert digest(experiment(dump(e))) == digest(e)
+
+
+def test_an_experiment_cannot_be_changed() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        experiment().policy.limit = 3
+
+
+# ---- digest
+
+
+def test_digest_tells_results_apart() -> None:
+    base = digest(experiment())
+    changes: list[dict[str, Any]] = [
+        {"seed": 1},
+        {"data": {"partition": "iid"}},
+        {"fleet": {"num_devices": 41}},
+        {"timeline": {"period": 0.5}},
+        {"radio": {"snr_db": 12.9}},
+        {"policy": {"age_base": 0.9}},
+        {"codec": {"num_levels": 5}},
+        {"learning": {"dropout": False}},
+        {"policy": {"combiner_args": {"server_rate": 1.0}}},
+    ]
+    assert len({base, *(digest(experiment(change)) for change in changes)}) == len(changes) + 1
+
+
+def test_digest_forgets_where_the_files_lie_and_which_preset_filled_the_values() -> None:
+    assert digest(experiment({"data": {"folder": "elsewhere"}})) == digest(experiment())
+    assert digest(experiment({"framework": "periodic"})) == digest(experiment())
+    by_hand = {"timeline": {"name": "synchronous"}, "learning": {"proximal": 0.0}}
+    assert digest(experiment({"framework": "fedavg"})) == digest(experiment(by_hand))
+
+
+# ---- presets
+
+
+def test_keys_of_the_user_win_over_presets() -> None:
+    e = experiment(
+        {"framework": "fedasync", "policy": {"combiner_args": {"mixing": 0.8}}, "learning": {"proximal": 0.5}}
+    )
+    assert (e.timeline.name, e.policy.limit, e.policy.combiner) == ("per_arrival", 1, "mix")
+    assert (e.policy.combiner_args, e.learning.proximal) == ({"mixing": 0.8}, 0.5)
+
+
+def test_framework_wins_over_profile() -> None:
+    e = experiment({"framework": "fedbuff", "profile": "released-code"})
+    assert e.policy.scheduler == "random"
+    assert e.codec.element_bits == 3
+    assert e.radio.snr_db == pytest.approx(10 * math.log10(20))
+
+
+def test_steps_take_the_place_of_epochs() -> None:
+    e = experiment({"learning": {"local_steps": 5}})
+    assert (e.learning.local_steps, e.learning.local_epochs) == (5, None)
+
+
+def test_later_trees_lie_on_top() -> None:
+    e = experiment({"policy": {"limit": 3, "age_base": 2.0}}, {"policy": {"limit": 4}})
+    assert (e.policy.limit, e.policy.age_base) == (4, 2.0)
+
+
+def test_args_are_replaced_whole() -> None:
+    assert merge({"p": {"combiner_args": {"a": 1}}}, {"p": {"combiner_args": {"b": 2}}}) == {
+        "p": {"combiner_args": {"b": 2}}
+    }
+
+
+# ---- bad input: one line each, with the value and the remedy
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"policy": {"limt": 3}}, ["policy.limt is not a key", "did you mean policy.limit?"]),
+        ({"polcy": {"limit": 3}}, ["polcy is not a key", "did you mean policy"]),
+        ({"num_devices": 3}, ["did you mean fleet.num_devices?"]),
+        ({"xyzzy": 3}, ["xyzzy is not a key", "--keys"]),
+        ({"policy": {"limit": 41}}, ["policy.limit=41", "exceeds fleet.num_devices=40", "lower it"]),
+        ({"fleet": {"num_devices": 0}}, ["fleet.num_devices=0", "greater than or equal to 1"]),
+        ({"fleet": {"num_devices": -3}}, ["fleet.num_devices=-3"]),
+        ({"policy": {"limit": 0}}, ["policy.limit=0"]),
+        ({"radio": {"snr_db": "loud"}}, ["radio.snr_db='loud'", "valid number"]),
+        ({"radio": {"snr_db": math.nan}}, ["radio.snr_db=nan", "finite"]),
+        ({"radio": {"snr_db": math.inf}}, ["radio.snr_db=inf", "finite"]),
+        ({"radio": {"num_symbols": -1}}, ["radio.num_symbols=-1"]),
+        ({"radio": {"large_scale": [1.0, 2.0]}}, ["2 values", "fleet.num_devices=40"]),
+        ({"radio": {"large_scale": -1}}, ["radio.large_scale=-1", "greater than 0"]),
+        ({"timeline": {"period": 36}}, ["timeline.horizon=35.0", "36.0", "lengthen the horizon"]),
+        ({"framework": "fedavg", "timeline": {"horizon": 0.5}}, ["timeline.horizon=0.5", "1.0"]),
+        ({"timeline": {"period": 0}}, ["timeline.period=0"]),
+        ({"timeline": {"name": "buffered", "buffer_size": 50}}, ["timeline.buffer_size=50", "never fill"]),
+        ({"fleet": {"min_duration": 2.0}}, ["fleet.min_duration=2.0", "fleet.max_duration=1.0"]),
+        ({"policy": {"age_base": 0}}, ["policy.age_base=0", "gamma"]),
+        ({"learning": {"local_steps": 3, "local_epochs": 3}}, ["exactly one"]),
+        ({"learning": {"local_epochs": None}}, ["exactly one"]),
+        ({"learning": {"trainer": "jax"}}, ["learning.trainer='jax'", "'native' or 'torch'"]),
+        ({"framework": "fedavgg"}, ["framework='fedavgg'", "'fedavg'"]),
+        ({"seed": -1}, ["seed=-1"]),
+        ({"seed": 1.5}, ["seed=1.5"]),
+        ({"policy": 3}, ["policy=3"]),
+        ({"codec": {"num_levels": 0}}, ["codec.num_levels=0"]),
+    ],
+)
+def test_bad_input_is_one_clear_line(tree: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(FedtideError) as caught:
+        experiment(tree)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    assert caught.value.exit_code == 2
+
+
+values = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=9), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*config.Experiment.model_fields, "x"]), values))
+def test_nothing_but_our_own_error_comes_out(tree: dict[str, Any]) -> None:
+    with contextlib.suppress(FedtideError):
+        e = experiment(tree)
+        assert experiment(dump(e)) == e
+
+
+# ---- words and files
+
+
+def test_overrides() -> None:
+    tree = parse_overrides(["policy.limit=4", "seed=7", "policy.combiner_args={mixing: 0.4}", "data.folder=a=b"])
+    assert tree == {"policy": {"limit": 4, "combiner_args": {"mixing": 0.4}}, "seed": 7, "data": {"folder": "a=b"}}
+    assert parse_overrides(["policy.combiner_args.mixing=0.4"]) == {"policy": {"combiner_args": {"mixing": 0.4}}}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["policy.limit"], "not key=value"),
+        (["policy.limit={"], "not YAML"),
+        (["policy=3", "policy.limit=4"], "given a value already"),
+    ],
+)
+def test_bad_overrides(words: list[str], message: str) -> None:
+    with pytest.raises(FedtideError, match=message) as caught:
+        parse_overrides(words)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no experiment file"),
+        (b"- 1\n- 2", "holds a list"),
+        (b"a: [", "cannot be read"),
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"1: 2", "mapping of keys"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "e.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(FedtideError, match=message) as caught:
+        read_file(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text("policy:\n  limit: 3\nseed: 9\n")
+    e = experiment(read_file(path), parse_overrides(["policy.limit=5"]))
+    assert (e.seed, e.policy.limit) == (9, 5)
+    path.write_text("")
+    assert read_file(path) == {}
+
+
+def test_every_key_is_described() -> None:
+    keys = config.all_keys()
+    assert {"seed", "policy.limit", "radio.snr_db"} <= set(keys)
+    assert all(field.description for field in keys.values())

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fedtide import plugins
+from fedtide.errors import FedtideError
+from fedtide.plugins import resolve, source_digest
+
+SOURCE = """
+from dataclasses import dataclass
+
+def first(candidates, limit, rng, skip=0):
+    return list(range(skip, skip + limit))
+first.needs_update_norm = True
+
+@dataclass
+class Every:
+    step: int = 1
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def test_ours() -> None:
+    assert resolve("weighting", "a", {"a": lambda: 3}, {})() == 3
+    from fedtide.policy.weighting import WEIGHTINGS, AgeAware
+
+    assert resolve("weighting", "age_aware", WEIGHTINGS, {"age_base": 2.0}) == AgeAware(2.0)
+
+
+def test_function_of_a_file_gets_its_arguments_with_every_call(file: Path) -> None:
+    assert resolve("scheduler", f"{file}:first", {}, {})(None, 2, None) == [0, 1]
+    skipping = resolve("scheduler", f"{file}:first", {}, {"skip": 3})
+    assert skipping(None, 2, None) == [3, 4]
+    assert skipping.needs_update_norm
+
+
+def test_class_of_a_file_is_made(file: Path) -> None:
+    assert resolve("timeline", f"{file}:Every", {}, {"step": 4}).step == 4
+
+
+def test_two_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
+    for folder, value in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.py").write_text(f"def f():\n    return {value}\n")
+    assert [resolve("x", f"{tmp_path / folder / 'same.py'}:f", {}, {})() for folder in "ab"] == [1, 2]
+
+
+def test_module() -> None:
+    assert resolve("x", "functools:reduce", {}, {}) is functools.reduce
+
+
+def test_entry_point_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class Offered:
+        size: int = 0
+
+    def offered(group: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name="theirs", load=lambda: Offered)] if group == "fedtide.scheduler" else []
+
+    monkeypatch.setattr(plugins, "entry_points", offered)
+    assert resolve("scheduler", "theirs", {}, {"size": 2}) == Offered(2)
+    with pytest.raises(FedtideError, match=r"did you mean 'theirs'\?.*Known: ours, theirs"):
+        resolve("scheduler", "thiers", {"ours": Offered}, {})
+    with pytest.raises(FedtideError, match="not known"):
+        resolve("codec", "theirs", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("randm", {}, r"scheduler='randm' is not known; did you mean 'random'\?"),
+        ("zzz", {}, r"not known\. Known: random, Path"),
+        ("nowhere.py:f", {}, "there is no file nowhere.py"),
+        ("no_such_module_at_all:f", {}, "raised ModuleNotFoundError"),
+        ("functools:nothing", {}, "functools has no 'nothing'"),
+        ("random", {"colour": 3}, r"does not accept the arguments \{'colour': 3\}"),
+    ],
+)
+def test_errors_are_one_line(name: str, args: dict, message: str) -> None:
+    from fedtide.policy.scheduling import Random
+
+    with pytest.raises(FedtideError, match=message) as caught:
+        resolve("scheduler", name, {"random": Random, "Path": Path}, args)
+    assert "\n" not in str(caught.value)
+
+
+def test_file_that_cannot_be_read_in(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("raise RuntimeError('broken')\n")
+    with pytest.raises(FedtideError, match="raised RuntimeError: broken"):
+        resolve("scheduler", f"{path}:f", {}, {})
+    path.write_text("def f(:\n")
+    with pytest.raises(FedtideError, match="raised SyntaxError"):
+        resolve("scheduler", f"{path}:f", {}, {})
+    path.write_text("def g():\n    pass\n")
+    with pytest.raises(FedtideError, match="has no 'f'; it defines g"):
+        resolve("scheduler", f"{path}:f", {}, {})
+
+
+def test_wrong_arguments_of_a_users_class(file: Path) -> None:
+    with pytest.raises(FedtideError, match=r"it takes \(step: int = 1\)"):
+        resolve("timeline", f"{file}:Every", {}, {"stride": 1})
+
+
+def test_source_digest_follows_the_file(file: Path) -> None:
+    before = source_digest(f"{file}:first")
+    assert before == source_digest(f"{file}:Every") is not None
+    file.write_text(SOURCE + "\n")
+    assert source_digest(f"{file}:first") != before
+    assert source_digest("random") is source_digest("a.b:c") is None
