@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
-from fedtide.theory.bound import Constants, Curve
+from fedtide.theory.bound import PAPER, Constants, Curve
 from fedtide.theory.measure import Measured
 from fedtide.theory.sweeps import SWEEPS, Point
 
 STYLES: dict[str, dict[str, Any]] = {
-    "paper": {"color": "#0072B2", "linestyle": "-"},
-    "tight": {"color": "#009E73", "linestyle": "--"},
-    "sharp": {"color": "#D55E00", "linestyle": "-."},
+    "paper": {"color": "#0072B2", "linestyle": "-", "lw": 2.6, "alpha": 0.75},
+    "tight": {"color": "#009E73", "linestyle": "--", "lw": 1.5},
+    "sharp": {"color": "#D55E00", "linestyle": "-.", "lw": 1.5},
 }
 MEASURED = "black"
+HELD = {
+    "num_levels": 2,
+    "period": 0,
+}  # sweeps that move r_min as well, and the point whose r_min is held for comparison
 LABELS = {"paper": "Theorem 1", "tight": "tight", "sharp": "sharp (ours)"}
 
 
@@ -32,7 +37,7 @@ def bound_figure(title: str, c: Constants, curves: Sequence[Curve], measured: Me
         if each.values is None:
             axes.plot([], [], **style, label=f"{LABELS[each.variant]}: says nothing (condition broken)")
             continue
-        axes.plot(t, np.concatenate([[c.initial], each.values]), **style, lw=1.6, label=LABELS[each.variant])
+        axes.plot(t, np.concatenate([[c.initial], each.values]), **style, label=LABELS[each.variant])
         axes.axhline(each.asymptote, color=style["color"], lw=0.8, ls=":", zorder=0)
     mean = np.concatenate([[c.initial], measured.mean])
     half = np.concatenate([[0.0], measured.half_width])
@@ -56,14 +61,21 @@ def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Figure:
         x = np.array([SWEEPS[key].position(point) for point in points])
         for name, style in STYLES.items():
             floor = np.array([point.curves[name].asymptote for point in points])
-            top.plot(x, floor, **style, marker="o", ms=3.5, lw=1.4, label=LABELS[name])
-            bottom.plot(x, [point.half_life[name] for point in points], **style, marker="o", ms=3.5, lw=1.4)
+            top.plot(x, floor, **style, marker="o", ms=3.5, label=LABELS[name])
+            bottom.plot(x, [point.half_life[name] for point in points], **style, marker="o", ms=3.5)
+        if key in HELD:
+            held = points[HELD[key]].constants.r_min
+            floor = np.array([PAPER.asymptote(p.constants._replace(r_min=held), p.alpha) for p in points])
+            top.plot(x, floor, color=STYLES["paper"]["color"], ls=":", lw=1.2)
         reached = [point.floor for point in points]
         spread = [point.floor_half_width for point in points]
         top.errorbar(x, reached, yerr=spread, color=MEASURED, marker="s", ms=3.5, lw=1.2, capsize=2, label="measured")
         bottom.plot(x, [point.measured_half_life for point in points], color=MEASURED, marker="s", ms=3.5, lw=1.2)
         for axes in (top, bottom):
             axes.set_yscale("log")
+            low, high = axes.get_ylim()
+            axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
+            axes.yaxis.set_minor_formatter(NullFormatter())
             if key in ("num_levels", "heterogeneity", "period"):
                 axes.set_xscale("log", base=10 if key == "heterogeneity" else 2)
             if key in ("num_levels", "period"):
@@ -73,6 +85,8 @@ def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Figure:
         bottom.set_xlabel(SWEEPS[key].axis)
     grid[0, 0].set_ylabel("asymptotic squared error")
     grid[1, 0].set_ylabel("half-life in iterations")
+    if any(key in HELD for key in sweeps):
+        grid[0, 0].plot([], [], color=STYLES["paper"]["color"], ls=":", lw=1.2, label=r"Theorem 1, $r_{\min}$ held")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, title=title)
     return figure

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtide.errors import FedtideError
 from fedtide.theory import constants, measure
 from fedtide.theory.bound import VARIANTS, Constants, Curve, curve
 from fedtide.theory.options import Options, make
@@ -66,12 +67,14 @@ SWEEPS = {
 
 
 def sweep(options: Options, which: Sweep, say: Callable[[str], None]) -> list[Point]:
-    """Evaluate and measure every value. alpha is step_share of the least limit among them (or learning_rate itself)."""
+    """Evaluate and measure every value. alpha is step_share of the least limit above 0 (or learning_rate itself)."""
     shorter = {**options.model_dump(), "num_ticks": options.sweep_ticks}
     base = make_problem(make(**shorter))
     problems = [make_problem(make(**{**shorter, which.key: value})) for value in which.values(base)]
     found = [constants.of(problem) for problem in problems]
-    limits = [VARIANTS[0].step_limit(c) for c in found]
+    limits = [limit for c in found if (limit := VARIANTS[0].step_limit(c)) > 0]
+    if not limits:
+        raise FedtideError(f"r_min = 0 for every {which.key} of the sweep: nothing gets through; raise num_symbols")
     points = []
     for problem, c in zip(problems, found, strict=True):
         value = getattr(problem.options, which.key)
@@ -115,4 +118,6 @@ def half_life_in_ticks(evaluated: Curve, acted: Ints) -> float:
     """Return how many ticks the bound's first term needs to halve: log(1/2)/log(C-bar) generations of models."""
     if not evaluated.holds:
         return math.nan
+    if evaluated.contraction >= 1:
+        return math.inf  # the step is so small that it is lost in rounding
     return math.log(0.5) / math.log(evaluated.contraction) * len(acted) / float(acted[-1])

@@ -1,0 +1,141 @@
+import numpy as np
+import pytest
+
+from fedtide.codec.sparse_quantized import Ideal
+from fedtide.simulate import planned
+from fedtide.theory import bound, constants, measure
+from fedtide.theory.bound import PAPER, SHARP
+from fedtide.theory.objectives import gradient
+from fedtide.theory.options import make
+from fedtide.theory.problem import at_seed, make_problem
+
+SMALL = {"num_devices": 8, "num_samples": 30, "num_features": 4, "num_ticks": 120, "num_draws": 100, "batch_size": 10}
+SYSTEMS = {
+    "least squares": {},
+    "full batches": {"batch_size": 30},
+    "single samples": {"batch_size": 1},
+    "one level": {"num_levels": 1},
+    "few symbols": {"num_symbols": 35},
+    "best channel": {"scheduler": "best_channel", "limit": 2},
+    "age based": {"scheduler": "age_based", "limit": 2},
+    "fresh first": {"age_base": 0.5},
+    "old first": {"age_base": 2.0},
+    "synchronous pace": {"period": 1.0},
+    "eighths": {"period": 0.125, "num_devices": 12, "num_symbols": 150},
+    "different devices": {"heterogeneity": 2.0},
+    "near the optimum": {"start_distance": 0.01, "heterogeneity": 0.0},
+    "softmax": {"task": "softmax"},
+    "softmax, sorted labels, the paper's scheduler": {
+        "task": "softmax",
+        "heterogeneity": 1.0,
+        "scheduler": "data_importance",
+        "limit": 3,
+    },
+}
+
+
+def problem_of(**given):
+    return make_problem(make(**{**SMALL, **given}))
+
+
+@pytest.mark.parametrize("given", SYSTEMS.values(), ids=SYSTEMS)
+def test_the_measured_error_stays_below_every_bound_at_every_t(given):
+    problem = problem_of(**given)
+    c = constants.of(problem)
+    alpha = 0.5 * PAPER.step_limit(c)
+    curves = [bound.curve(variant, c, alpha, problem.system.ticks) for variant in bound.VARIANTS]
+    assert all(each.holds for each in curves)
+    measured = measure.squared_errors(problem, alpha, 8)
+    for each in curves:
+        assert np.all(measured.mean <= each.values), each.variant
+    assert np.all(measured.mean + measured.half_width <= curves[0].values)
+
+
+def test_the_sharp_bound_holds_far_beyond_the_papers_step_limit():
+    problem = problem_of(num_ticks=200)
+    c = constants.of(problem)
+    alpha = 0.99 * SHARP.step_limit(c)
+    assert alpha > 10 * PAPER.step_limit(c)
+    assert not bound.curve(PAPER, c, alpha, problem.system.ticks).holds
+    measured = measure.squared_errors(problem, alpha, 8)
+    assert np.all(measured.mean <= bound.curve(SHARP, c, alpha, problem.system.ticks).values)
+
+
+def test_an_empty_round_contradicts_the_theorem_as_printed():
+    """All devices need four periods: theta(2) = theta(1), where the theorem promises a contraction and nearly no noise."""
+    problem = problem_of(
+        num_devices=3, limit=2, min_duration=0.9, heterogeneity=0.0, noise=0.0, l2=0.0, batch_size=30, num_ticks=40
+    )
+    c = constants.of(problem)
+    alpha = 0.5 * PAPER.step_limit(c)
+    ticks = problem.system.ticks
+    measured = measure.squared_errors(problem, alpha, 2)
+    printed = PAPER.asymptote(c, alpha) + c.initial * PAPER.contraction(c, alpha) ** bound.exponents(
+        c.a_lim, len(ticks)
+    )
+    assert measured.mean[0] == c.initial
+    assert printed[0] < (1 - 1e-4) * c.initial
+    assert "no ready device" in bound.curve(PAPER, c, alpha, ticks).problem
+    assert np.all(measured.mean <= bound.curve(SHARP, c, alpha, ticks).values)
+
+
+def test_the_simulator_agrees_with_the_recursion_in_float64():
+    """theta(t+1) = sum_k w_k [theta(s_k) - alpha grad F_k(theta(s_k))]: float32 models do not matter to the comparison."""
+    problem = problem_of(batch_size=30, num_ticks=400)
+    problem = problem._replace(system=problem.system._replace(codec=Ideal()))
+    alpha = 0.02
+    measured = measure.squared_errors(problem, alpha, 2)
+    system = at_seed(problem, problem.options.seed + 1, alpha)
+    models = {1: problem.start.astype(np.float64)}
+    for each in planned(system):
+        device, start = (column[each.grant.picked] for column in (each.tick.ready, each.tick.start))
+        weights = system.policy.weighting(system.fleet.num_samples[device], each.tick.index - start)
+        moved = [
+            models[s] - alpha * gradient(problem.objective, int(k), models[s])
+            for k, s in zip(device, start, strict=True)
+        ]
+        models[each.tick.index + 1] = weights @ np.array(moved)
+    exact = [measure.squared_distance(models[t], problem.optimum) for t in range(2, 402)]
+    np.testing.assert_allclose(measured.squared_error[0], exact, rtol=1e-4)
+
+
+def test_runs_differ_in_their_draws_only():
+    problem = problem_of(num_ticks=5)
+    once, again = (measure.squared_errors(problem, 0.01, 2).squared_error for _ in range(2))
+    np.testing.assert_array_equal(once, again)
+    assert np.all(once[0] != once[1])
+
+
+@pytest.mark.parametrize("task", ["least_squares", "softmax"])
+def test_more_heterogeneity_means_a_larger_zeta(task):
+    zetas = [constants.of(problem_of(task=task, heterogeneity=h), []).zeta for h in (0.0, 0.5, 1.0)]
+    assert zetas == sorted(zetas)
+    assert zetas[2] > 2 * zetas[0]
+
+
+def test_the_gap_is_within_what_smoothness_allows():
+    c = constants.of(problem_of(heterogeneity=1.0), [])
+    assert c.mu / 2 * c.zeta <= c.local_gap * (1 + 1e-9)
+    assert c.local_gap <= c.L / 2 * c.zeta * (1 + 1e-9)
+
+
+def test_r_min_grows_with_the_symbols_and_falls_with_the_levels():
+    def r_min(**given):
+        return constants.least_kept(constants.kept_by_ready_set(problem_of(**given)))
+
+    few, more, all_of_it = (r_min(num_symbols=n) for n in (40, 60, 1e6))
+    assert 0 < few < more < all_of_it == 4.0
+    assert r_min(num_symbols=60, num_levels=64) < r_min(num_symbols=60, num_levels=1)
+
+
+def test_r_min_by_draws_and_by_the_schedule_planned_agree():
+    problem = problem_of(num_draws=400, num_symbols=60, num_ticks=60)
+    kept = constants.kept_by_ready_set(problem)
+    sent = measure.squared_errors(problem, 0.01, 20).num_kept
+    by_set = {}
+    for tick, column in zip(problem.system.ticks, sent.T, strict=True):
+        by_set.setdefault(tick.ready.tobytes(), []).extend(column.tolist())
+    assert len(by_set) == len(kept)
+    for each, values in zip(kept, by_set.values(), strict=True):
+        error = np.hypot(each.standard_error, np.std(values) / np.sqrt(len(values)))
+        assert abs(each.mean - np.mean(values)) < 5 * error
