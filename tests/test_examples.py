@@ -1,0 +1,103 @@
+"""Every example runs, as its own text says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedtide
+from fedtide import config
+from fedtide.simulate import planned
+from fedtide.system import build
+from helpers import EXAMPLES, run, small, small_dataset
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def words_of(path: Path) -> list[str]:
+    """Return the key=value words of the command in a file's text, with the path to this copy of the examples."""
+    command = re.search(r"fedtide (?:run|plan) (.*=.*)", path.read_text())
+    assert command, f"{path} shows no command"
+    text = command[1].replace("examples/", f"{EXAMPLES}/")
+    return [word.replace("'", "") for word in re.findall(r"(?:[^\s']|'[^']*')+", text)]
+
+
+def example(name: str, *trees: dict[str, Any]) -> fedtide.Experiment:
+    return small(config.parse_overrides(words_of(EXAMPLES / f"{name}.py")), *trees)
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.*")} == {
+        *("my_scheduler.py", "my_weighting.py", "my_codec.py", "my_timeline.py"),
+        *("own_module.py", "compare.py", "experiment.yaml"),
+    }
+
+
+def test_scheduler() -> None:
+    experiment = example("my_scheduler")
+    assert experiment.policy.scheduler.endswith("my_scheduler.py:freshest_first")
+    result = run(experiment)
+    system = build(experiment, dataset=small_dataset())
+    for record, tick in zip(result.rounds, system.ticks, strict=True):
+        ages = sorted((tick.index - tick.start).tolist())
+        assert sorted(record.age) == ages[: len(record.age)]
+
+
+def test_weighting() -> None:
+    result = run(example("my_weighting"))
+    uneven = [record for record in result.rounds if len(set(record.age)) > 1]
+    assert uneven
+    for record in uneven:
+        mass = (1 + np.array(record.age)) ** -0.5  # all devices hold the same number of samples
+        np.testing.assert_allclose(record.weight, mass / mass.sum())
+
+
+def test_codec() -> None:
+    result = run(example("my_codec"))
+    sent = [record for record in result.rounds if record.picked]
+    assert all(max(record.sent_bits) <= min(record.budget_bits) for record in sent)
+    assert {kept for record in sent for kept in record.num_kept} == {30}
+    starved = run(example("my_codec", {"radio": {"num_symbols": 60}}))
+    assert {kept for record in starved.rounds for kept in record.num_kept} >= {0, 30}
+
+
+def test_timeline() -> None:
+    experiment = example("my_timeline")
+    assert experiment.timeline.args == {"period": 0.1, "growth": 1.02}
+    times = [each.tick.time for each in planned(build(experiment, dataset=small_dataset()))]
+    gaps = np.diff([0, *times])
+    np.testing.assert_allclose(gaps[1:] / gaps[:-1], 1.02)
+    assert len(run(experiment).rounds) == len(times)
+
+
+def test_own_module() -> None:
+    experiment = example("own_module", {"timeline": {"horizon": 0.5}, "data": {"num_train": 60, "num_test": 20}})
+    one, two = fedtide.simulate(experiment), fedtide.simulate(experiment, threads=2)
+    assert len(one.model) == 208 + 16 + 2890
+    assert np.array_equal(one.model, two.model)
+
+
+def test_experiment_file() -> None:
+    tree = config.read_file(EXAMPLES / "experiment.yaml")
+    experiment = config.experiment(tree, {"timeline": {"horizon": 0.5}, "learning": {"trainer": "torch"}})
+    assert experiment.policy.age_base == 0.85
+    assert len(fedtide.simulate(experiment).rounds) == 2
+
+
+def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    gains = load("compare").main("torch", seeds=2)
+    assert len(gains) == 2
+    assert "mean gain" in capsys.readouterr().out
