@@ -143,7 +143,7 @@ def _print_table(study: Study, store: Store, metric: str) -> None:
 
     table = Table(title=f"{study.name}: {metric}", title_justify="left", box=None, padding=(0, 2))
     for heading in ("variant", "seeds", "mean", "difference from the first (95 % interval)", "verdict"):
-        table.add_column(heading, justify="right" if heading in ("seeds", "mean") else "left")
+        table.add_column(heading, justify="right" if heading in ("seeds", "mean") else "left", overflow="fold")
     for row in _rows(study, store, metric):
         mean = "-" if row["mean_value"] is None else f"{row['mean_value']:.4f}"
         table.add_row(escape(row["variant"]), f"{row['done']}/{row['seeds']}", mean, effect(row), row["verdict"])

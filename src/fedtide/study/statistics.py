@@ -113,7 +113,8 @@ def mean_train_loss(result: RunResult) -> float:
 def roughness(result: RunResult) -> float:
     """Return how far the test accuracy jumps from one evaluation to the next in the second half, root mean square."""
     time, accuracy = result.column("time"), result.column("test_accuracy")
-    return float(np.sqrt(np.mean(np.diff(accuracy[time >= 0.5 * time[-1]]) ** 2)))
+    jumps = np.diff(accuracy[time >= 0.5 * time[-1]])
+    return float(np.sqrt(np.mean(jumps**2))) if len(jumps) else 0.0
 
 
 METRICS: Mapping[str, Callable[[RunResult], float]] = {

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedtide.paper.claims import CLAIMS, Check, Claim, caption_check, decide
+from fedtide.paper.figures import FIGURES, study
+from fedtide.paper.page import claims_rows
+from fedtide.study.result import COLUMNS, RunResult
+
+
+def result(level: float) -> RunResult:
+    columns = {name: [1.0, 2.0] for name in COLUMNS} | {"test_accuracy": [level, level], "train_loss": [level, level]}
+    return RunResult({}, columns, {})
+
+
+def runs(levels):
+    return dict(enumerate(map(result, levels)))
+
+
+def claim(**kind) -> Claim:
+    return Claim("c", "text", (Check("R", "a", "b", **kind),))
+
+
+def test_every_claim_names_curves_that_exist():
+    caption_check()
+    assert len({each.name for each in CLAIMS}) == len(CLAIMS)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        ([0.9, 0.91, 0.92], [0.8, 0.81, 0.83], "holds"),
+        ([0.8, 0.81, 0.83], [0.9, 0.91, 0.92], "contradicted"),
+        ([0.9, 0.7, 0.8], [0.8, 0.81, 0.8], "not resolved"),
+        ([0.9, 0.7], [0.9, 0.7], "not resolved"),
+        ([0.9], [0.1], "not resolved"),
+    ],
+)
+def test_verdicts(a, b, verdict):
+    results = {"R": {"a": runs(a), "b": runs(b)}}
+    assert decide(claim(), results).verdict == verdict
+    flipped = {"holds": "contradicted", "contradicted": "holds"}.get(verdict, verdict)
+    assert decide(claim(metric="mean_train_loss", lower_is_better=True), results).verdict == flipped
+
+
+def test_a_claim_holds_only_if_all_its_comparisons_do():
+    good, bad = runs([0.9, 0.91, 0.92]), runs([0.5, 0.52, 0.53])
+    results = {"R": {"a": good, "b": bad}}
+    both = Claim("c", "text", (Check("R", "a", "b"), Check("R", "b", "a")))
+    assert decide(both, results).verdict == "contradicted"
+    assert decide(Claim("c", "text", (Check("R", "a", "b"), Check("R", "a", "missing"))), results).verdict == "no runs"
+
+
+def test_gains_are_differences_of_differences():
+    results = {"R": {"a": runs([0.9, 0.8]), "b": runs([0.7, 0.6]), "c": runs([0.95, 0.85]), "d": runs([0.9, 0.8])}}
+    finding = decide(Claim("c", "text", (Check("R", ("a", "b"), ("c", "d")),)), results).findings[0]
+    assert finding.comparison is not None
+    assert finding.comparison.mean == pytest.approx(0.15)
+
+
+def test_only_shared_seeds_are_compared():
+    results = {"R": {"a": {0: result(0.9), 1: result(0.8)}, "b": {1: result(0.7), 2: result(0.1)}}}
+    finding = decide(claim(), results).findings[0]
+    assert finding.comparison is not None
+    assert (finding.comparison.num_seeds, finding.comparison.mean) == (1, pytest.approx(0.1))
+    row = claims_rows([decide(claim(), results)])[0]["comparisons"][0]
+    assert row["low"] is None
+
+
+def test_settings_of_the_figures_are_the_papers():
+    def only(name):
+        return [run.experiment for run in study(FIGURES[name], [0]).runs]
+
+    assert {(e.fleet.num_devices, e.radio.num_symbols) for e in only("R")} == {(40, 50_000)}
+    assert sorted({e.policy.limit for e in only("R")}) == [2, 4, 8, 12, 20]
+    assert {(e.fleet.num_devices, e.policy.limit, e.radio.num_symbols) for e in only("schedulers")} == {
+        (40, 8, 300_000)
+    }
+    assert {(e.fleet.num_devices, e.policy.limit, e.radio.num_symbols) for e in only("weights")} == {(100, 30, 380_000)}
+    assert {e.codec.name for name in FIGURES for e in only(name)} == {"sparse_quantized"}
+    assert {e.timeline.period for e in only("period")} == {0.125, 0.25, 0.5, 1.0}
+    assert np.isclose(sorted({e.policy.age_base for e in only("weights")}), [0.846, 1.0, 1.182]).all()
+
+
+def test_figures_share_runs():
+    names = [run.name for name in ("period", "frameworks", "schedulers") for run in study(FIGURES[name], [0]).runs]
+    assert len(set(names)) < len(names)

@@ -1,0 +1,56 @@
+"""`fedtide paper` end to end, at a size of seconds: synthetic data, softmax regression, a fraction of the horizon."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fedtide.cli import app
+from fedtide.errors import FedtideError
+from fedtide.paper import reproduce
+from fedtide.paper.figures import FIGURES
+
+TINY = {
+    "horizon_share": 0.03,
+    "data": {"name": "synthetic", "num_train": 400, "num_test": 60},
+    "fleet": {"min_duration": 0.2},
+    "learning": {"model": "softmax", "local_epochs": 1},
+}
+
+
+@pytest.mark.slow
+def test_every_figure_and_the_ledger(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce, "QUICK", TINY)
+    arguments = [
+        "paper",
+        "--quick",
+        "--store",
+        str(tmp_path / "store"),
+        "--out",
+        str(tmp_path / "docs"),
+        "-j",
+        "2",
+        "--json",
+    ]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 0, found.output
+    claims = json.loads(found.stdout)
+    assert all(each["verdict"] != "no runs" for each in claims)
+    for name in [*FIGURES, "timeline-frameworks", "timeline-ages", "frameworks-bits", "frameworks-samples_trained"]:
+        for kind in ("pdf", "svg", "png"):
+            assert (tmp_path / "docs" / "figures" / f"paper-{name}.{kind}").stat().st_size > 5000
+    page = (tmp_path / "docs" / "paper.md").read_text()
+    assert "figures/paper-schedulers.png" in page
+    assert page.count("| ") > 100
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.gz")}
+    again = CliRunner().invoke(app, arguments)
+    assert again.exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.gz")} == before
+    assert json.loads(again.stdout) == claims
+
+
+def test_an_unknown_figure_is_said():
+    with pytest.raises(FedtideError, match="no figure 'fig7'"):
+        reproduce.chosen(["fig7"])

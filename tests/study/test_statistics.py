@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedtide.study.result import COLUMNS, RunResult
+from fedtide.study.statistics import band, compare, final_accuracy, mean_accuracy, roughness
+
+numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
+
+
+def result(accuracy, time=None):
+    time = list(range(1, len(accuracy) + 1)) if time is None else time
+    columns = {name: [0.0] * len(accuracy) for name in COLUMNS} | {"time": time, "test_accuracy": list(accuracy)}
+    return RunResult({}, columns, {})
+
+
+@given(st.lists(numbers, min_size=2, max_size=8))
+def test_identical_policies_come_out_as_no_difference(values):
+    found = compare(values, values)
+    assert found.verdict == "no difference"
+    assert found.seeds_needed is None
+
+
+@given(st.lists(numbers, min_size=3, max_size=8), st.floats(0.01, 1))
+def test_a_planted_worse_policy_is_found(values, loss):
+    """The same noise on both sides, as paired seeds have it, and a constant loss with a little noise of its own."""
+    noise = np.linspace(-1, 1, len(values)) * loss / 20
+    found = compare(np.array(values) - loss + noise, values)
+    assert found.verdict == "lower"
+    assert found.high < 0
+    assert compare(values, np.array(values) - loss + noise).verdict == "higher"
+
+
+def test_pairing_is_what_finds_it():
+    """Unpaired, the spread between seeds would hide the effect."""
+    rng = np.random.default_rng(0)
+    seeds = rng.normal(0, 1, 5)
+    a, b = seeds + 0.05 + rng.normal(0, 0.005, 5), seeds
+    assert compare(a, b).verdict == "higher"
+    assert stats.ttest_ind(a, b).pvalue > 0.5
+
+
+def test_the_interval_is_students():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, 6))
+    found, expected = compare(a, b), stats.ttest_rel(a, b).confidence_interval(0.95)
+    assert found.low == pytest.approx(expected.low)
+    assert found.high == pytest.approx(expected.high)
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(2)
+    hits = [
+        found.low <= 0.3 <= found.high for found in (compare(rng.normal(0.3, 1, 4), np.zeros(4)) for _ in range(3000))
+    ]
+    assert np.mean(hits) == pytest.approx(0.95, abs=0.015)
+
+
+def test_seeds_needed_would_indeed_resolve():
+    difference = np.array([0.5, -0.3, 0.4, 0.0])
+    found = compare(difference, np.zeros(4))
+    assert found.verdict == "not resolved"
+    n = found.seeds_needed
+    assert n is not None
+    width = stats.t.ppf(0.975, n - 1) * difference.std(ddof=1) / math.sqrt(n)
+    assert width < difference.mean()
+
+
+def test_one_seed_resolves_nothing():
+    found = compare([0.9], [0.1])
+    assert found.verdict == "not resolved"
+    assert math.isinf(found.high)
+
+
+def test_metrics():
+    assert mean_accuracy(result([0.0, 1.0, 1.0])) == pytest.approx(0.75)
+    assert final_accuracy(result([0.0] * 9 + [0.8, 0.9], time=list(range(0, 11)))) == pytest.approx(0.85)
+    assert roughness(result([0.0, 0.5, 0.5, 0.5])) == 0
+    assert roughness(result([0.0, 0.0, 0.1, 0.0, 0.1])) == pytest.approx(0.1)
+
+
+def test_band_is_mean_and_interval_over_seeds():
+    drawn = band([result([0.1, 0.2]), result([0.3, 0.4])], "test_accuracy")
+    assert drawn.mean == pytest.approx([0.2, 0.3])
+    assert np.all(drawn.low < drawn.mean)
+    assert np.all(drawn.mean < drawn.high)

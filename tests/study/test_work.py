@@ -1,0 +1,141 @@
+"""Studies survive: SIGKILL of the study, of a pool's worker, of a Dask worker; and all backends agree."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedtide.errors import FedtideError
+from fedtide.study.result import Store, same
+from fedtide.study.spec import make, read
+from fedtide.study.table import rows
+from fedtide.study.work import missing, run_study
+
+TIMEOUT = 120.0
+COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def assert_same(study, one: Store, other: Store):
+    assert missing(study, one) == missing(study, other) == []
+    for run in study.runs:
+        assert same(one.load(run.name), other.load(run.name)), run.label
+
+
+@pytest.fixture
+def undisturbed(study_file, tmp_path):
+    """The study run in this process, one run after the other."""
+    from fedtide import config
+    from fedtide.study.result import RunResult
+    from fedtide.study.work import run_one
+
+    store = Store(tmp_path / "undisturbed")
+    for run in read(study_file).runs:
+        store.save(run.name, RunResult(**run_one(config.dump(run.experiment), None)))
+    return store
+
+
+@pytest.mark.slow
+def test_sigkill_of_the_study_repeats_no_finished_run(study_file, undisturbed, tmp_path):
+    study, folder = read(study_file), tmp_path / "store"
+    process = subprocess.Popen(
+        [*COMMAND, "study", "run", str(study_file), "--store", str(folder), "-j", "2"], start_new_session=True
+    )
+    wait_for(lambda: len(list(folder.glob("*.gz"))) >= 2, "two finished runs")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("*.gz")}
+    assert 2 <= len(finished) < len(study.runs)
+    assert run_study(study, Store(folder), workers=2) == []
+    assert all(path.stat().st_mtime_ns == before for path, before in finished.items())
+    assert_same(study, Store(folder), undisturbed)
+    assert rows(study, Store(folder), "mean_accuracy") == rows(study, undisturbed, "mean_accuracy")
+
+
+@pytest.mark.slow
+def test_sigkill_of_a_pool_worker_loses_nothing(study_file, undisturbed, tmp_path):
+    study, store = read(study_file), Store(tmp_path / "store")
+    process = subprocess.Popen([*COMMAND, "study", "run", str(study_file), "--store", str(store.folder), "-j", "2"])
+    work = store.folder / ".work"
+    wait_for(lambda: len(list(store.folder.glob("*.gz"))) >= 1 and any(work.glob("*/rounds.jsonl")), "a run under way")
+    workers = [each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())]
+    workers[0].kill()
+    assert process.wait(TIMEOUT) == 0
+    assert_same(study, store, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_dask_with_a_killed_worker_agrees(study_file, undisturbed, tmp_path):
+    from distributed import Client, LocalCluster
+
+    study, store = read(study_file), Store(tmp_path / "store")
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        pids = list(Client(cluster).run(os.getpid).values())
+        assert len(pids) == 2
+        killed = []
+
+        def kill_one(_):
+            if not killed:  # midway: one run is done, others are under way
+                killed.append(pids[0])
+                os.kill(pids[0], signal.SIGKILL)
+
+        failures = run_study(study, store, backend="dask", address=cluster.scheduler_address, on_done=kill_one)
+    assert killed
+    assert failures == []
+    assert_same(study, store, undisturbed)
+
+
+def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
+    base = {
+        "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},
+        "fleet": {"num_devices": 4},
+        "timeline": {"horizon": 1},
+        "policy": {"limit": 2},
+        "learning": {"model": "softmax"},
+    }
+    variants = {
+        "good": {},
+        "bad": {"policy": {"scheduler": "nowhere.py:nothing"}},
+        "diverges": {"learning": {"learning_rate": 1e30}},
+    }
+    study, store = make("mixed", variants, [0, 1], base), Store(tmp_path / "store")
+    seen = []
+    failures = run_study(study, store, workers=1, on_done=seen.append)
+    assert len(seen) == 6
+    assert sorted(failure.run.label for failure in failures) == ["bad", "bad", "diverges", "diverges"]
+    assert any("nowhere.py" in failure.reason for failure in failures)
+    assert any("not finite" in failure.reason for failure in failures)
+    assert {run.label for run in missing(study, store)} == {"bad", "diverges"}
+
+
+def test_an_unknown_backend_and_a_silent_scheduler(tmp_path):
+    study = make("x", {"x": {}}, [0])
+    with pytest.raises(FedtideError, match="use local or dask"):
+        run_study(study, Store(tmp_path), backend="cloud")
+    with pytest.raises(FedtideError, match="no Dask scheduler"):
+        run_study(study, Store(tmp_path), backend="dask", address="tcp://127.0.0.1:9")
+
+
+def test_the_command_says_what_failed(tmp_path):
+    path: Path = tmp_path / "s.yaml"
+    path.write_text("version: 7\nname: x")
+    found = subprocess.run(
+        [*COMMAND, "study", "run", str(path)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert found.returncode == 2
+    assert "version 7" in found.stderr
+    assert "Traceback" not in found.stderr
