@@ -71,7 +71,9 @@ class SparseQuantized:
         header, payload = unseal(packet.data, self.code, d)
         r = header.num_kept
         if header.settings != self._settings:
-            raise PacketError(f"a packet of other settings ({header.settings:#x}) than the reader's {self._settings:#x}")
+            raise PacketError(
+                f"a packet of other settings ({header.settings:#x}) than the reader's {self._settings:#x}"
+            )
         widths = self._widths(d, r)
         if header.payload_bits != sum(widths):
             raise PacketError(f"{r} of {d} elements take {sum(widths)} bits; a packet has {header.payload_bits}")

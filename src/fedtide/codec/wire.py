@@ -69,7 +69,9 @@ def read_header(data: bytes) -> Header:
     header = Header(*fields)
     if len(data) != HEADER_BYTES + (header.payload_bits + 7) // 8:
         raise PacketError(f"a packet announces {header.payload_bits} payload bits and has {len(data)} bytes in all")
-    if _CHECKSUM.unpack_from(data, _FIELDS.size)[0] != zlib.crc32(data[HEADER_BYTES:], zlib.crc32(data[: _FIELDS.size])):
+    if _CHECKSUM.unpack_from(data, _FIELDS.size)[0] != zlib.crc32(
+        data[HEADER_BYTES:], zlib.crc32(data[: _FIELDS.size])
+    ):
         raise PacketError("a packet's checksum is wrong: it was damaged on the way")
     return header
 
