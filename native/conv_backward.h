@@ -39,6 +39,23 @@ FEDTIDE_INLINE float sum_of(float* value, int begin, int end) {
     return total;
 }
 
+// Keeps a pointer in one register: otherwise the compiler spends a register or an addition on every address near it.
+FEDTIDE_INLINE const float* pinned(const float* p) {
+    __asm__("" : "+r"(p));
+    return p;
+}
+
+// sum[ROWS][NV] += g * patch.
+template <int L, int ROWS, int NV>
+FEDTIDE_INLINE void add_patch(F<L> (&sum)[ROWS][NV], const float* patch, std::int64_t pitch, float value) {
+    const F<L> g = splat<L>(value);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r, patch = pinned(patch + pitch)) {
+#pragma GCC unroll 8
+        for (int v = 0; v < NV; ++v) sum[r][v] += load<L>(patch + v * L) * g;
+    }
+}
+
 // gradient[ROWS][NV L] += sum over the list of value * input patch rows.
 template <int L, int ROWS, int NV>
 static void weight_tile(const float* input, std::int64_t pitch, const std::int32_t* offset, const float* value, int count,
@@ -48,23 +65,9 @@ static void weight_tile(const float* input, std::int64_t pitch, const std::int32
     int i = 0;
     for (; i + chains <= count; i += chains) {
 #pragma GCC unroll 2
-        for (int chain = 0; chain < chains; ++chain) {
-            const float* patch = input + offset[i + chain];
-            const F<L> g = splat<L>(value[i + chain]);
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; ++r)
-#pragma GCC unroll 8
-                for (int v = 0; v < NV; ++v) sum[chain][r][v] += load<L>(patch + r * pitch + v * L) * g;
-        }
+        for (int chain = 0; chain < chains; ++chain) add_patch<L>(sum[chain], input + offset[i + chain], pitch, value[i + chain]);
     }
-    if (i < count) {
-        const float* patch = input + offset[i];
-        const F<L> g = splat<L>(value[i]);
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; ++r)
-#pragma GCC unroll 8
-            for (int v = 0; v < NV; ++v) sum[0][r][v] += load<L>(patch + r * pitch + v * L) * g;
-    }
+    if (i < count) add_patch<L>(sum[0], input + offset[i], pitch, value[i]);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 8
@@ -177,6 +180,10 @@ FEDTIDE_INLINE void each_row(const Stage& s, Visit visit) {
 template <int L>
 static void to_channel_last(const Stage& s, const float* planes, float* pixels) {
     each_row(s, [&](std::int64_t from, std::int64_t to, int count) {
+        if (s.in_channels == 1) {
+            std::memcpy(pixels + to, planes + from, sizeof(float) * static_cast<std::size_t>(count));
+            return;
+        }
         if (s.in_channels <= 4) {
             for (int c = 0; c < s.in_channels; ++c) {
                 const float* plane = planes + std::int64_t{c} * s.in_plane + from;

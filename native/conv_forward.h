@@ -36,7 +36,8 @@ FEDTIDE_INLINE void split_columns(const float* row, int width, float* out, int p
 template <int Q, int L>
 static void make_copies(const Stage& s, const float* planes, float* copies) {
     const int shifts = s.kernel + Q - 1, rows = Q * s.out_height + s.kernel - 1;
-    float* padded = copies + std::int64_t{Q} * s.copy_block * shifts;  // scratch: one padded row, then the split plane
+    const std::int64_t next_shift = std::int64_t{Q} * s.copy_block;
+    float* padded = copies + next_shift * shifts;  // scratch: one padded row, then the split plane
     float* split = padded + s.padded_width + 64;
     const int split_pitch = s.padded_width / Q + 1, split_row = Q * split_pitch;
     const bool direct = Q == 1 && s.padding == 0;
@@ -58,15 +59,18 @@ static void make_copies(const Stage& s, const float* planes, float* copies) {
             }
             split_columns<Q>(row, s.padded_width, to, split_pitch);
         }
-        const float* first = direct ? plane : split;
-        const std::int64_t pitch = direct ? s.in_width : Q * split_row;
-        for (int shift = 0; shift < shifts; ++shift) {
-            for (int parity = 0; parity < Q; ++parity) {
-                const float* from = first + std::int64_t{parity} * split_row + shift % Q * split_pitch + shift / Q;
-                float* to = copies + (std::int64_t{shift} * Q + parity) * s.copy_block + std::int64_t{c} * s.copy_plane;
-                for (int y = parity; y < rows; y += Q, from += pitch, to += s.out_width)
-                    copy_over<L>(to, from, s.out_width);
+        const float* from = direct ? plane : split;
+        const std::int64_t pitch = direct ? s.in_width : split_row;
+        for (int y = 0; y < rows; ++y, from += pitch) {
+            float* to = copies + std::int64_t{y % Q} * s.copy_block + std::int64_t{c} * s.copy_plane + y / Q * s.out_width;
+            int shift = 0;
+            for (; shift + Q <= shifts; shift += Q) {
+#pragma GCC unroll 3
+                for (int phase = 0; phase < Q; ++phase, to += next_shift)
+                    copy_over<L>(to, from + phase * split_pitch + shift / Q, s.out_width);
             }
+            for (int phase = 0; shift + phase < shifts; ++phase, to += next_shift)
+                copy_over<L>(to, from + phase * split_pitch + shift / Q, s.out_width);
         }
     }
 }
