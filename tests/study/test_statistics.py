@@ -80,7 +80,7 @@ def test_one_seed_resolves_nothing():
 
 def test_metrics():
     assert mean_accuracy(result([0.0, 1.0, 1.0])) == pytest.approx(0.75)
-    assert final_accuracy(result([0.0] * 9 + [0.8, 0.9], time=list(range(0, 11)))) == pytest.approx(0.85)
+    assert final_accuracy(result([0.0] * 9 + [0.8, 0.9], time=list(range(11)))) == pytest.approx(0.85)
     assert roughness(result([0.0, 0.5, 0.5, 0.5])) == 0
     assert roughness(result([0.0, 0.0, 0.1, 0.0, 0.1])) == pytest.approx(0.1)
 
