@@ -178,9 +178,10 @@ def plan(
     [dim]fedtide plan radio.num_symbols=50000 policy.limit=20[/]
     """
     from fedtide.report.plan import plan_rows, plan_summary, plan_tables
-    from fedtide.system import build
+    from fedtide.system import build, load_dataset
 
-    system = build(_experiment(words), say=say)
+    experiment = _experiment(words)
+    system = build(experiment, dataset=load_dataset(experiment, say, images=False))
     rows = plan_rows(system)
     summary = plan_summary(system, rows)
     if as_json:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedtide import config, data, plugins, timeline
 from fedtide.codec.base import Codec
-from fedtide.codec.sparse_quantized import CODECS
+from fedtide.codec.registry import CODECS
 from fedtide.config import Experiment
 from fedtide.data.partition import PARTITIONS, label_counts
 from fedtide.errors import FedtideError
@@ -64,8 +64,8 @@ def build(experiment: Experiment, say: Callable[[str], None] = _silent, dataset:
     )
 
 
-def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent) -> Dataset:
-    """Load the data set that an experiment names."""
+def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, images: bool = True) -> Dataset:
+    """Load the data set that an experiment names; a plan can do without the images."""
     wanted = experiment.data
     return data.load(
         wanted.name,
@@ -74,6 +74,7 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent) -
         num_train=wanted.num_train,
         num_test=wanted.num_test,
         say=say,
+        images=images,
     )
 
 

@@ -241,3 +241,23 @@ def test_locate(tiny, cache, tmp_path):
     assert "truncated" in spoilt.files[3].problem
     write(tmp_path / "mine" / "MNIST" / "raw", tiny, pack=gzip.compress)
     assert locate(tmp_path / "mine", files=tiny.files).complete
+
+
+def test_labels_alone_are_enough_for_a_plan(monkeypatch):
+    from fedtide.data import mnist
+    from fedtide.data.folder import Found
+    from fedtide.data.idx import render
+
+    labels = {FILES[1].name: render(np.array([3, 1, 4], np.uint8)), FILES[3].name: render(np.array([1], np.uint8))}
+    read = []
+
+    def look(folder, file):
+        read.append(file.name)
+        return Found(file, folder, raw=labels.get(file.name))
+
+    monkeypatch.setattr(mnist, "look", look)
+    found = load_mnist(images=False, say=lambda _: None)
+    assert read == [FILES[1].name, FILES[3].name]
+    assert found.train.labels.tolist() == [3, 1, 4]
+    assert found.train.images.shape == (3, 1, 28, 28)
+    assert found.train.images.strides == (0, 0, 0, 0)

@@ -6,9 +6,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln
 
-from fedtide.types import Floats
+from fedtide.types import Floats, Ints
 
 NORM_BITS = 32
 
@@ -18,17 +17,23 @@ def level_bits(num_levels: int) -> int:
     return math.ceil(math.log2(num_levels + 1)) + 1
 
 
-def bit_count(num_parameters: int, num_kept: int | Floats, element_bits: int) -> Floats:
+def bit_count(num_parameters: int, num_kept: int | Ints, element_bits: int) -> Floats:
     """Return f(r) = log2 C(d, r) + 32 + r * element_bits, the left side of eq:bitQuota, for one r or many."""
-    d, r = num_parameters, np.asarray(num_kept, np.float64)
-    index_bits = (gammaln(d + 1) - gammaln(r + 1) - gammaln(d - r + 1)) / math.log(2)
-    return np.asarray(np.where((r == 0) | (r == d), 0.0, index_bits) + NORM_BITS + r * element_bits)
+    log2_factorial, r = _log2_factorials(num_parameters), np.asarray(num_kept, np.int64)
+    index_bits = log2_factorial[-1] - log2_factorial[r] - log2_factorial[num_parameters - r]
+    return np.asarray(index_bits + NORM_BITS + r * element_bits, np.float64)
+
+
+@lru_cache(maxsize=16)
+def _log2_factorials(most: int) -> Floats:
+    """Return log2(n!) for n = 0..most. The standard library's lgamma: importing SciPy's takes longer than a whole plan."""
+    return np.fromiter((math.lgamma(n + 1) for n in range(most + 1)), np.float64, most + 1) / math.log(2)
 
 
 @lru_cache(maxsize=16)
 def _least_bits_from(num_parameters: int, element_bits: int) -> Floats:
     """Return min_{r' >= r} f(r') for every r [d+1]. f has a peak near r = d; this is non-decreasing, so it can be searched."""
-    counts = bit_count(num_parameters, np.arange(num_parameters + 1, dtype=np.float64), element_bits)
+    counts = bit_count(num_parameters, np.arange(num_parameters + 1), element_bits)
     return np.asarray(np.minimum.accumulate(counts[::-1])[::-1])
 
 

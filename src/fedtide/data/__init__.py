@@ -39,14 +39,16 @@ def load(
     num_train: int | None = None,
     num_test: int | None = None,
     say: Say = to_stderr,
+    images: bool = True,
 ) -> Dataset:
     """Return a data set by name.
 
     "mnist": from `folder` or wherever it can be had; num_train and num_test cut it to its first samples.
+    With images=False, MNIST's labels alone are read where that is enough.
     "synthetic": drawn from `seed`, 2000 training and 500 test images unless told otherwise.
     """
     if name == "mnist":
-        whole = load_mnist(folder, say)
+        whole = load_mnist(folder, say, images=images)
         train, test = _first(whole.train, num_train, "num_train"), _first(whole.test, num_test, "num_test")
         return whole._replace(train=train, test=test)
     if name == "synthetic":

@@ -72,12 +72,16 @@ def load_mnist(
     *,
     files: Sequence[IdxFile] = FILES,
     sources: Iterable[Source] = SOURCES,
+    images: bool = True,
 ) -> Dataset:
     """Return MNIST: images float32 [n 1 28 28] as (pixel/255 - 0.1307)/0.3081, labels uint8 [n].
 
     A folder, when named, must hold all four files whole; otherwise the cache and then the sources are asked in turn.
-    `files` are training images and labels, then those of the test. DataError when nothing serves.
+    `files` are training images and labels, then those of the test. DataError when nothing serves. With images=False
+    the labels are enough (a plan needs no more) if they are at hand: the images are then all zero and take no memory.
     """
+    if not images and (labelled := _labels_only(folder.expanduser() if folder else _mnist_cache(), files)):
+        return labelled
     if folder is not None:
         raws, source = _from_folder(folder.expanduser(), files), f"folder {folder}"
     else:
@@ -86,6 +90,15 @@ def load_mnist(
     train_images, train_labels, test_images, test_labels = (parse(raw) for raw in raws)
     train, test = _samples(train_images, train_labels), _samples(test_images, test_labels)
     return Dataset("mnist", train, test, NUM_LABELS, source)
+
+
+def _labels_only(folder: Path, files: Sequence[IdxFile]) -> Dataset | None:
+    raws = [look(folder, file).raw for file in files[1::2]]
+    if any(raw is None for raw in raws):
+        return None
+    train, test = (parse(raw).copy() for raw in raws if raw is not None)
+    blank = [Samples(np.broadcast_to(np.float32(0), (len(each), 1, 28, 28)), each) for each in (train, test)]
+    return Dataset("mnist", *blank, NUM_LABELS, f"labels only, {folder}")
 
 
 def _mnist_cache() -> Path:
