@@ -12,6 +12,7 @@ and cut back to that length when a run is resumed.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import yaml
@@ -139,46 +141,58 @@ class RunFolder:
     def open(cls, path: Path, experiment: Experiment) -> RunFolder:
         """Make the folder, or check that what is in it belongs to this experiment."""
         run = cls(path, experiment)
-        if (path / "experiment.yaml").exists():
-            found = read_experiment(path)
-            if config.digest(found) != config.digest(experiment):
-                raise RunFolderError(
-                    f"{path} holds another experiment ({_difference(found, experiment)}); choose another folder or remove it"
-                )
-            before = _read_json(path / "versions.json").get("files", {})
-            now = versions(experiment)["files"]
-            if before != now:
-                raise RunFolderError(
-                    f"{path} was begun with another version of {', '.join(sorted({*before, *now}))}; "
-                    "restore the file or start in a new folder"
-                )
-            run._take_lock()
-            return run
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            if (path / "experiment.yaml").exists():
+                run._check()
+            else:
+                run._make()
+            run._take_lock()
+            for left_over in path.glob(".*.part"):  # of a process that was killed while it wrote
+                left_over.unlink(missing_ok=True)
         except OSError as error:
             raise RunFolderError(
-                f"{path} cannot be made ({error.strerror}): choose a folder that you may write to"
+                f"{path} cannot be used ({error.strerror}): choose a folder that you may write to"
             ) from error
-        if any(each for each in path.iterdir() if not each.name.startswith(".")):
-            raise RunFolderError(f"{path} is not empty and holds no run; choose an empty or new folder")
-        write_atomically(path / "versions.json", json.dumps(versions(experiment), indent=2).encode())
-        write_atomically(path / "experiment.yaml", yaml.safe_dump(config.dump(experiment), sort_keys=False).encode())
-        run._take_lock()
         return run
+
+    def _check(self) -> None:
+        """Raise if the folder holds another experiment, or this one with other policy files."""
+        found = read_experiment(self.path)
+        if config.digest(found) != config.digest(self.experiment):
+            raise RunFolderError(
+                f"{self.path} holds another experiment ({_difference(found, self.experiment)}); "
+                "choose another folder or remove it"
+            )
+        before = _read_json(self.path / "versions.json").get("files", {})
+        now = versions(self.experiment)["files"]
+        if before != now:
+            raise RunFolderError(
+                f"{self.path} was begun with another version of {', '.join(sorted({*before, *now}))}; "
+                "restore the file or start in a new folder"
+            )
+
+    def _make(self) -> None:
+        """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if any(each.name != "versions.json" for each in self.path.iterdir() if not each.name.startswith(".")):
+            raise RunFolderError(f"{self.path} is not empty and holds no run; choose an empty or new folder")
+        write_atomically(self.path / "versions.json", json.dumps(versions(self.experiment), indent=2).encode())
+        resolved = yaml.safe_dump(config.dump(self.experiment), sort_keys=False)
+        write_atomically(self.path / "experiment.yaml", resolved.encode())
 
     def _take_lock(self) -> None:
         """Keep a second process out of this folder; the lock goes with the process, however that ends."""
         if fcntl is None:
             return
-        self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)
+        lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._lock)
+            os.close(lock)
             raise RunFolderError(
                 f"{self.path} is in use by another process; wait for it or choose another folder"
             ) from error
+        self._lock = lock
 
     def load(self) -> tuple[ServerState, Ledger, list[RoundRecord]] | None:
         """Return the last checkpoint with the rounds up to it, and cut off what came after; None if there is none."""
@@ -187,7 +201,7 @@ class RunFolder:
             self.rounds_path.unlink(missing_ok=True)
             return None
         try:
-            with np.load(path) as saved:
+            with open(path, "rb") as file, np.load(file) as saved:
                 if int(saved["format"]) != FORMAT or str(saved["experiment"]) != config.digest(self.experiment):
                     raise RunFolderError(
                         f"{path} is a checkpoint of another experiment or version; start in a new folder"
@@ -196,7 +210,7 @@ class RunFolder:
                 state = ServerState(int(saved["version"]), models, saved["held"], saved["uploads"])
                 ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
                 length = int(saved["rounds_bytes"])
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
             raise RunFolderError(f"{path} is damaged ({error}); start in a new folder") from error
         if not self.rounds_path.exists() or self.rounds_path.stat().st_size < length:
             raise RunFolderError(f"{self.rounds_path} is shorter than the checkpoint says; start in a new folder")
@@ -226,7 +240,12 @@ class RunFolder:
         if self._file is None or self._last is None:
             return
         state, ledger, length = self._last
-        os.fsync(self._file.fileno())
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.rounds_path} cannot be written ({error.strerror}): free space and resume the run"
+            ) from error
         buffer = io.BytesIO()
         known = sorted(state.models)
         np.savez(
@@ -248,7 +267,9 @@ class RunFolder:
     def close(self) -> None:
         """Let go of the folder."""
         if self._file is not None:
-            self._file.close()
+            # A write that failed has been reported; what it left behind is cut off at a resume.
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
         if self._lock is not None:
             os.close(self._lock)
@@ -294,9 +315,9 @@ def read_model_size(folder: Path) -> int:
         if (folder / "model.npy").exists():
             return int(np.load(folder / "model.npy").shape[0])
         if (folder / "checkpoint.npz").exists():
-            with np.load(folder / "checkpoint.npz") as saved:
+            with open(folder / "checkpoint.npz", "rb") as file, np.load(file) as saved:
                 return int(saved["models"].shape[1])
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
         raise RunFolderError(
             f"{folder} holds a damaged model ({error}); rerun the experiment in a new folder"
         ) from error

@@ -108,13 +108,14 @@ def simulate(
     system = system or build(experiment, dataset=dataset)
     trainer = trainer or make_trainer(system, threads)
     run = RunFolder.open(Path(folder), experiment) if folder is not None else None
-    saved = run.load() if run else None
-    if saved:
-        state, ledger, rounds = saved
-    else:
-        state, ledger, rounds = begin(trainer.initial_model(experiment.seed), system.fleet.num_devices), Ledger(), []
-    watch.lap("set-up")
     try:
+        saved = run.load() if run else None
+        if saved:
+            state, ledger, rounds = saved
+        else:
+            model = trainer.initial_model(experiment.seed)
+            state, ledger, rounds = begin(model, system.fleet.num_devices), Ledger(), []
+        watch.lap("set-up")
         for tick in system.ticks[state.version - 1 :]:
             state, record = _step(system, trainer, state, ledger, tick, eager, watch)
             ledger = record.ledger
