@@ -195,7 +195,7 @@ def plan(
 @friendly
 def policies(as_json: AsJson = False) -> None:
     """List the timelines, schedulers, weightings, combiners, codecs, models, frameworks and profiles to choose from."""
-    from fedtide.codec.sparse_quantized import CODECS
+    from fedtide.codec.registry import CODECS
     from fedtide.learning.model import MODELS
     from fedtide.policy.combining import COMBINERS
     from fedtide.policy.scheduling import SCHEDULERS

@@ -93,7 +93,7 @@ class Policy(_Group):
 class CodecConfig(_Group):
     """How updates become bits."""
 
-    name: str = Field("sparse_quantized", description="sparse_quantized (the paper's), ideal, or your own")
+    name: str = Field("sparse_quantized", description="sparse_quantized (the paper's), dead_zone (ours), ideal, or your own")
     args: Args = Field(default_factory=dict, description="arguments of your own codec")
     num_levels: Annotated[int, Field(ge=1, le=32_767)] = Field(4, description="nu, quantisation levels")
     element_bits: Count | None = Field(None, description="bits per kept element (default: ceil(log2(nu+1)) + 1)")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide import plugins
-from fedtide.codec.sparse_quantized import CODECS
+from fedtide.codec.registry import CODECS
 from helpers import EXAMPLES
 
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -117,6 +117,3 @@ class Ideal:
         if update is None or not np.isfinite(update).all():
             raise PacketError(f"a packet does not hold {d} finite numbers of 32 bits")
         return update
-
-
-CODECS = {"sparse_quantized": SparseQuantized, "ideal": Ideal}

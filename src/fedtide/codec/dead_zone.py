@@ -1,0 +1,293 @@
+"""Our codec: dead-zone quantisation of the whole update, and entropy coding that learns from the neighbours.
+
+Step: |u_i| / step + 0.4 is cut to a whole number, so small elements become zero; the step is the finest whose code fits.
+Code: the elements are laid out in rows of up to 64 neighbours, and the rows are coded side by side, column after column.
+The weighted mean of the eight elements before it tells how large an element is likely to be: it picks one of twelve
+frequency tables, which start from a geometric law and are renewed from what both sides have seen. So nothing is sent to
+describe the update's spread, which differs a hundredfold between the layers and within them.
+Reconstruction: magnitudes 1, 2 and 3+ stand for their centres of mass (least squared error), sent in 6 bits each.
+The entropy coder is constriction's ANS. Tables and contexts are whole numbers, the same on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from constriction import stream
+
+from fedtide.codec.base import Packet, packet
+from fedtide.codec.wire import PacketError, join, split, unseal
+from fedtide.types import Floats, Ints, Rng, Vector
+
+ROUNDING: Final = 0.4  # added before the cut to a whole number; 0.5 would be plain rounding
+STEPS_PER_OCTAVE: Final = 2048  # step = 2^(index / 2048)
+OCTAVES: Final = 20  # the finest step lies so far below the largest element; beyond, float32 is as short
+ESCAPE: Final = 11  # larger magnitudes are sent as 11 and the rest apart
+WEIGHTS: Final = (4, 3, 2, 2, 1, 1, 1, 1)  # of the elements before, the nearest first
+EDGES: Final = (1, 2, 3, 4, 6, 9, 13, 20, 32, 50)  # of their weighted sum: classes 0..10; 11 is for the first of a row
+RENEWED: Final = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # columns at which the tables take in what was seen
+UNIT, PRIOR = 16, 512  # the weight of one element seen, and of a table at the start
+
+_SYMBOLS, _CLASSES, _BEFORE = ESCAPE + 1, len(EDGES) + 2, len(WEIGHTS)
+_WIDTHS = [20, 5, 6, 6, 6]  # step index, low bits, three centres
+_INDEX_OFFSET = 1 << 19
+_CODER_BITS = 20  # about what the coder adds to the ideal length
+_CODED, _FLOATS = 1, 2  # the header's settings: how to read the payload
+_UNIFORM, _CATEGORICAL = stream.model.Uniform, stream.model.Categorical(perfect=False)
+
+
+class Layout(NamedTuple):
+    """Where the elements go: rows of neighbours, held transposed; only the last row may be short."""
+
+    rows: int
+    columns: int
+    period: Ints  # which of the tables a column uses [columns]
+
+    @classmethod
+    def of(cls, num_parameters: int) -> Layout:
+        """Return the layout for d elements."""
+        rows = -(-num_parameters // 64)
+        columns = -(-num_parameters // rows)
+        return cls(rows, columns, np.searchsorted(RENEWED, np.arange(columns), side="right") - 1)
+
+    def filled(self, num_parameters: int, column: int) -> int:
+        """Return how many rows reach this column."""
+        return self.rows if (self.rows - 1) * self.columns + column < num_parameters else self.rows - 1
+
+
+@lru_cache(maxsize=1)
+def _model() -> tuple[Ints, Ints]:
+    """Return the class of every weighted sum, and the tables at the start [classes symbols]: geometric, whole numbers."""
+    total = sum(WEIGHTS)
+    class_of = np.searchsorted(EDGES, np.arange(total * ESCAPE + 1), side="right")
+    middle = [0, *((low + high - 1) // 2 for low, high in zip(EDGES, EDGES[1:], strict=False)), EDGES[-1], 3]
+    tables = np.empty((_CLASSES, _SYMBOLS), np.int64)
+    for row, weighted in enumerate(middle):
+        mean = 3 * total + 85 * weighted  # of the magnitude: 0.03 + 0.85 weighted / total, in parts of 100 total
+        rest = PRIOR << 20
+        for symbol in range(_SYMBOLS):
+            part = rest * 100 * total // (mean + 100 * total) if symbol < ESCAPE else rest
+            tables[row, symbol] = max(part >> 20, 1)
+            rest -= part
+    return class_of, tables
+
+
+def _classes(symbol: Ints, begin: int, end: int) -> Ints:
+    """Return the classes [end - begin, rows] of columns begin..end-1, given the symbols before [8 + columns, rows]."""
+    first, last = begin + _BEFORE - 1, end + _BEFORE - 1
+    weighted = WEIGHTS[0] * symbol[first:last]
+    for back, weight in enumerate(WEIGHTS[1:], 1):
+        weighted += weight * symbol[first - back : last - back]
+    for column in range(max(begin, 1), min(_BEFORE, end)):  # early columns have fewer elements before them
+        weighted[column - begin] = weighted[column - begin] * sum(WEIGHTS) // sum(WEIGHTS[:column])
+    found = _model()[0][weighted]
+    if begin == 0:
+        found[0] = _CLASSES - 1
+    return np.asarray(found)
+
+
+class Quantized(NamedTuple):
+    """An update as whole numbers, in the order of the code: column by column."""
+
+    magnitude: Ints  # [d], in the order of the update
+    low_bits: int  # how many bits of every magnitude are sent as they are
+    symbol: Ints  # min(magnitude >> low_bits, ESCAPE) [d]
+    table: Ints  # which table each symbol is coded with [d]
+    counts: Ints  # how often each symbol came in each class, by period of the tables [periods classes symbols]
+
+    @property
+    def tables(self) -> Ints:
+        """Return the frequency tables of every period [periods * classes, symbols]."""
+        seen = np.cumsum(self.counts, axis=0) - self.counts
+        return (_model()[1] + UNIT * seen).reshape(-1, _SYMBOLS)
+
+    @property
+    def beyond(self) -> Ints:
+        """Return by how much the escaped magnitudes exceed ESCAPE - 1, in the order of the update."""
+        high = self.magnitude >> self.low_bits
+        return np.asarray(high[high >= ESCAPE] - (ESCAPE - 1))
+
+    @property
+    def bits(self) -> float:
+        """Return the length of the payload; the coder may add a few bits."""
+        tables = self.tables
+        each = np.log2(tables.sum(axis=1, keepdims=True)) - np.log2(tables)
+        plain = np.count_nonzero(self.magnitude) + self.low_bits * len(self.magnitude)
+        plain += int((4 + np.frexp(self.beyond)[1]).sum()) + sum(_WIDTHS) + _CODER_BITS
+        return float(self.counts.ravel() @ each.ravel()) + plain
+
+
+def _quantize(size: Floats, index: int) -> Quantized:
+    """Quantise the magnitudes size [d] of an update with the step of this index."""
+    d = len(size)
+    rows, columns, period = Layout.of(d)
+    magnitude = (size / _step(index) + ROUNDING).astype(np.int32)
+    low_bits = max(math.frexp(float(magnitude.mean()))[1] - 2, 0)
+    flat = np.full(rows * columns, -1, np.int16)  # -1: beyond the end
+    flat[:d] = np.minimum(magnitude >> low_bits, ESCAPE)
+    symbol = np.zeros((_BEFORE + columns, rows), np.int16)
+    symbol[_BEFORE:] = flat.reshape(rows, columns).T
+    table = period[:, None] * _CLASSES + _classes(symbol, 0, columns)
+    symbol = symbol[_BEFORE:].ravel()
+    if d < rows * columns:
+        table, symbol = table.ravel()[symbol >= 0], symbol[symbol >= 0]
+    shape = (len(RENEWED), _CLASSES, _SYMBOLS)
+    counts = np.bincount(table.ravel() * _SYMBOLS + symbol, minlength=math.prod(shape)).reshape(shape)
+    return Quantized(magnitude, low_bits, symbol, table.ravel(), counts)
+
+
+def _step(index: int) -> float:
+    return float(2.0 ** (index / STEPS_PER_OCTAVE))
+
+
+def _finest(size: Floats, budget_bits: float) -> tuple[int, Quantized] | None:
+    """Return the finest step that fits (so that 99.9 % of the budget is used, if steps allow), or None if none does."""
+    coarsest = math.floor(STEPS_PER_OCTAVE * math.log2(float(size.max()) / (1 - ROUNDING)))  # the last with a non-zero
+    fits, misses, found = coarsest + 1, coarsest - OCTAVES * STEPS_PER_OCTAVE - 1, None
+    too_short = too_long = 0.0  # log of the length over what is aimed at, at the two ends; 0: not known yet
+    per_element = budget_bits / len(size)
+    index = round((math.log2(float(size.mean())) + 2.3 - per_element) * STEPS_PER_OCTAVE)  # a guess to start from
+    tries = 0
+    while fits - misses > 1:
+        tries += 1
+        if tries % 4 == 0 or not misses < index < fits:  # halve the interval now and then, whatever the shape
+            index = (misses + fits) // 2
+        now = _quantize(size, index)
+        bits = now.bits
+        excess = math.log(bits / (0.9995 * budget_bits))
+        if bits > budget_bits:
+            misses, too_long = index, excess
+        else:
+            fits, too_short, found = index, excess, (index, now)
+            if bits >= 0.999 * budget_bits:
+                break
+        if too_short < 0 < too_long:
+            index = fits + round((misses - fits) * too_short / (too_short - too_long))
+        else:  # over octaves, the log of the length falls by about this
+            index += round(excess * (0.6 + 0.75 * per_element) * STEPS_PER_OCTAVE)
+    return found
+
+
+def _coded(quantized: Quantized, negative: npt.NDArray[np.bool_]) -> int:
+    """Return the code of an update as one number. What is written last is read first."""
+    ans, magnitude, beyond = stream.stack.AnsCoder(), quantized.magnitude, quantized.beyond
+    ans.encode_reverse(negative[magnitude > 0].astype(np.int32), _UNIFORM(2))
+    if quantized.low_bits:
+        low = magnitude & ((1 << quantized.low_bits) - 1)
+        ans.encode_reverse(low.astype(np.int32), _UNIFORM(1 << quantized.low_bits))
+    width = (np.frexp(beyond)[1] - 1).astype(np.int32)
+    power = (1 << width).astype(np.int32)
+    ans.encode_reverse((beyond - power).astype(np.int32)[width > 0], _UNIFORM(), power[width > 0])
+    ans.encode_reverse(width, _UNIFORM(32))
+    frequency = quantized.tables.astype(np.float32)[quantized.table]
+    ans.encode_reverse(quantized.symbol.astype(np.int32), _CATEGORICAL, frequency)
+    return int.from_bytes(ans.get_compressed().astype("<u4").tobytes(), "little")
+
+
+def _decoded(number: int, num_parameters: int, low_bits: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the magnitudes [d] and which of them are negative [d]; the inverse of _coded."""
+    d, layout = num_parameters, Layout.of(num_parameters)
+    words = number.to_bytes((number.bit_length() + 31) // 32 * 4, "little")
+    ans = stream.stack.AnsCoder(np.frombuffer(words, "<u4").astype(np.uint32))
+    high = _read_symbols(ans, d, layout).astype(np.int64)
+    width = ans.decode(_UNIFORM(32), int(np.count_nonzero(high == ESCAPE)))
+    if len(width) and width.max() > OCTAVES + 1:
+        raise PacketError(f"a packet has a magnitude of more than {OCTAVES} bits")
+    power = np.left_shift(1, width.astype(np.int64))
+    beyond = power.copy()
+    beyond[width > 0] += ans.decode(_UNIFORM(), power[width > 0].astype(np.int32))
+    high[high == ESCAPE] += beyond - 1
+    low = ans.decode(_UNIFORM(1 << low_bits), d) if low_bits else 0
+    magnitude = high << low_bits | low
+    negative = np.zeros(d, bool)
+    negative[magnitude > 0] = ans.decode(_UNIFORM(2), int(np.count_nonzero(magnitude))) == 1
+    if not ans.is_empty():
+        raise PacketError("a packet's code goes on after the last element")
+    return magnitude, negative
+
+
+def _read_symbols(ans: Any, num_parameters: int, layout: Layout) -> Ints:
+    """Read the symbols column by column and return them in the order of the update [d]."""
+    symbol = np.zeros((_BEFORE + layout.columns, layout.rows), np.int16)
+    tables, cells = _model()[1].copy(), []
+    frequency = tables.astype(np.float32)
+    for column in range(layout.columns):
+        if column in RENEWED[1:]:
+            seen = np.bincount(np.concatenate(cells), minlength=tables.size)
+            tables, cells = tables + UNIT * seen.reshape(tables.shape), []
+            frequency = tables.astype(np.float32)
+        filled = layout.filled(num_parameters, column)
+        found = _classes(symbol, column, column + 1)[0, :filled]
+        read = ans.decode(_CATEGORICAL, frequency[found])
+        symbol[_BEFORE + column, :filled] = read
+        cells.append(found * _SYMBOLS + read)
+    return np.asarray(symbol[_BEFORE:].T.ravel()[:num_parameters])
+
+
+def _centres(size: Floats, magnitude: Ints, step: float) -> list[int]:
+    """Return where within their cells the elements of magnitude 1, 2 and 3+ lie on average, in 64ths of the cell."""
+    found = []
+    for chosen in (magnitude == 1, magnitude == 2, magnitude >= 3):
+        inside = size[chosen] / step - magnitude[chosen] + ROUNDING
+        found.append(min(int(inside.mean() * 64), 63) if len(inside) else 32)
+    return found
+
+
+@dataclass(frozen=True)
+class DeadZone:
+    """Every element is quantised with one step, the finest that the budget allows, and entropy coded."""
+
+    code = 2
+
+    def num_kept(self, num_parameters: int, budget_bits: float) -> int:
+        """Return d: every element has its share in the code, if there is one."""
+        return num_parameters if budget_bits > sum(_WIDTHS) else 0
+
+    def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
+        """Quantise as finely as the budget allows; nothing is drawn from rng. A budget of 32 bits each is exact."""
+        d, size = len(update), np.abs(update, dtype=np.float64)
+        if budget_bits >= 32 * d:
+            return packet(self.code, d, d, update.astype(">f4").tobytes(), 32 * d, _FLOATS)
+        limit = budget_bits
+        while limit > sum(_WIDTHS) and size.any():
+            found = _finest(size, limit)
+            if found is None:
+                break
+            index, quantized = found
+            number = _coded(quantized, np.signbit(update))
+            fields = [index + _INDEX_OFFSET, quantized.low_bits, *_centres(size, quantized.magnitude, _step(index)), number]
+            payload, bits = join(list(zip(fields, [*_WIDTHS, number.bit_length()], strict=True)))
+            if bits <= budget_bits:
+                return packet(self.code, d, d, payload, bits, _CODED)
+            limit -= bits - budget_bits + 1  # the coder added more than _CODER_BITS
+        return packet(self.code, d, 0, b"", 0, _CODED)
+
+    def decode(self, packet: Packet) -> Vector:
+        """Return the centre of every element's cell."""
+        d = packet.num_parameters
+        header, payload = unseal(packet.data, self.code, d)
+        bits = header.payload_bits
+        if header.settings == _FLOATS and bits == 32 * d == 32 * header.num_kept:
+            update = np.frombuffer(payload, ">f4").astype(np.float32)
+        elif header.settings == _CODED and bits == header.num_kept == 0:
+            update = np.zeros(d, np.float32)
+        elif header.settings == _CODED and sum(_WIDTHS) < bits and header.num_kept == d:
+            index, low_bits, *centres, number = split(payload, [*_WIDTHS, bits - sum(_WIDTHS)])
+            if low_bits > OCTAVES or number.bit_length() != bits - sum(_WIDTHS):
+                raise PacketError("a packet's code has the wrong length")
+            magnitude, negative = _decoded(number, d, low_bits)
+            centre = (np.array([0, *centres]) + 0.5) / 64 - ROUNDING
+            centre[0] = 0
+            with np.errstate(over="ignore"):
+                size = (magnitude + centre[np.minimum(magnitude, 3)]) * _step(index - _INDEX_OFFSET)
+                update = np.where(negative, -size, size).astype(np.float32)
+        else:
+            raise PacketError(f"a packet of {bits} bits and {header.num_kept} elements is not one of this codec's")
+        if not np.isfinite(update).all():
+            raise PacketError("a packet holds numbers that are not finite")
+        return update
