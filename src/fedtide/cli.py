@@ -279,6 +279,22 @@ def data(
     out.print(table, highlight=False)
 
 
+@app.command()
+@friendly
+def theory(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What differs from the default task.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for theory.json and the figures.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate Theorem 1: every constant and how it was obtained, the step-size condition, bound against measurement.
+
+    [dim]fedtide theory task=softmax num_levels=8 --out theory[/]
+    """
+    from fedtide.theory.command import run as evaluate
+
+    evaluate(list(words or []), folder, out, as_json, say)
+
+
 app.add_typer(study_app, name="study")
 app.command()(paper)
 
