@@ -87,6 +87,16 @@ def test_each_variant_is_below_the_one_before(c, share):
         assert np.all(tighter.values <= looser.values * (1 + 1e-12))
 
 
+@settings(max_examples=100, deadline=None)
+@given(c=sets, share=st.floats(0.001, 0.999))
+def test_what_the_theorem_can_never_promise(c, share):
+    """C_2 >= 1 forces C-bar >= 1 - (mu/L)^2/72, and the asymptote never falls below zeta: one device alone does as well."""
+    alpha = share * PAPER.step_limit(c)
+    assert PAPER.contraction(c, alpha) >= 1 - (c.mu / c.L) ** 2 / 72
+    assert PAPER.asymptote(c, alpha) >= c.zeta * c.L / c.mu / c.rho
+    assert SHARP.asymptote(c, alpha) >= c.zeta * (1 - 1e-12)
+
+
 def test_the_smaller_quantiser_variance_is_taken():
     assert bound.tight_quantiser(BASE._replace(d=100, nu=1)) == 10.0
     assert bound.paper_quantiser(BASE._replace(d=100, nu=1)) == 25.0

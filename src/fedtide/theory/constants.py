@@ -11,7 +11,7 @@ from fedtide.simulate import candidates_at, grant_at, planned
 from fedtide.theory.bound import Constants
 from fedtide.theory.measure import squared_distance
 from fedtide.theory.problem import Problem, at_seed
-from fedtide.types import Floats
+from fedtide.types import Floats, Grant, Tick
 
 DRAW_SEEDS = 2**32  # channel draws for r_min come from seeds of their own, apart from those of the runs
 CONFIDENCE = 3.0  # standard errors that r_min is put below its estimate
@@ -20,7 +20,7 @@ CONFIDENCE = 3.0  # standard errors that r_min is put below its estimate
 class Kept(NamedTuple):
     """r_t of one set of ready devices over the channel."""
 
-    num_ready: int
+    ready: tuple[int, ...]  # K(t)
     mean: float
     standard_error: float
     share_of_zero: float  # how often nothing at all got through
@@ -32,31 +32,34 @@ def kept_by_ready_set(problem: Problem) -> list[Kept]:
     Schedulers without memory: num_draws draws for each set. With memory (age_based) the schedule itself is planned,
     round by round, num_draws/10 times, and rounds with the same ready set are pooled.
     """
-    system, draws = problem.system, problem.options.num_draws
-    d = problem.objective.num_parameters
-    samples: dict[bytes, list[int]] = {}
-    ready: dict[bytes, int] = {}
+    samples: dict[tuple[int, ...], list[int]] = {}
     if problem.options.scheduler == "age_based":
-        for draw in range(max(draws // 10, 2)):
+        for draw in range(max(problem.options.num_draws // 10, 2)):
             for each in planned(at_seed(problem, DRAW_SEEDS + draw, 1.0)):
                 if each.grant is not None and len(each.grant.bits):
-                    key = each.tick.ready.tobytes()
-                    ready[key] = len(each.tick.ready)
-                    samples.setdefault(key, []).append(system.codec.num_kept(d, float(each.grant.bits[0])))
+                    samples.setdefault(tuple(each.tick.ready.tolist()), []).append(_num_kept(problem, each.grant))
     else:
-        ticks = {tick.ready.tobytes(): tick for tick in system.ticks if len(tick.ready)}
-        nobody = np.zeros(system.fleet.num_devices, np.int64)
-        for key, tick in ticks.items():
-            ready[key] = len(tick.ready)
-            drawn = (at_seed(problem, DRAW_SEEDS + draw, 1.0) for draw in range(draws))
-            grants = (grant_at(each, tick, candidates_at(each, tick, nobody)) for each in drawn)
-            samples[key] = [system.codec.num_kept(d, float(grant.bits[0])) for grant in grants]
-    return [_kept(ready[key], np.array(values, np.float64)) for key, values in samples.items()]
+        for tick in problem.system.ticks:
+            ready = tuple(tick.ready.tolist())
+            if ready and ready not in samples:
+                samples[ready] = _draw(problem, tick)
+    return [_kept(ready, np.array(values, np.float64)) for ready, values in samples.items()]
 
 
-def _kept(num_ready: int, values: Floats) -> Kept:
+def _draw(problem: Problem, tick: Tick) -> list[int]:
+    """Return r_t of this tick for num_draws channels and schedules."""
+    nobody = np.zeros(problem.system.fleet.num_devices, np.int64)
+    drawn = (at_seed(problem, DRAW_SEEDS + draw, 1.0) for draw in range(problem.options.num_draws))
+    return [_num_kept(problem, grant_at(each, tick, candidates_at(each, tick, nobody))) for each in drawn]
+
+
+def _num_kept(problem: Problem, grant: Grant) -> int:
+    return problem.system.codec.num_kept(problem.objective.num_parameters, float(grant.bits[0]))
+
+
+def _kept(ready: tuple[int, ...], values: Floats) -> Kept:
     error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
-    return Kept(num_ready, float(values.mean()), error, float((values == 0).mean()))
+    return Kept(ready, float(values.mean()), error, float((values == 0).mean()))
 
 
 def least_kept(kept: list[Kept]) -> float:
