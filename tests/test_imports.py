@@ -1,0 +1,120 @@
+"""Imports go one way: config -> data -> fleet -> timeline -> radio -> ... -> command line."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedtide
+
+SOURCE = Path(fedtide.__file__).parent
+ORDER = [
+    ("errors", "rng", "types"),
+    ("config", "plugins"),
+    ("data",),
+    ("fleet",),
+    ("timeline",),
+    ("radio",),
+    ("policy",),
+    ("codec",),
+    ("learning",),
+    ("server",),
+    ("system",),
+    ("records",),
+    ("simulate",),
+    ("report", "study", "paper", "theory", "flower"),
+    ("command", "cli_study", "cli", "__main__"),
+]
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+
+
+def _part(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def _type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Return the parts of fedtide that a module imports when it runs, at the top or inside its functions."""
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if _type_checking(node):
+            continue
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            if node.module == "fedtide":
+                # what is no module comes from __init__.py, which imports the simulator
+                found |= {name.name if name.name in RANK else "simulate" for name in node.names}
+            elif node.module and node.module.startswith("fedtide."):
+                found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {name.name.split(".")[1] for name in node.names if name.name.startswith("fedtide.")}
+        found |= imported(node)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_one_way_only(path: Path) -> None:
+    part = _part(path)
+    assert part in RANK, f"give {part} a place in ORDER"
+    for other in imported(ast.parse(path.read_text())) - {part, "_native"}:
+        assert other in RANK, f"{path} imports fedtide.{other}: give it a place in ORDER"
+        same_rank = RANK[other] == RANK[part] and RANK[part] >= RANK["report"]
+        assert RANK[other] < RANK[part] or same_rank, f"fedtide.{part} must not import fedtide.{other}"
+
+
+def test_the_check_can_fail() -> None:
+    tree = ast.parse(
+        "if TYPE_CHECKING:\n    import fedtide.cli\ndef f():\n    from fedtide.simulate import x\nimport fedtide.rng"
+    )
+    assert imported(tree) == {"simulate", "rng"}
+
+
+PLAN = """
+import sys
+import fedtide
+from fedtide import config
+from fedtide.simulate import planned
+from fedtide.system import build, parameter_count
+e = config.experiment({"data": {"name": "synthetic"}, "timeline": {"horizon": 2.0}})
+system = build(e)
+assert parameter_count(system) == 21840
+assert len(list(planned(system))) == 8
+heavy = {"torch", "flwr", "dask", "distributed", "torchvision", "fedtide._native"} & set(sys.modules)
+print(",".join(sorted(heavy)))
+"""
+
+
+def test_importing_and_planning_needs_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", PLAN], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+BLOCKED = (
+    """
+import sys
+sys.modules["torch"] = None
+"""
+    + PLAN
+    + """
+from fedtide.errors import FedtideError
+try:
+    fedtide.simulate(config.experiment({"data": {"name": "synthetic"}, "learning": {"trainer": "torch"}}))
+except FedtideError as error:
+    assert "pip install 'fedtide[torch]'" in str(error)
+else:
+    raise SystemExit("trained without torch")
+"""
+)
+
+
+def test_without_torch_installed_it_says_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
