@@ -14,15 +14,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from constriction import stream
+from constriction import stream  # type: ignore[import-untyped]
 
 from fedtide.codec.base import Packet, packet
 from fedtide.codec.wire import PacketError, join, split, unseal
 from fedtide.types import Floats, Ints, Rng, Vector
+
+Whole: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 ROUNDING: Final = 0.4  # added before the cut to a whole number; 0.5 would be plain rounding
 STEPS_PER_OCTAVE: Final = 2048  # step = 2^(index / 2048)
@@ -65,7 +68,7 @@ def _model() -> tuple[Ints, Ints]:
     """Return the class of every weighted sum, and the tables at the start [classes symbols]: geometric, whole numbers."""
     total = sum(WEIGHTS)
     class_of = np.searchsorted(EDGES, np.arange(total * ESCAPE + 1), side="right")
-    middle = [0, *((low + high - 1) // 2 for low, high in zip(EDGES, EDGES[1:], strict=False)), EDGES[-1], 3]
+    middle = [0, *((low + high - 1) // 2 for low, high in pairwise(EDGES)), EDGES[-1], 3]
     tables = np.empty((_CLASSES, _SYMBOLS), np.int64)
     for row, weighted in enumerate(middle):
         mean = 3 * total + 85 * weighted  # of the magnitude: 0.03 + 0.85 weighted / total, in parts of 100 total
@@ -77,7 +80,7 @@ def _model() -> tuple[Ints, Ints]:
     return class_of, tables
 
 
-def _classes(symbol: Ints, begin: int, end: int) -> Ints:
+def _classes(symbol: Whole, begin: int, end: int) -> Ints:
     """Return the classes [end - begin, rows] of columns begin..end-1, given the symbols before [8 + columns, rows]."""
     first, last = begin + _BEFORE - 1, end + _BEFORE - 1
     weighted = WEIGHTS[0] * symbol[first:last]
@@ -94,9 +97,9 @@ def _classes(symbol: Ints, begin: int, end: int) -> Ints:
 class Quantized(NamedTuple):
     """An update as whole numbers, in the order of the code: column by column."""
 
-    magnitude: Ints  # [d], in the order of the update
+    magnitude: Whole  # [d], in the order of the update
     low_bits: int  # how many bits of every magnitude are sent as they are
-    symbol: Ints  # min(magnitude >> low_bits, ESCAPE) [d]
+    symbol: Whole  # min(magnitude >> low_bits, ESCAPE) [d]
     table: Ints  # which table each symbol is coded with [d]
     counts: Ints  # how often each symbol came in each class, by period of the tables [periods classes symbols]
 
@@ -107,7 +110,7 @@ class Quantized(NamedTuple):
         return (_model()[1] + UNIT * seen).reshape(-1, _SYMBOLS)
 
     @property
-    def beyond(self) -> Ints:
+    def beyond(self) -> Whole:
         """Return by how much the escaped magnitudes exceed ESCAPE - 1, in the order of the update."""
         high = self.magnitude >> self.low_bits
         return np.asarray(high[high >= ESCAPE] - (ESCAPE - 1))
@@ -130,15 +133,15 @@ def _quantize(size: Floats, index: int) -> Quantized:
     low_bits = max(math.frexp(float(magnitude.mean()))[1] - 2, 0)
     flat = np.full(rows * columns, -1, np.int16)  # -1: beyond the end
     flat[:d] = np.minimum(magnitude >> low_bits, ESCAPE)
-    symbol = np.zeros((_BEFORE + columns, rows), np.int16)
-    symbol[_BEFORE:] = flat.reshape(rows, columns).T
-    table = period[:, None] * _CLASSES + _classes(symbol, 0, columns)
-    symbol = symbol[_BEFORE:].ravel()
+    laid_out = np.zeros((_BEFORE + columns, rows), np.int16)
+    laid_out[_BEFORE:] = flat.reshape(rows, columns).T
+    table = (_CLASSES * period[:, None] + _classes(laid_out, 0, columns)).ravel()
+    symbol = laid_out[_BEFORE:].ravel()
     if d < rows * columns:
-        table, symbol = table.ravel()[symbol >= 0], symbol[symbol >= 0]
+        table, symbol = table[symbol >= 0], symbol[symbol >= 0]
     shape = (len(RENEWED), _CLASSES, _SYMBOLS)
-    counts = np.bincount(table.ravel() * _SYMBOLS + symbol, minlength=math.prod(shape)).reshape(shape)
-    return Quantized(magnitude, low_bits, symbol, table.ravel(), counts)
+    counts = np.bincount(table * _SYMBOLS + symbol, minlength=math.prod(shape)).reshape(shape)
+    return Quantized(magnitude, low_bits, symbol, table, counts)
 
 
 def _step(index: int) -> float:
@@ -214,7 +217,7 @@ def _decoded(number: int, num_parameters: int, low_bits: int) -> tuple[Ints, npt
 def _read_symbols(ans: Any, num_parameters: int, layout: Layout) -> Ints:
     """Read the symbols column by column and return them in the order of the update [d]."""
     symbol = np.zeros((_BEFORE + layout.columns, layout.rows), np.int16)
-    tables, cells = _model()[1].copy(), []
+    tables, cells = _model()[1], list[Ints]()
     frequency = tables.astype(np.float32)
     for column in range(layout.columns):
         if column in RENEWED[1:]:
@@ -229,7 +232,7 @@ def _read_symbols(ans: Any, num_parameters: int, layout: Layout) -> Ints:
     return np.asarray(symbol[_BEFORE:].T.ravel()[:num_parameters])
 
 
-def _centres(size: Floats, magnitude: Ints, step: float) -> list[int]:
+def _centres(size: Floats, magnitude: Whole, step: float) -> list[int]:
     """Return where within their cells the elements of magnitude 1, 2 and 3+ lie on average, in 64ths of the cell."""
     found = []
     for chosen in (magnitude == 1, magnitude == 2, magnitude >= 3):
@@ -245,27 +248,35 @@ class DeadZone:
     code = 2
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
-        """Return d: every element has its share in the code, if there is one."""
-        return num_parameters if budget_bits > sum(_WIDTHS) else 0
+        """Return d if the budget is enough for a code at all: then every element has its share in it."""
+        return num_parameters if budget_bits > sum(_WIDTHS) or budget_bits >= 32 * num_parameters else 0
 
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
-        """Quantise as finely as the budget allows; nothing is drawn from rng. A budget of 32 bits each is exact."""
+        """Quantise as finely as the budget allows; 32 bits for each element are enough to send it exactly.
+
+        If even the coarsest step does not fit (many elements of equal size), a random half of the elements is left out,
+        and again until it does.
+        """
         d, size = len(update), np.abs(update, dtype=np.float64)
+        kept, limit = self.num_kept(d, budget_bits), budget_bits
         if budget_bits >= 32 * d:
-            return packet(self.code, d, d, update.astype(">f4").tobytes(), 32 * d, _FLOATS)
-        limit = budget_bits
-        while limit > sum(_WIDTHS) and size.any():
+            return packet(self.code, d, kept, update.astype(">f4").tobytes(), 32 * d, _FLOATS)
+        while kept and size.any():
             found = _finest(size, limit)
             if found is None:
-                break
+                size *= rng.random(d) < 0.5
+                continue
             index, quantized = found
+            centres = _centres(size, quantized.magnitude, _step(index))
             number = _coded(quantized, np.signbit(update))
-            fields = [index + _INDEX_OFFSET, quantized.low_bits, *_centres(size, quantized.magnitude, _step(index)), number]
-            payload, bits = join(list(zip(fields, [*_WIDTHS, number.bit_length()], strict=True)))
+            widths = [*_WIDTHS, number.bit_length()]
+            payload, bits = join(
+                list(zip([index + _INDEX_OFFSET, quantized.low_bits, *centres, number], widths, strict=True))
+            )
             if bits <= budget_bits:
-                return packet(self.code, d, d, payload, bits, _CODED)
-            limit -= bits - budget_bits + 1  # the coder added more than _CODER_BITS
-        return packet(self.code, d, 0, b"", 0, _CODED)
+                return packet(self.code, d, kept, payload, bits, _CODED)
+            limit -= bits - budget_bits  # the coder added more than _CODER_BITS
+        return packet(self.code, d, kept, b"", 0, _CODED)
 
     def decode(self, packet: Packet) -> Vector:
         """Return the centre of every element's cell."""
@@ -274,7 +285,7 @@ class DeadZone:
         bits = header.payload_bits
         if header.settings == _FLOATS and bits == 32 * d == 32 * header.num_kept:
             update = np.frombuffer(payload, ">f4").astype(np.float32)
-        elif header.settings == _CODED and bits == header.num_kept == 0:
+        elif header.settings == _CODED and bits == 0:
             update = np.zeros(d, np.float32)
         elif header.settings == _CODED and sum(_WIDTHS) < bits and header.num_kept == d:
             index, low_bits, *centres, number = split(payload, [*_WIDTHS, bits - sum(_WIDTHS)])
@@ -283,9 +294,9 @@ class DeadZone:
             magnitude, negative = _decoded(number, d, low_bits)
             centre = (np.array([0, *centres]) + 0.5) / 64 - ROUNDING
             centre[0] = 0
-            with np.errstate(over="ignore"):
-                size = (magnitude + centre[np.minimum(magnitude, 3)]) * _step(index - _INDEX_OFFSET)
-                update = np.where(negative, -size, size).astype(np.float32)
+            size = (magnitude + centre[np.minimum(magnitude, 3)]) * _step(index - _INDEX_OFFSET)
+            size = np.minimum(size, float(np.finfo(np.float32).max))
+            update = np.where(negative, -size, size).astype(np.float32)
         else:
             raise PacketError(f"a packet of {bits} bits and {header.num_kept} elements is not one of this codec's")
         if not np.isfinite(update).all():
