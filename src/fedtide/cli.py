@@ -94,12 +94,13 @@ def _default_folder(experiment: Experiment) -> Path:
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
-    from fedtide.records import is_complete
+    from fedtide.records import RunFolder, is_complete
     from fedtide.report.figure import run_figure
     from fedtide.simulate import simulate
     from fedtide.system import build, make_trainer
 
     if is_complete(folder):
+        RunFolder.open(folder, experiment).close()  # refuses another experiment's folder
         _show(folder, as_json)
         return
     begun = time.perf_counter()
@@ -282,8 +283,12 @@ def data(
 @app.command()
 @friendly
 def theory(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What differs from the default task.")] = None,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for theory.json and the figures.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What differs from the default task.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for theory.json and the figures.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate Theorem 1: every constant and how it was obtained, the step-size condition, bound against measurement.

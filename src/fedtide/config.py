@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -93,7 +94,9 @@ class Policy(_Group):
 class CodecConfig(_Group):
     """How updates become bits."""
 
-    name: str = Field("sparse_quantized", description="sparse_quantized (the paper's), dead_zone (ours), ideal, or your own")
+    name: str = Field(
+        "sparse_quantized", description="sparse_quantized (the paper's), dead_zone (ours), ideal, or your own"
+    )
     args: Args = Field(default_factory=dict, description="arguments of your own codec")
     num_levels: Annotated[int, Field(ge=1, le=32_767)] = Field(4, description="nu, quantisation levels")
     element_bits: Count | None = Field(None, description="bits per kept element (default: ceil(log2(nu+1)) + 1)")
@@ -236,6 +239,8 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
             value = yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise FedtideError(f"{word!r}: the value is not YAML ({' '.join(str(error).split())}); quote it") from error
+        if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+            value = float(value)  # YAML 1.1 takes 1e-3 for a word
         here = tree
         for part in path[:-1]:
             inner = here.setdefault(part, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time as wall
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -184,7 +185,7 @@ def _step(
         proved_minimal=grant.proved_minimal,
         weight=weights.tolist(),
         test_accuracy=test.accuracy if test else None,
-        test_loss=test.loss if test else None,
+        test_loss=test.loss if test and math.isfinite(test.loss) else None,
         train_loss=train_loss,
         ledger=Ledger(
             symbols=ledger.symbols + float(grant.symbols.sum()),
@@ -232,4 +233,4 @@ def _evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) 
     model = state.models[state.version]
     test = trainer.evaluate(model, system.dataset.test)
     loss = trainer.evaluate(model, system.dataset.train).loss if learning.training_loss else None
-    return test, loss
+    return test, loss if loss is not None and math.isfinite(loss) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,12 @@ def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path
         top.plot(time, [each.test_accuracy for each in scored], color=COLOURS[0])
         top.set_ylabel("test accuracy", color=COLOURS[0])
         loss = top.twinx()
-        loss.plot(time, [each.test_loss for each in scored], color=COLOURS[1], linewidth=1)
+        loss.plot(
+            time,
+            [math.nan if each.test_loss is None else each.test_loss for each in scored],
+            color=COLOURS[1],
+            linewidth=1,
+        )
         loss.set_ylabel("test loss", color=COLOURS[1])
         loss.grid(False)
         sent = [each for each in rounds if each.picked]

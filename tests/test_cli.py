@@ -1,0 +1,195 @@
+"""The command line as a user meets it: real processes for signals and exit codes, the runner for the rest."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedtide.cli import app
+
+COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
+SMALL = [
+    "data.name=synthetic",
+    "data.num_train=200",
+    "data.num_test=50",
+    "data.num_shards=20",
+    "fleet.num_devices=6",
+    "policy.limit=2",
+    "timeline.horizon=2",
+    "learning.model=softmax",
+    "learning.local_epochs=1",
+]
+
+
+def invoke(*words: str, cwd: Path | None = None):
+    return CliRunner().invoke(app, list(words))
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_run_show_and_run_again(tmp_path):
+    found = invoke("run", *SMALL, "--out", "r", "--json")
+    assert found.exit_code == 0, found.output
+    summary = json.loads(found.stdout)
+    assert summary["complete"]
+    assert summary["aggregations"] == 8
+    assert summary["uploads"] > 0
+    assert 0 <= summary["final_accuracy"] <= 1
+    for name in ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "curve.png"):
+        assert (tmp_path / "r" / name).stat().st_size > 0
+    before = (tmp_path / "r" / "rounds.jsonl").stat().st_mtime_ns
+    assert json.loads(invoke("run", *SMALL, "--out", "r", "--json").stdout) == summary
+    assert json.loads(invoke("show", "r", "--json").stdout) == summary
+    assert (tmp_path / "r" / "rounds.jsonl").stat().st_mtime_ns == before
+    text = invoke("show", "r").stdout
+    assert "final test accuracy" in text
+    assert "█" in text
+
+
+def test_the_default_folder_names_what_it_holds(tmp_path):
+    assert invoke("run", *SMALL).exit_code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("periodic-data_importance-shards-")
+
+
+def test_a_file_and_words_on_top(tmp_path):
+    (tmp_path / "e.yaml").write_text("policy: {limit: 2, scheduler: random}\nfleet: {num_devices: 6}\n")
+    found = invoke("run", "e.yaml", *SMALL, "policy.limit=3", "--out", "r", "--json")
+    assert found.exit_code == 0, found.output
+    text = (tmp_path / "r" / "experiment.yaml").read_text()
+    assert "limit: 3" in text
+    assert "scheduler: random" in text
+
+
+def test_plan_says_what_a_run_then_does(tmp_path):
+    plan = json.loads(invoke("plan", *SMALL, "--json").stdout)
+    assert invoke("run", *SMALL, "--out", "r", "--json").exit_code == 0
+    rounds = [json.loads(line) for line in (tmp_path / "r" / "rounds.jsonl").read_text().splitlines()]
+    for planned, done in zip(plan["aggregations"], rounds, strict=True):
+        for key in ("index", "time", "ready", "picked", "age", "symbols", "budget_bits", "num_kept", "label_variance"):
+            assert planned[key] == done[key], key
+    text = invoke("plan", *SMALL).stdout
+    assert "kept share" in text
+    assert "airtime" in text
+
+
+def test_plan_of_a_scheduler_that_needs_norms():
+    found = invoke("plan", *SMALL, "policy.scheduler=best_channel_best_norm")
+    assert found.exit_code == 0
+    assert "not known before training" in found.stdout
+
+
+def test_lists():
+    policies = json.loads(invoke("policies", "--json").stdout)
+    assert {"data_importance", "random", "best_channel", "best_channel_best_norm", "age_based"} <= set(
+        policies["policy.scheduler"]
+    )
+    assert all(text for kind in policies.values() for text in kind.values())
+    keys = json.loads(invoke("run", "--keys", "--json").stdout)
+    assert keys["policy.limit"]["default"] == 8
+    assert all(row["about"] for row in keys.values())
+    assert invoke("policies").exit_code == invoke("run", "--keys").exit_code == invoke("--version").exit_code == 0
+
+
+def test_data_status(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDTIDE_CACHE", str(tmp_path / "cache"))
+    found = json.loads(invoke("data", "--status", "--json").stdout)
+    assert not found["complete"]
+    assert len(found["files"]) == 4
+
+
+def test_every_command_teaches():
+    for words in (
+        [],
+        ["run"],
+        ["plan"],
+        ["resume"],
+        ["show"],
+        ["policies"],
+        ["data"],
+        ["study"],
+        ["study", "run"],
+        ["paper"],
+        ["theory"],
+    ):
+        found = invoke(*words, "--help")
+        assert found.exit_code == 0
+        assert len(found.stdout) > 200, words
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["run", "policy.limt=3"], 2, "did you mean policy.limit?"),
+        (["run", "limit=3"], 2, "did you mean policy.limit?"),
+        (["run", "policy.limit=41"], 2, "exceeds fleet.num_devices=40"),
+        (["run", "fleet.num_devices=0"], 2, "greater than or equal to 1"),
+        (["run", "radio.snr_db=loud"], 2, "radio.snr_db='loud'"),
+        (["run", "timeline.period=40"], 2, "horizon"),
+        (["run", "policy.scheduler=randon"], 2, "did you mean 'random'"),
+        (["run", "nosuch.yaml"], 2, "there is no experiment file"),
+        (["run", "policy.limit"], 2, "there is no experiment file"),
+        (["run", *SMALL, "policy.scheduler=none.py:x"], 2, "there is no file none.py"),
+        (["run", "data.folder=nowhere"], 3, "does not exist"),
+        (["show", "nowhere"], 4, "is not a run folder"),
+        (["resume", "nowhere"], 4, "is not a run folder"),
+        (["run", *SMALL, "learning.learning_rate=3.0e+38"], 5, "not finite"),
+        (["paper", "fig9"], 2, "no figure 'fig9'"),
+        (["study", "show", "nosuch.yaml"], 2, "there is no"),
+        (["theory", "nonsense=1"], 2, "nonsense"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_code(words, code, says):
+    found = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    assert found.returncode == code, found.stderr
+    assert says in found.stderr
+    lines = [line for line in found.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1
+    assert "Traceback" not in found.stderr
+
+
+def test_another_experiment_in_the_folder_is_refused():
+    assert invoke("run", *SMALL, "--out", "r").exit_code == 0
+    found = subprocess.run(
+        [*COMMAND, "run", *SMALL, "seed=5", "--out", "r"], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 4
+    assert "seed is 0 there and 5 here" in found.stderr
+
+
+def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bytes(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import time\n\ndef slow(candidates, limit, rng):\n    time.sleep(0.2)\n    return list(range(limit))\n"
+    )
+    words = [*SMALL, "policy.scheduler=slow.py:slow", "timeline.horizon=4"]
+    process = subprocess.Popen([*COMMAND, "run", *words, "--out", "r"], stderr=subprocess.PIPE, text=True)
+    rounds = tmp_path / "r" / "rounds.jsonl"
+    end = time.monotonic() + 60
+    while not (rounds.exists() and rounds.read_text().count("\n") >= 3):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "fedtide resume r" in said
+    assert "Traceback" not in said
+    assert invoke("resume", "r", "--json").exit_code == 0
+    assert invoke("run", *words, "--out", "whole").exit_code == 0
+    for name in ("rounds.jsonl", "model.npy"):
+        assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_reader_that_goes_away():
+    found = subprocess.run(f"{' '.join(repr(word) for word in COMMAND)} policies | head -1", shell=True, capture_output=True,
+                           text=True, check=False)  # fmt: skip
+    assert "Traceback" not in found.stderr
