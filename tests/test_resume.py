@@ -26,23 +26,22 @@ def result_of(folder: Path) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """A run that nobody stopped, and how long it took."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody stopped."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    begun = time.monotonic()
     killed_run.main(str(folder))
-    return folder, time.monotonic() - begun
+    return folder
 
 
-def kill_at(folder: Path, seconds: float) -> None:
-    """Start the run in another process and kill it so long after its first sign of life."""
+def kill_at(folder: Path, written: float, seconds: float) -> None:
+    """Start the run in another process and kill it so long after its rounds have grown to so many bytes."""
     process = subprocess.Popen([sys.executable, str(SCRIPT), str(folder)])
     try:
         deadline = time.monotonic() + 60
-        while not folder.exists():
-            assert process.poll() is None
+        rounds = folder / "rounds.jsonl"
+        while process.poll() is None and not (rounds.exists() and rounds.stat().st_size >= written):
             assert time.monotonic() < deadline
-            time.sleep(0.001)
+            time.sleep(0.0005)
         time.sleep(seconds)
     finally:
         process.kill()
@@ -50,30 +49,28 @@ def kill_at(folder: Path, seconds: float) -> None:
     assert process.returncode in (-signal.SIGKILL, 0)
 
 
-def test_sigkill_at_ten_random_moments(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
-    whole, seconds = undisturbed
+def test_sigkill_at_ten_random_moments(tmp_path: Path, undisturbed: Path) -> None:
+    size = (undisturbed / "rounds.jsonl").stat().st_size
     moments = random.Random(2)
     killed_midway = 0
     for number in range(10):
         folder = tmp_path / str(number)
-        kill_at(folder, moments.uniform(0, 0.9 * seconds))
-        midway = not is_complete(folder)
+        kill_at(folder, moments.uniform(0, 0.9 * size), moments.uniform(0, 0.02))
+        killed_midway += not is_complete(folder)
         done = len(read_rounds(folder))
-        killed_midway += midway and done > 0
         resumed = killed_run.main(str(folder))
-        assert len(resumed.rounds) >= done
-        assert result_of(folder) == result_of(whole)
+        assert len(resumed.rounds) >= done > 0
+        assert result_of(folder) == result_of(undisturbed)
         assert not list(folder.glob(".*.part"))
     assert killed_midway >= 5  # or the moments prove nothing
 
 
-def test_killed_again_and_again(tmp_path: Path, undisturbed: tuple[Path, float]) -> None:
-    whole, seconds = undisturbed
-    moments = random.Random(1)
-    for _ in range(3):
-        kill_at(tmp_path / "run", moments.uniform(0, 0.4 * seconds))
+def test_killed_again_and_again(tmp_path: Path, undisturbed: Path) -> None:
+    size = (undisturbed / "rounds.jsonl").stat().st_size
+    for share in (0.2, 0.4, 0.7):
+        kill_at(tmp_path / "run", share * size, 0.005)
     killed_run.main(str(tmp_path / "run"))
-    assert result_of(tmp_path / "run") == result_of(whole)
+    assert result_of(tmp_path / "run") == result_of(undisturbed)
 
 
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
