@@ -97,8 +97,9 @@ def _labels_only(folder: Path, files: Sequence[IdxFile]) -> Dataset | None:
     if any(raw is None for raw in raws):
         return None
     train, test = (parse(raw).copy() for raw in raws if raw is not None)
-    blank = [Samples(np.broadcast_to(np.float32(0), (len(each), 1, 28, 28)), each) for each in (train, test)]
-    return Dataset("mnist", *blank, NUM_LABELS, f"labels only, {folder}")
+    blank = {len(each): np.broadcast_to(np.float32(0), (len(each), 1, 28, 28)) for each in (train, test)}
+    samples = (Samples(blank[len(train)], train), Samples(blank[len(test)], test))
+    return Dataset("mnist", samples[0], samples[1], NUM_LABELS, f"labels only, {folder}")
 
 
 def _mnist_cache() -> Path:
