@@ -28,7 +28,7 @@ def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, A
     if name in known:
         return _make(kind, name, known[name], args)
     if ":" in name:
-        return _make(kind, name, _attribute(kind, name), args)
+        return _make(kind, name, attribute(kind, name), args)
     offered = {point.name: point for point in entry_points(group=f"fedtide.{kind}")}
     if name in offered:
         return _make(kind, name, offered[name].load(), args)
@@ -51,15 +51,14 @@ def _file(name: str) -> Path | None:
     return Path(place) if place.endswith(".py") else None
 
 
-def _attribute(kind: str, name: str) -> Any:
-    place, _, attribute = name.rpartition(":")
+def attribute(kind: str, name: str) -> Any:
+    """Return what `file.py:name` or `package.module:name` stands for, as it is."""
+    place, _, wanted = name.rpartition(":")
     module = _load(kind, name, place)
-    if not hasattr(module, attribute):
+    if not hasattr(module, wanted):
         public = [each for each in vars(module) if not each.startswith("_")]
-        raise FedtideError(
-            f"{kind}={name!r}: {place} has no {attribute!r}; it defines {', '.join(public) or 'nothing'}"
-        )
-    return getattr(module, attribute)
+        raise FedtideError(f"{kind}={name!r}: {place} has no {wanted!r}; it defines {', '.join(public) or 'nothing'}")
+    return getattr(module, wanted)
 
 
 def _load(kind: str, name: str, place: str) -> ModuleType:

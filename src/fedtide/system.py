@@ -132,9 +132,7 @@ def _codec(wanted: config.CodecConfig) -> Codec:
 
 def _model(wanted: config.Learning, dataset: Dataset) -> Model | Callable[[], Any]:
     if wanted.model not in MODELS:
-        made: Callable[[], Any] = (
-            plugins.resolve("model", wanted.model, {}, {}) if ":" in wanted.model else _unknown(wanted)
-        )
+        made: Callable[[], Any] = plugins.attribute("model", wanted.model) if ":" in wanted.model else _unknown(wanted)
         if wanted.trainer != "torch":
             raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add learning.trainer=torch")
         return made

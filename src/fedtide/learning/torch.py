@@ -88,7 +88,13 @@ class TorchTrainer:
             )
 
     def _module(self) -> Any:
-        module = build_module(self.model) if isinstance(self.model, m.Model) else self.model()
+        if isinstance(self.model, m.Model):
+            return build_module(self.model).to(self.device)
+        if isinstance(self.model, nn.Module) or not callable(self.model):
+            raise FedtideError(
+                f"learning.model is a {type(self.model).__name__}: name the class or function that makes the module"
+            )
+        module = self.model()
         if not isinstance(module, nn.Module):
             raise FedtideError(
                 f"learning.model made a {type(module).__name__}, not a torch.nn.Module; return the module"
