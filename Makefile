@@ -25,7 +25,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.test
+bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/kernel.py
 
 sanitize: $(VENV)/.test
@@ -42,8 +42,12 @@ $(VENV)/.core: $(BIN)/python $(BUILD)
 # PyTorch goes first: its CPU build is pinned, and nothing later may pull another.
 $(VENV)/.test: $(BIN)/python $(BUILD)
 	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable ".[test,bench]"
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	touch $(VENV)/.core $@
+
+$(VENV)/.bench: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --editable ".[test,bench]"
+	touch $@
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .hypothesis .mypy_cache .ruff_cache
