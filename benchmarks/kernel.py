@@ -1,0 +1,293 @@
+"""How fast is local training? Native kernel, PyTorch eager, PyTorch vmap and the machine's own limit, in one run.
+
+    python benchmarks/kernel.py [--repeats 5] [--seconds 0.25]
+
+The limit is the rate at which a 2048^3 float32 matrix product runs here, divided by the 2.6 MFLOP that a dense forward and
+backward pass of the paper's CNN takes per sample. Every competitor is measured in turn, several times over, and its best
+time counts: the machine may be shared. Prints a table and writes benchmarks/out/kernel.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from fedtide.learning.model import MODELS, num_parameters
+from fedtide.learning.native import NativeTrainer, isas
+from fedtide.learning.trainer import LocalWork
+from fedtide.types import Samples
+
+BATCHES = (10, 16, 32, 50, 64)
+FLOP_PER_SAMPLE = 2.6e6
+RATE, PROXIMAL, MODEL_STACK = 0.01, 0.02, 8
+MODEL = MODELS["paper_cnn"]((1, 28, 28), 10)
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+OUT = Path(os.path.relpath(Path(__file__).parent)) / "out" / "kernel.json"
+
+
+def draw_samples(count: int) -> Samples:
+    """Return images of MNIST's shape: a constant background, about a fifth of the pixels bright."""
+    rng = np.random.default_rng(1)
+    images = np.full((count, 1, 28, 28), -0.4242, np.float32)
+    inside = images[:, :, 4:24, 4:24]
+    bright = rng.random(inside.shape) < 0.4
+    inside[bright] = rng.uniform(0, 2.8, bright.sum())
+    return Samples(images, rng.integers(0, 10, count).astype(np.uint8))
+
+
+def paper_module() -> nn.Sequential:
+    return nn.Sequential(
+        *(
+            nn.Conv2d(1, 10, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(10, 20, 5),
+            nn.Dropout2d(),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+        ),
+        *(nn.Flatten(), nn.Linear(320, 50), nn.ReLU(), nn.Dropout(), nn.Linear(50, 10)),
+    )
+
+
+# ---- the competitors: each returns samples per second over about `seconds` ---------------------------------------------
+
+
+class Native:
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+        self.partition = np.array_split(np.arange(len(samples.labels)), 4 * CORES)
+
+    def __call__(self, batch: int, seconds: float) -> float:
+        work = LocalWork(batch_size=batch, epochs=1, proximal=PROXIMAL)
+        trainer = NativeTrainer(MODEL, self.samples, self.partition, work, seed=1, threads=CORES)
+        jobs = len(self.partition)
+        start = np.repeat(trainer.initial_model(1)[None], jobs, axis=0)
+        done, begin = 0, time.perf_counter()
+        while (spent := time.perf_counter() - begin) < seconds:
+            trainer.train(start, np.arange(jobs), np.full(jobs, 1 + done), np.full(jobs, RATE))
+            done += len(self.samples.labels)
+        return done / spent
+
+
+def eager_steps(samples: Samples, batch: int, seconds: float) -> float:
+    module = paper_module()
+    anchor = [p.detach().clone() for p in module.parameters()]
+    images, labels = torch.from_numpy(samples.images), torch.from_numpy(samples.labels.astype(np.int64))
+    done, begin = 0, time.perf_counter()
+    while (spent := time.perf_counter() - begin) < seconds:
+        low = done % (len(labels) - batch)
+        loss = nn.functional.cross_entropy(module(images[low : low + batch]), labels[low : low + batch])
+        gradients = torch.autograd.grad(loss, list(module.parameters()))
+        with torch.no_grad():
+            for p, g, a in zip(module.parameters(), gradients, anchor, strict=True):
+                p.sub_(g.add_(p - a, alpha=PROXIMAL), alpha=RATE)
+        done += batch
+    return done / spent
+
+
+def eager_threads(samples: Samples, batch: int, seconds: float) -> float:
+    torch.set_num_threads(CORES)
+    return eager_steps(samples, batch, seconds)
+
+
+def eager_worker(pipe, count: int) -> None:
+    torch.set_num_threads(1)
+    samples = draw_samples(count)
+    while (order := pipe.recv()) is not None:
+        pipe.send(eager_steps(samples, *order))
+
+
+class EagerProcesses:
+    """One single-threaded process per core, all at once."""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipes = []
+        for _ in range(CORES):
+            ours, theirs = context.Pipe()
+            context.Process(target=eager_worker, args=(theirs, count), daemon=True).start()
+            self.pipes.append(ours)
+        self(10, 0.05)
+
+    def __call__(self, batch: int, seconds: float) -> float:
+        for pipe in self.pipes:
+            pipe.send((batch, seconds))
+        return sum(pipe.recv() for pipe in self.pipes)
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.send(None)
+
+
+def vmap_steps(samples: Samples, batch: int, seconds: float) -> float:
+    """A stack of models trained in lockstep by torch.func."""
+    torch.set_num_threads(CORES)
+    modules = [paper_module() for _ in range(MODEL_STACK)]
+    parameters, buffers = stack_module_state(modules)
+    parameters = {name: p.detach() for name, p in parameters.items()}
+    anchor = {name: p.clone() for name, p in parameters.items()}
+
+    def loss(p, x, y):
+        return nn.functional.cross_entropy(functional_call(modules[0], (p, buffers), (x,)), y)
+
+    step = vmap(grad(loss), randomness="different")
+    images, labels = torch.from_numpy(samples.images), torch.from_numpy(samples.labels.astype(np.int64))
+    taken = MODEL_STACK * batch
+    done, begin = 0, time.perf_counter()
+    while (spent := time.perf_counter() - begin) < seconds or done == 0:
+        low = done % (len(labels) - taken)
+        x = images[low : low + taken].view(MODEL_STACK, batch, 1, 28, 28)
+        gradients = step(parameters, x, labels[low : low + taken].view(MODEL_STACK, batch))
+        parameters = {
+            name: p - RATE * (gradients[name] + PROXIMAL * (p - anchor[name])) for name, p in parameters.items()
+        }
+        done += taken
+    return done / spent
+
+
+def sgemm_flops(size: int = 2048) -> float:
+    torch.set_num_threads(CORES)
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    times = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        a @ b
+        times.append(time.perf_counter() - begin)
+    return 2 * size**3 / min(times)
+
+
+# ---- evaluation --------------------------------------------------------------------------------------------------------
+
+
+def native_evaluation(samples: Samples) -> float:
+    trainer = NativeTrainer(MODEL, samples, [np.arange(1)], LocalWork(), seed=1, threads=CORES)
+    model = trainer.initial_model(1)
+    begin = time.perf_counter()
+    trainer.evaluate(model, samples)
+    return time.perf_counter() - begin
+
+
+def eager_evaluation(samples: Samples, batch: int) -> float:
+    torch.set_num_threads(CORES)
+    module = paper_module().eval()
+    images, labels = torch.from_numpy(samples.images), torch.from_numpy(samples.labels.astype(np.int64))
+    begin = time.perf_counter()
+    with torch.no_grad():
+        for low in range(0, len(labels), batch):
+            logits = module(images[low : low + batch])
+            nn.functional.cross_entropy(logits, labels[low : low + batch]).item()
+            (logits.argmax(1) == labels[low : low + batch]).sum().item()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.25, help="per measurement")
+    options = parser.parse_args()
+    console = Console()
+
+    samples = draw_samples(3000)
+    processes = EagerProcesses(3000)
+    competitors = {
+        "native": Native(samples),
+        "eager_threads": lambda batch, seconds: eager_threads(samples, batch, seconds),
+        "eager_processes": processes,
+        "vmap": lambda batch, seconds: vmap_steps(samples, batch, seconds),
+    }
+    best = {name: dict.fromkeys(BATCHES, 0.0) for name in competitors}
+    peak = 0.0
+    for _ in track(range(options.repeats), "training", console=console, transient=True):
+        for batch in BATCHES:
+            peak = max(peak, sgemm_flops())
+            for name, measure in competitors.items():
+                best[name][batch] = max(best[name][batch], measure(batch, options.seconds))
+    processes.close()
+
+    test = draw_samples(10_000)
+    evaluation = {"native": np.inf, "eager": np.inf}
+    for _ in track(range(2 * options.repeats), "evaluation", console=console, transient=True):
+        evaluation["native"] = min(evaluation["native"], native_evaluation(test))
+        evaluation["eager"] = min(evaluation["eager"], *(eager_evaluation(test, batch) for batch in (100, 1000)))
+
+    limit = peak / FLOP_PER_SAMPLE
+    rows = [
+        {
+            "batch": batch,
+            **{name: best[name][batch] for name in competitors},
+            "limit": limit,
+            "share_of_limit": best["native"][batch] / limit,
+            "times_eager": best["native"][batch] / max(best["eager_threads"][batch], best["eager_processes"][batch]),
+            "times_vmap": best["native"][batch] / best["vmap"][batch],
+        }
+        for batch in BATCHES
+    ]
+    result = {
+        "model": "paper_cnn",
+        "num_parameters": num_parameters(MODEL),
+        "cores": CORES,
+        "machine": platform.machine(),
+        "isa": os.environ.get("FEDTIDE_ISA") or isas()[0],
+        "torch": torch.__version__,
+        "sgemm_gflops": peak / 1e9,
+        "training": rows,
+        "evaluation": {
+            "images": len(test.labels),
+            "native_seconds": evaluation["native"],
+            "eager_seconds": evaluation["eager"],
+            "times_eager": evaluation["eager"] / evaluation["native"],
+        },
+    }
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(result, indent=2) + "\n")
+
+    table = Table(
+        title=f"Training the paper's CNN with dropout: samples/s on {CORES} cores ({result['isa']})",
+        caption="PyTorch eager: one process with all threads, or one single-threaded process per core",
+    )
+    headings = (
+        "batch",
+        "native",
+        "eager, threads",
+        "eager, processes",
+        "vmap",
+        "limit",
+        "of limit",
+        "x eager",
+        "x vmap",
+    )
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        rates = (f"{row[name]:,.0f}" for name in (*competitors, "limit"))
+        table.add_row(
+            str(row["batch"]),
+            *rates,
+            f"{row['share_of_limit']:.0%}",
+            f"{row['times_eager']:.1f}",
+            f"{row['times_vmap']:.1f}",
+        )
+    console.print(table)
+    console.print(
+        f"limit: {peak / 1e9:.0f} GFLOP/s (2048^3 SGEMM) / 2.6 MFLOP per sample.  Evaluation of {len(test.labels):,} images: "
+        f"native {evaluation['native'] * 1e3:.0f} ms, eager {evaluation['eager'] * 1e3:.0f} ms "
+        f"({result['evaluation']['times_eager']:.1f} x).  Written to {OUT}"
+    )
+
+
+if __name__ == "__main__":
+    main()
