@@ -287,7 +287,7 @@ class DeadZone:
             update = np.frombuffer(payload, ">f4").astype(np.float32)
         elif header.settings == _CODED and bits == 0:
             update = np.zeros(d, np.float32)
-        elif header.settings == _CODED and sum(_WIDTHS) < bits and header.num_kept == d:
+        elif header.settings == _CODED and sum(_WIDTHS) < bits < 32 * d and header.num_kept == d:
             index, low_bits, *centres, number = split(payload, [*_WIDTHS, bits - sum(_WIDTHS)])
             if low_bits > OCTAVES or number.bit_length() != bits - sum(_WIDTHS):
                 raise PacketError("a packet's code has the wrong length")
