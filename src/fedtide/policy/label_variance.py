@@ -18,7 +18,7 @@ from fedtide.types import Floats, Ints, Rng
 
 # Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).
 ENUMERATION_LIMIT = 3_000_000
-RESTARTS = 32
+RESTARTS = 96
 
 
 def label_variance(label_counts: Ints) -> float:
@@ -44,7 +44,7 @@ def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
     same_total = bool(np.all(label_counts.sum(axis=1) == label_counts[0].sum()))
     # Omega >= rest (c - rest) / c for whole counts with this total, rest = total mod c; reached = c^2 Omega.
     rest = total % num_labels
-    return picked, same_total and reached <= rest * (num_labels - rest) * num_labels
+    return picked, reached == 0 or (same_total and reached <= rest * (num_labels - rest) * num_labels)
 
 
 @lru_cache(maxsize=64)
@@ -92,26 +92,27 @@ def _enumerate(centred: Floats, size: int) -> Ints:
 
 
 def _descend(centred: Floats, size: int, rng: Rng) -> tuple[Ints, float]:
-    """Best-improvement swaps from several random starts at once; return the best set and its ||sum v||^2."""
+    """Best-improvement swaps from a greedy and many random starts; return the best set and its ||sum v||^2."""
     num_rows = len(centred)
     gram = centred @ centred.T
     own = np.diag(gram)
-    pair = own[:, None] + own[None, :] - 2 * gram  # ||v_in - v_out||^2, [out in]
+    pair = own[:, None] + own[None, :] - 2 * gram  # ||v_in - v_out||^2
     member = np.zeros((RESTARTS, num_rows), bool)
     np.put_along_axis(member, rng.random((RESTARTS, num_rows)).argsort(axis=1)[:, :size], True, axis=1)
     member[0] = _greedy(centred, size)
     active = np.arange(RESTARTS)
     while len(active):
-        inside = member[active]
-        pull = inside @ gram  # s . v_k for the current sums s
-        change = pair + 2 * (pull[:, None, :] - pull[:, :, None])
-        change[~inside] = math.inf  # a row that goes out must be inside,
-        change.transpose(0, 2, 1)[inside] = math.inf  # the one that comes in outside
-        flat = change.reshape(len(active), -1)
-        best = flat.argmin(axis=1)
-        improves = flat[np.arange(len(active)), best] < 0
-        active, (out, into) = active[improves], np.divmod(best[improves], num_rows)
-        member[active, out], member[active, into] = False, True
+        order = np.argsort(~member[active], axis=1, kind="stable")
+        inside, outside = order[:, :size, None], order[:, None, size:]
+        pull = member[active] @ gram  # s . v_k for the current sums s
+        row = np.arange(len(active))[:, None, None]
+        change = (pair[inside, outside] + 2 * (pull[row, outside] - pull[row, inside])).reshape(len(active), -1)
+        best = change.argmin(axis=1)
+        improves = np.flatnonzero(change[row[:, 0, 0], best] < 0)
+        out, into = np.divmod(best[improves], num_rows - size)
+        active = active[improves]
+        member[active, inside[improves, out, 0]] = False
+        member[active, outside[improves, 0, into]] = True
     values = ((member @ centred) ** 2).sum(axis=1)
     winner = int(values.argmin())
     return np.flatnonzero(member[winner]), float(values[winner])
