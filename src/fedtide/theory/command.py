@@ -176,7 +176,7 @@ def _sweep_table(key: str, points: Sequence[Point]) -> Table:
         limit = point.curves[bound.PAPER.name].step_limit
         cells = [f"{each.asymptote:.3g} / {point.half_life[name]:.0f}" for name, each in point.curves.items()]
         numbers = (c.rho, c.zeta, c.a_lim, limit, point.alpha)
-        measured = f"{point.floor:.3g} / {point.measured_half_life:.0f}"
+        measured = f"{'' if point.settled else '> '}{point.floor:.3g} / {point.measured_half_life:.0f}"
         table.add_row(f"{point.value:g}", *(f"{number:.3g}" for number in numbers), *cells, measured)
     return table
 

@@ -17,7 +17,7 @@ from fedtide.theory.sweeps import SWEEPS, Point
 STYLES: dict[str, dict[str, Any]] = {
     "paper": {"color": "#0072B2", "linestyle": "-", "lw": 2.6, "alpha": 0.75},
     "tight": {"color": "#009E73", "linestyle": "--", "lw": 1.5},
-    "sharp": {"color": "#D55E00", "linestyle": "-.", "lw": 1.5},
+    "sharp": {"color": "#D55E00", "linestyle": "-", "lw": 1.3},
 }
 MEASURED = "black"
 HELD = {
@@ -67,9 +67,11 @@ def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Figure:
             held = points[HELD[key]].constants.r_min
             floor = np.array([PAPER.asymptote(p.constants._replace(r_min=held), p.alpha) for p in points])
             top.plot(x, floor, color=STYLES["paper"]["color"], ls=":", lw=1.2)
-        reached = [point.floor for point in points]
+        reached = np.array([point.floor for point in points])
         spread = [point.floor_half_width for point in points]
         top.errorbar(x, reached, yerr=spread, color=MEASURED, marker="s", ms=3.5, lw=1.2, capsize=2, label="measured")
+        young = np.array([not point.settled for point in points])
+        top.plot(x[young], reached[young], "s", ms=3.5, color=MEASURED, mfc="white", zorder=5)
         bottom.plot(x, [point.measured_half_life for point in points], color=MEASURED, marker="s", ms=3.5, lw=1.2)
         for axes in (top, bottom):
             axes.set_yscale("log")
@@ -87,6 +89,8 @@ def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Figure:
     grid[1, 0].set_ylabel("half-life in iterations")
     if any(key in HELD for key in sweeps):
         grid[0, 0].plot([], [], color=STYLES["paper"]["color"], ls=":", lw=1.2, label=r"Theorem 1, $r_{\min}$ held")
+    if not all(point.settled for points in sweeps.values() for point in points):
+        grid[0, 0].plot([], [], "s", ms=3.5, color=MEASURED, mfc="white", label="measured, still rising")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, title=title)
     return figure

@@ -38,6 +38,7 @@ class Point(NamedTuple):
     floor: float  # measured over the last TAIL of runs that start at theta* itself: where the error settles
     floor_half_width: float
     measured_half_life: float  # ticks until the measured error has halved; nan: it has not
+    settled: bool  # was the run for the floor four such half-lives long? If not, the floor is a lower estimate
 
 
 def _heterogeneities(problem: Problem) -> list[Any]:
@@ -102,6 +103,7 @@ def _point(
     }
     tail = settled.squared_error[:, -max(1, round(TAIL * len(ticks))) :].mean(axis=1)
     halved = np.flatnonzero(falling.mean <= c.initial / 2)
+    measured_half_life = float(halved[0] + 1) if len(halved) else math.nan
     return Point(
         value=value,
         constants=c,
@@ -110,7 +112,8 @@ def _point(
         half_life=half_life,
         floor=float(tail.mean()),
         floor_half_width=float(measure.half_width(tail)),
-        measured_half_life=float(halved[0] + 1) if len(halved) else math.nan,
+        measured_half_life=measured_half_life,
+        settled=4 * measured_half_life <= len(ticks),
     )
 
 
