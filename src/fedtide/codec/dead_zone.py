@@ -149,30 +149,29 @@ def _step(index: int) -> float:
 
 
 def _finest(size: Floats, budget_bits: float) -> tuple[int, Quantized] | None:
-    """Return the finest step that fits (so that 99.9 % of the budget is used, if steps allow), or None if none does."""
+    """Return the finest step that fits (so that 99.8 % of the budget is used, if steps allow), or None if none does."""
     coarsest = math.floor(STEPS_PER_OCTAVE * math.log2(float(size.max()) / (1 - ROUNDING)))  # the last with a non-zero
     fits, misses, found = coarsest + 1, coarsest - OCTAVES * STEPS_PER_OCTAVE - 1, None
-    too_short = too_long = 0.0  # log of the length over what is aimed at, at the two ends; 0: not known yet
-    per_element = budget_bits / len(size)
-    index = round((math.log2(float(size.mean())) + 2.3 - per_element) * STEPS_PER_OCTAVE)  # a guess to start from
-    tries = 0
+    rate = budget_bits / len(size)
+    index = round((math.log2(float(size.mean())) + 2.3 - rate) * STEPS_PER_OCTAVE)  # a guess to start from
+    slope = -1 / ((0.6 + 0.75 * rate) * STEPS_PER_OCTAVE)  # of the log of the length; another guess
+    last = None
     while fits - misses > 1:
-        tries += 1
-        if tries % 4 == 0 or not misses < index < fits:  # halve the interval now and then, whatever the shape
+        if not misses < index < fits:
             index = (misses + fits) // 2
         now = _quantize(size, index)
         bits = now.bits
-        excess = math.log(bits / (0.9995 * budget_bits))
         if bits > budget_bits:
-            misses, too_long = index, excess
+            misses = index
         else:
-            fits, too_short, found = index, excess, (index, now)
-            if bits >= 0.999 * budget_bits:
+            fits, found = index, (index, now)
+            if bits >= 0.998 * budget_bits:
                 break
-        if too_short < 0 < too_long:
-            index = fits + round((misses - fits) * too_short / (too_short - too_long))
-        else:  # over octaves, the log of the length falls by about this
-            index += round(excess * (0.6 + 0.75 * per_element) * STEPS_PER_OCTAVE)
+        excess = math.log(bits / (0.999 * budget_bits))
+        if last and last[0] != index:  # from the second try on, the secant
+            slope = min((excess - last[1]) / (index - last[0]), slope / 4)
+        last = (index, excess)
+        index -= round(excess / slope)
     return found
 
 
@@ -255,7 +254,7 @@ class DeadZone:
         """Quantise as finely as the budget allows; 32 bits for each element are enough to send it exactly.
 
         If even the coarsest step does not fit (many elements of equal size), a random half of the elements is left out,
-        and again until it does.
+        and again until it does; nothing is sent if not even zeros fit.
         """
         d, size = len(update), np.abs(update, dtype=np.float64)
         kept, limit = self.num_kept(d, budget_bits), budget_bits
@@ -264,6 +263,8 @@ class DeadZone:
         while kept and size.any():
             found = _finest(size, limit)
             if found is None:
+                if _quantize(np.zeros(d), 0).bits > limit:
+                    break
                 size *= rng.random(d) < 0.5
                 continue
             index, quantized = found
