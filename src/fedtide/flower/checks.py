@@ -1,0 +1,111 @@
+"""Reading what nodes send. Everything here is untrusted: types, ranges, sums and sizes are checked before use."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+
+from fedtide.codec.base import Codec, Packet, received
+from fedtide.codec.wire import HEADER_BYTES
+from fedtide.errors import FedtideError
+from fedtide.flower.protocol import GrantOrder, Order, Ready
+from fedtide.flower.settings import Deployment
+from fedtide.types import Vector
+
+LARGEST_COUNT = 2**53  # whole numbers stay exact in the scheduler's float64
+SLACK_BYTES = 64  # what a codec may need beyond its budget: padding and rounding
+
+
+class Refused(FedtideError):
+    """A reply that breaks the protocol; the message says how."""
+
+
+def read_ready(content: RecordDict, order: Order, num_labels: int, num_devices: int, settings: Deployment) -> Ready:
+    """Return the row that a node reports, or raise Refused."""
+    record = _record(content, "ready")
+    _answers(record, {"device": order.device, "version": order.version, "nonce": order.nonce})
+    counts = record.get("label_counts")
+    if not isinstance(counts, list) or not all(_is_whole(each) for each in counts):
+        raise Refused("label_counts is not a list of whole numbers")
+    if len(counts) != num_labels:
+        raise Refused(f"label_counts has {len(counts)} entries for {num_labels} labels")
+    if not all(0 <= each <= LARGEST_COUNT for each in counts):
+        raise Refused("label_counts has an entry out of range")
+    num_samples = _whole(record, "num_samples", 1, settings.max_samples)
+    if sum(counts) != num_samples:
+        raise Refused(f"label_counts adds up to {sum(counts)}, num_samples is {num_samples}")
+    isa = record.get("isa")
+    if not isinstance(isa, str) or len(isa) > 32 or not isa.isprintable():
+        raise Refused("isa is not a short word")
+    capacity = _number(record, "capacity", settings.max_capacity) if settings.capacity == "reported" else None
+    norm = _number(record, "update_sq_norm", settings.max_update_norm**2) if order.want_norm else None
+    data = _whole(record, "data", -1, num_devices - 1)
+    return Ready(num_samples, np.array(counts, np.int64), data, isa, capacity, norm)
+
+
+def read_upload(
+    content: RecordDict, grant: GrantOrder, codec: Codec, num_parameters: int, settings: Deployment
+) -> tuple[Packet, Vector]:
+    """Return the packet and the update [d] that the server reads from it, or raise Refused."""
+    record = _record(content, "upload")
+    _answers(record, {"device": grant.device, "version": grant.version, "tick": grant.tick, "nonce": grant.nonce})
+    data = record.get("packet")
+    if not isinstance(data, bytes):
+        raise Refused("packet is not bytes")
+    kept = codec.num_kept(num_parameters, grant.bits)
+    budget = max(grant.bits, 32.0 * num_parameters if kept >= num_parameters else 0.0)  # ideal codecs ignore the budget
+    if len(data) > HEADER_BYTES + SLACK_BYTES + budget / 8:
+        raise Refused(f"a packet of {len(data)} bytes for a grant of {grant.bits:.0f} bits")
+    try:
+        packet = received(data, num_parameters)
+        if packet.bits > budget:
+            raise Refused(f"a packet of {packet.bits} bits for a grant of {grant.bits:.0f}")
+        update = codec.decode(packet)
+    except FedtideError as error:
+        raise Refused(str(error)) from error
+    except (ValueError, OverflowError, IndexError, KeyError, TypeError, ArithmeticError, MemoryError) as error:
+        raise Refused(f"a packet that cannot be decoded ({type(error).__name__}: {error})") from error
+    if update.shape != (num_parameters,) or update.dtype != np.float32 or not np.isfinite(update).all():
+        raise Refused(f"a packet that is not {num_parameters} finite numbers")
+    norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
+    if norm > settings.max_update_norm:
+        raise Refused(f"an update of norm {norm:.3g}; max_update_norm is {settings.max_update_norm:g}")
+    return packet, update
+
+
+def _record(content: RecordDict, name: str) -> ConfigRecord:
+    record = content.get(name)
+    if not isinstance(record, ConfigRecord):
+        raise Refused(f"the reply has no record {name!r}")
+    return record
+
+
+def _answers(record: ConfigRecord, wanted: dict[str, Any]) -> None:
+    for key, value in wanted.items():
+        found = record.get(key)
+        if type(found) is not type(value) or found != value:
+            shown = "something else" if key == "nonce" else f"{str(found)[:40]!r}"
+            raise Refused(
+                f"the reply is for another order: {key} is {shown}, not {'the nonce' if key == 'nonce' else value}"
+            )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(record: ConfigRecord, key: str, low: int, high: int) -> int:
+    value = record.get(key)
+    if not _is_whole(value) or not low <= value <= high:
+        raise Refused(f"{key} is {str(value)[:40]!r}; it must be a whole number from {low} to {high}")
+    return int(value)
+
+
+def _number(record: ConfigRecord, key: str, high: float) -> float:
+    value = record.get(key)
+    if not isinstance(value, float) or not 0 <= value <= high:  # NaN fails too
+        raise Refused(f"{key} is {str(value)[:40]!r}; it must be a number from 0 to {high:g}")
+    return value

@@ -1,0 +1,73 @@
+"""Where a node's data comes from. A loader is a callable (experiment, device) -> Dataset.
+
+`device` is the node's partition number; there `train` is the node's own data and `test` is not used. On the server it is
+None; there `test` is what models are scored on, and `train` is not used unless learning.training_loss is on.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from fedtide import plugins
+from fedtide.config import Experiment
+from fedtide.errors import FedtideError
+from fedtide.system import System, build, load_dataset
+from fedtide.types import Dataset, Samples
+
+
+class Loader(Protocol):
+    """Loads what one host may see."""
+
+    def __call__(self, experiment: Experiment, device: int | None) -> Dataset:
+        """Return the device's own data, or the server's for None."""
+        ...
+
+
+def partition(experiment: Experiment, device: int | None) -> Dataset:
+    """The experiment's own data set, dealt out as in the simulator: the demo, and hosts that share one data set."""
+    dataset = _whole(experiment)
+    if device is None:
+        return dataset
+    parts = build(experiment, dataset=dataset).fleet.partition
+    if not 0 <= device < len(parts):
+        raise FedtideError(f"partition-id={device} is not one of the {len(parts)} parts; use 0 to {len(parts) - 1}")
+    mine = parts[device]
+    own = Samples(np.ascontiguousarray(dataset.train.images[mine]), dataset.train.labels[mine])
+    return dataset._replace(train=own)
+
+
+@lru_cache(maxsize=2)
+def _cached(text: str) -> Dataset:
+    return load_dataset(Experiment.model_validate_json(text))
+
+
+def _whole(experiment: Experiment) -> Dataset:
+    return _cached(experiment.model_dump_json())
+
+
+LOADERS = {"partition": partition}
+
+
+def bare_system(experiment: Experiment, samples: Samples, dataset: Dataset) -> System:
+    """Return the system of an experiment whose devices' data are elsewhere; some samples tell the shapes."""
+    if experiment.timeline.name != "periodic":
+        raise FedtideError(
+            f"timeline.name={experiment.timeline.name!r}: a deployment aggregates every period; use periodic"
+        )
+    count = experiment.fleet.num_devices
+    images = np.ascontiguousarray(np.broadcast_to(samples.images[:1], (count, *samples.images.shape[1:])))
+    stand_in = dataset._replace(train=Samples(images, np.zeros(count, np.uint8)))
+    evenly = experiment.data.model_copy(update={"partition": "iid", "size_spread": 0.0})
+    system = build(experiment.model_copy(update={"data": evenly}), dataset=stand_in)
+    return system._replace(experiment=experiment)
+
+
+def loader(name: str) -> Loader:
+    """Return the loader of this name."""
+    if name in LOADERS:
+        return LOADERS[name]
+    found: Loader = plugins.resolve("loader", name, LOADERS, {})
+    return found

@@ -1,0 +1,76 @@
+"""What a deployment adds to an experiment: how long to wait, whom to believe, where the data is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedtide import config
+from fedtide.config import Count, Experiment, Positive
+from fedtide.errors import FedtideError
+
+
+class Deployment(BaseModel):
+    """Everything about a federation that is not part of the experiment. Times are in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    capacity: Literal["simulated", "measured", "reported"] = Field(
+        "simulated", description="seeded fading, the rate seen on recent uploads, or what the node says of itself"
+    )
+    max_capacity: Positive = Field(40.0, description="bit/symbol; a node that reports more is not believed")
+    deadline: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="share of a period that uploads may take")
+    poll: Positive = Field(1.0, description="between two looks at the mailbox")
+    loader: str = Field("partition", description="partition (the experiment's data), or your own file.py:name")
+    min_nodes: Count = Field(1, description="wait for so many nodes before the first period")
+    start_timeout: Positive = Field(300.0, description="how long to wait for them")
+    train_timeout: Positive = Field(3600.0, description="after which a training order is given up")
+    retry_limit: Count = Field(8, description="the longest pause, in periods, before a failing node is tried again")
+    max_samples: Count = Field(1_000_000, description="a node that claims more is not believed")
+    max_update_norm: Positive = Field(1000.0, description="2-norm beyond which an update is refused")
+    ban_after: Count | None = Field(10, description="refused replies in a row after which a node is ignored")
+    epsilon: Positive | None = Field(None, description="privacy of the label histograms; none: exact counts")
+    label_clip: Count = Field(100_000, description="largest count of one label that a private histogram shows")
+
+    @model_validator(mode="after")
+    def _patient(self) -> Deployment:
+        if self.poll > self.start_timeout:
+            raise ValueError(f"poll={self.poll} exceeds start_timeout={self.start_timeout}; look more often")
+        return self
+
+
+class Terms(NamedTuple):
+    """What server and nodes agree on before the first message."""
+
+    experiment: Experiment
+    deployment: Deployment
+
+
+def deployment(tree: Mapping[str, Any]) -> Deployment:
+    """Make a Deployment from plain data; one clear line if it cannot be."""
+    try:
+        return Deployment.model_validate(tree)
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, each['loc']))}={each['input']!r}: {each['msg']}" for each in error.errors())
+        raise FedtideError("deployment settings: " + "; ".join(problems)) from None
+
+
+def to_run_config(terms: Terms) -> dict[str, str]:
+    """Return the terms as Flower's run configuration: two JSON texts."""
+    tree = config.dump(terms.experiment)
+    tree["data"]["folder"] = None  # every host has its own; see the node's `data-folder`
+    return {"experiment": json.dumps(tree), "deployment": terms.deployment.model_dump_json()}
+
+
+def from_run_config(run_config: Mapping[str, Any]) -> Terms:
+    """Read the terms from Flower's run configuration."""
+    try:
+        trees = [json.loads(str(run_config[key])) for key in ("experiment", "deployment")]
+    except (KeyError, ValueError) as error:
+        raise FedtideError(
+            f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
+        ) from error
+    return Terms(config.experiment(trees[0]), deployment(trees[1]))
