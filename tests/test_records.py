@@ -277,7 +277,12 @@ def test_checkpoint_holds_the_devices_in_flight(tmp_path: Path) -> None:
     assert state.version == 6
     assert len(rounds) == 5
     assert ledger == rounds[-1].ledger
-    assert set(state.held.tolist()) <= set(state.models)
+    held = [1] * 6
+    for each in rounds:
+        for k in each.ready:
+            held[k] = each.index + 1
+    assert state.held.tolist() == held
+    assert set(held) <= set(state.models)
     assert state.uploads.sum() == sum(len(each.picked) for each in rounds)
 
 

@@ -75,9 +75,20 @@ def test_descent_is_valid_never_worse_than_greedy_and_proves_only_what_is_true(
         rest = [row for row in range(len(counts)) if row not in greedy]
         greedy.append(min(rest, key=lambda row: omega(counts[[*greedy, row]])))
     assert reached <= omega(counts[greedy])
+    for out in picked.tolist():  # no swap makes it better
+        for into in set(range(len(counts))) - set(picked.tolist()):
+            assert reached <= omega(counts[[*(row for row in picked.tolist() if row != out), into]])
     if proved:
         least = min(omega(counts[list(rows)]) for rows in itertools.combinations(range(len(counts)), size))
         assert reached == least
+
+
+def test_nothing_is_proved_where_devices_hold_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[1, 0] alone reaches the least that a total of 1 allows, but [1, 1] is better."""
+    monkeypatch.setattr(label_variance, "ENUMERATION_LIMIT", 0)
+    monkeypatch.setattr(label_variance, "_descend", lambda *_: (np.array([0]), 2.0))
+    assert minimise(np.array([[1, 0], [1, 1]]), 1, np.random.default_rng(0))[1] is False
+    assert minimise(np.array([[1, 0], [0, 1]]), 1, np.random.default_rng(0))[1] is True
 
 
 def test_descent_repeats_with_the_same_stream_and_does_well_where_all_cannot_be_tried() -> None:
