@@ -27,6 +27,7 @@ ORDER = [
     ("records",),
     ("simulate",),
     ("report", "study", "paper", "theory", "flower"),
+    ("replay",),
     ("command", "cli_study", "cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
