@@ -30,6 +30,7 @@ from fedtide.flower.protocol import (
 from fedtide.flower.settings import Terms, from_run_config
 from fedtide.types import Vector
 
+
 def train(message: Message, context: Context) -> Message:
     """Train from the model that came, hold the update, and say that it is ready."""
     begun = time.monotonic()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedtide.codec.base import Packet
-from fedtide.flower.seats import Seat
 from fedtide.flower.trace import Period, Refusal
 from fedtide.learning.trainer import Trainer
 from fedtide.policy.label_variance import label_variance
@@ -15,6 +14,9 @@ from fedtide.server import ServerState
 from fedtide.simulate import _evaluate, _samples_per_training
 from fedtide.system import System
 from fedtide.types import Candidates, Grant, Vector
+
+if TYPE_CHECKING:  # seats need Flower, a replay does not
+    from fedtide.flower.seats import Seat
 
 
 class Got(NamedTuple):

@@ -17,6 +17,7 @@ from fedtide.flower.coordinator import Coordinator
 from fedtide.flower.mailbox import Mailbox
 from fedtide.flower.settings import from_run_config
 
+
 def main(grid: Grid, context: Context) -> None:
     """Run the federation, from wherever its run folder stopped."""
     folder = Path(str(context.run_config["run-folder"]))

@@ -1,0 +1,233 @@
+"""A federation's trace, played again in the simulator: to the bit, or with another policy in its place.
+
+Readiness, start versions, links and rows come from the trace; training, encoding, scheduling and aggregation are done anew.
+Unchanged, every model must come out with the bits that the devices made (on the same instruction path). In a what-if a
+picked device arrives unless the trace saw it fail in that very period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.flower import trace
+from fedtide.flower.journal import Aggregation, Got, round_record
+from fedtide.flower.loaders import bare_system, loader
+from fedtide.flower.node import isa
+from fedtide.flower.settings import deployment
+from fedtide.flower.trace import Period, Trace, fingerprint
+from fedtide.learning.trainer import Trainer
+from fedtide.records import Ledger, RoundRecord, RunFolder, read_experiment
+from fedtide.rng import stream
+from fedtide.server import Arrived, ServerState, absorb, begin, plan
+from fedtide.simulate import learning_rates
+from fedtide.system import System, make_trainer
+from fedtide.types import Candidates, Floats, Ints, Samples, Vector
+
+CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
+
+
+class Replayed(NamedTuple):
+    """What came out."""
+
+    experiment: Experiment
+    rounds: list[RoundRecord]
+    model: Vector
+    compared: int  # periods whose model was compared with the recorded one
+    first_difference: int | None  # the first period whose model or schedule differs from the recorded one
+    isa: tuple[str, list[str]]  # the path here, and those that the devices used
+
+
+def replay(
+    folder: Path,
+    changes: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    threads: int = 1,
+    on_round: Callable[[RoundRecord, int], None] | None = None,
+) -> Replayed:
+    """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
+    recorded = trace.read(folder)
+    if not recorded.periods:
+        raise FedtideError(f"{folder} has no finished period yet; there is nothing to replay")
+    original = read_experiment(folder)
+    experiment = _changed(original, changes or {})
+    player = _Player(experiment, recorded, threads, faithful=experiment == original)
+    run = RunFolder.open(out, experiment) if out is not None else None
+    try:
+        if run is not None and run.load() is not None:
+            raise FedtideError(f"{out} holds a run already; choose a new folder")
+        rounds = []
+        for period in recorded.periods:
+            rounds.append(player.step(period))
+            if run:
+                run.append(rounds[-1], player.state)
+            if on_round:
+                on_round(rounds[-1], len(recorded.periods))
+        model = player.model
+        if run:
+            run.checkpoint()
+            run.finish(model)
+    finally:
+        if run:
+            run.close()
+    paths = sorted({path for period in recorded.periods for path in period.isa})
+    compared = len(recorded.periods) if player.faithful else 0
+    return Replayed(experiment, rounds, model, compared, player.first_difference, (isa(), paths))
+
+
+def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """Return the experiment with changes that a trace can answer."""
+    for group, inner in changes.items():
+        keys = [f"{group}.{key}" for key in inner] if isinstance(inner, Mapping) else [group]
+        for key in keys:
+            if group not in CHANGEABLE and key not in CHANGEABLE:
+                raise FedtideError(
+                    f"{key} is part of what happened and cannot be changed in a replay; change {', '.join(CHANGEABLE)}"
+                )
+    return config.experiment(config.dump(original), changes)
+
+
+class _Player:
+    """The loop's state."""
+
+    def __init__(self, experiment: Experiment, recorded: Trace, threads: int, faithful: bool) -> None:
+        settings = deployment(recorded.header.deployment)
+        load = loader(settings.loader)
+        dataset = load(experiment, None)
+        bare = bare_system(experiment, dataset.test, dataset)
+        self.faithful = faithful
+        self.first_difference: int | None = None
+        self._load: Callable[[int], Samples] = lambda part: load(experiment, part).train
+        self._threads = threads
+        self._scorer = make_trainer(bare, threads)
+        symbols = recorded.header.num_symbols if faithful else bare.num_symbols
+        self._system: System = bare._replace(dataset=dataset, num_symbols=symbols)
+        self._trainers: dict[tuple[tuple[int, int], ...], Trainer] = {}
+        self._samples: dict[int, Samples] = {}
+        model = self._scorer.initial_model(experiment.seed)
+        self._models: dict[int, Vector] = {1: model}
+        self._last_use = {version: each.tick for each in recorded.periods for version in each.start}
+        self.state = begin(model, experiment.fleet.num_devices)
+        self._ledger = Ledger()
+
+    @property
+    def model(self) -> Vector:
+        """The newest global model [d]."""
+        return self._models[self.state.version]
+
+    def step(self, period: Period) -> RoundRecord:
+        """Play one period."""
+        tick, system = period.tick, self._system
+        rows = self._rows(period)
+        updates: dict[int, Vector] = {}
+        if system.policy.needs_update_norm and not self.faithful:
+            updates = self._train(period, rows.device.tolist())
+            norms = [float(np.square(updates[k], dtype=np.float64).sum()) for k in rows.device.tolist()]
+            rows = rows._replace(update_sq_norm=np.array(norms))
+        grant = plan(system.policy, rows, system.num_symbols, stream(system.experiment.seed, "schedule", tick))
+        picked = rows.device[grant.picked].tolist()
+        if self.faithful and (picked != period.picked or grant.bits.tolist() != period.bits):
+            self._differs(tick)
+        failed = set(period.picked) - set(period.arrived)
+        came = [position for position, k in zip(grant.picked.tolist(), picked, strict=True) if k not in failed]
+        device = rows.device[came]
+        if not updates:
+            updates = self._train(period, device.tolist())
+        bits = dict(zip(picked, grant.bits.tolist(), strict=True))
+        got = {k: self._sent(updates[k], bits[k], k, tick) for k in device.tolist()}
+        stacked = np.array([each.update for each in got.values()], np.float32).reshape(-1, len(self.model))
+        arrived = Arrived(device, tick - rows.age[came], rows.num_samples[came])
+        state = self.state._replace(models=self._models)
+        state, weights = absorb(state, system.policy, rows.device, arrived, stacked)
+        self._keep(state)
+        if self.faithful and fingerprint(self.model) != period.model:
+            self._differs(tick)
+        result = Aggregation(tick, rows, grant, got, dict(zip(device.tolist(), weights.tolist(), strict=True)))
+        time = system.ticks[tick - 1].time
+        record = round_record(system, self._scorer, self.state, self._ledger, result, time)
+        self._ledger = record.ledger
+        return record
+
+    def _sent(self, update: Vector, bits: float, device: int, tick: int) -> Got:
+        """Encode and decode as device and server did."""
+        codec = self._system.codec
+        packet = codec.encode(update, bits, stream(self._system.experiment.seed, "compress", device, tick))
+        return Got(packet, codec.decode(packet), 0.0)
+
+    def _differs(self, tick: int) -> None:
+        if self.first_difference is None:
+            self.first_difference = tick
+
+    def _keep(self, state: ServerState) -> None:
+        """Keep the models that a later period starts from, and the newest."""
+        newest = state.version
+        self._models[newest] = state.models[newest]
+        self._models = {v: m for v, m in self._models.items() if v == newest or self._last_use.get(v, 0) >= newest}
+        self.state = state._replace(models=self._models)
+
+    def _rows(self, period: Period) -> Candidates:
+        """Return what the scheduler saw, with the uploads of this replay."""
+        device = np.array(period.ready, np.int64)
+        norms = period.update_sq_norm
+        return Candidates(
+            num_devices=self._system.experiment.fleet.num_devices,
+            device=device,
+            num_samples=np.array(period.num_samples, np.int64),
+            label_counts=np.array(period.label_counts, np.int64).reshape(len(device), self._system.dataset.num_labels),
+            age=period.tick - np.array(period.start, np.int64),
+            missed=period.tick - self.state.uploads[device],
+            capacity=np.array(period.capacity, np.float64),
+            update_sq_norm=None if norms is None or not self.faithful else np.array(norms),
+        )
+
+    def _train(self, period: Period, devices: list[int]) -> dict[int, Vector]:
+        """Train these devices from the versions and with the data that the trace says; updates by device."""
+        if not devices:
+            return {}
+        position = {device: place for place, device in enumerate(period.ready)}
+        chosen = [position[device] for device in devices]
+        start = np.array([period.start[place] for place in chosen], np.int64)
+        rate = self._rates(period, chosen, start)
+        trainer = self._trainer(tuple((period.ready[place], period.data[place]) for place in chosen))
+        starts = np.stack([self._models[version] for version in start.tolist()])
+        updates = trainer.train(starts, np.array(devices, np.int64), start, rate)
+        if not np.isfinite(updates).all():
+            raise TrainingError(
+                f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
+            )
+        return dict(zip(devices, updates, strict=True))
+
+    def _rates(self, period: Period, chosen: list[int], start: Ints) -> Floats:
+        if self.faithful:
+            return np.array([period.learning_rate[place] for place in chosen])
+        return learning_rates(self._system, start)
+
+    def _trainer(self, holders: tuple[tuple[int, int], ...]) -> Trainer:
+        """Return a trainer in which each device holds the data of its part: (device, part) pairs."""
+        if holders not in self._trainers:
+            if len(self._trainers) > 8:
+                self._trainers.clear()
+            parts = [self._data(part) for _, part in holders]
+            bounds = np.cumsum([0, *(len(each.labels) for each in parts)])
+            partition = [np.zeros(1, np.int64)] * self._system.fleet.num_devices
+            for (device, _), low, high in zip(holders, bounds[:-1], bounds[1:], strict=True):
+                partition[device] = np.arange(low, high)
+            samples = Samples(
+                np.concatenate([each.images for each in parts]), np.concatenate([each.labels for each in parts])
+            )
+            dataset = self._system.dataset._replace(train=samples)
+            fleet = self._system.fleet._replace(partition=partition)
+            system = self._system._replace(dataset=dataset, fleet=fleet)
+            self._trainers[holders] = make_trainer(system, self._threads)
+        return self._trainers[holders]
+
+    def _data(self, part: int) -> Samples:
+        if part not in self._samples:
+            self._samples[part] = self._load(part)
+        return self._samples[part]

@@ -1,0 +1,111 @@
+"""A trace played again: the same bits, and what-ifs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from memory_grid import Federation, terms
+
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.flower import trace
+from fedtide.records import is_complete, read_rounds
+from fedtide.replay import replay
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation in which a node dies, comes back, and uploads get lost."""
+    folder = tmp_path_factory.mktemp("federation") / "run"
+    federation = Federation(terms({"timeline": {"horizon": 160.0}}), folder)
+    federation.clock.at(15.0, lambda: federation.grid.kill(federation.node(0)))
+    federation.clock.at(35.0, lambda: federation.grid.restart(federation.node(0)))
+    federation.node(1).act = lambda node, message, reply: [(9.0, reply)]  # always too late
+    federation.coordinator().run()
+    return folder
+
+
+def test_the_same_bits(run: Path, tmp_path: Path) -> None:
+    result = replay(run, out=tmp_path / "again")
+    assert result.first_difference is None
+    assert result.compared == 16
+    assert np.array_equal(result.model, np.load(run / "model.npy"))
+    assert result.rounds == read_rounds(run) == read_rounds(tmp_path / "again")
+    assert is_complete(tmp_path / "again")
+
+
+@pytest.mark.parametrize("capacity", ["measured", "reported"])
+@pytest.mark.parametrize("scheduler", ["best_channel_best_norm", "age_based"])
+def test_the_same_bits_whatever_the_link_and_scheduler(tmp_path: Path, capacity: str, scheduler: str) -> None:
+    federation = Federation(
+        terms({"policy": {"scheduler": scheduler}}, capacity=capacity), tmp_path / "run", durations=()
+    )
+    for part in range(6):
+        federation.grid.join(5 - part, 3.0 + 6 * part, capacity=2.0 + part)
+    model = federation.coordinator().run()
+    result = replay(tmp_path / "run")
+    assert result.first_difference is None
+    assert np.array_equal(result.model, model)
+
+
+def test_private_histograms_replay_too(tmp_path: Path) -> None:
+    model = Federation(terms(epsilon=0.2), tmp_path / "run").coordinator().run()
+    result = replay(tmp_path / "run")
+    assert result.first_difference is None
+    assert np.array_equal(result.model, model)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policy": {"scheduler": "random"}},
+        {"policy": {"scheduler": "best_channel_best_norm", "limit": 2}},
+        {"policy": {"age_base": 0.5, "limit": 2}},
+        {"codec": {"name": "ideal"}},
+        {"radio": {"num_symbols": 3000}},
+        {"learning": {"learning_rate": 0.01}},
+    ],
+)
+def test_what_if(run: Path, changes: dict[str, dict[str, object]]) -> None:
+    result = replay(run, changes)
+    assert result.compared == 0
+    assert len(result.rounds) == 16
+    assert not np.array_equal(result.model, np.load(run / "model.npy"))
+    recorded = trace.read(run).periods
+    assert [each.ready for each in result.rounds] == [each.ready for each in recorded]
+    failed = [set(each.picked) - set(each.arrived) for each in recorded]
+    assert any(failed)
+    for record, lost in zip(result.rounds, failed, strict=True):
+        assert all(weight == 0 for k, weight in zip(record.picked, record.weight, strict=True) if k in lost)
+
+
+def test_what_happened_cannot_be_changed(run: Path) -> None:
+    for changes in ({"seed": 4}, {"fleet": {"num_devices": 7}}, {"radio": {"snr_db": 3.0}}):
+        with pytest.raises(FedtideError, match="part of what happened"):
+            replay(run, changes)
+
+
+def test_a_forged_trace_is_noticed(run: Path, tmp_path: Path) -> None:
+    for name in ("experiment.yaml", "trace.jsonl"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    lines = (tmp_path / "trace.jsonl").read_text().splitlines()
+    period = trace.Period.from_json(lines[5])
+    period.learning_rate[0] *= 2
+    position = period.ready.index(period.arrived[0])
+    period.learning_rate[position] *= 2
+    lines[5] = period.to_json()
+    (tmp_path / "trace.jsonl").write_text("\n".join(lines) + "\n")
+    assert replay(tmp_path).first_difference == 5
+
+
+def test_only_a_trace_can_be_replayed(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"holds no trace\.jsonl"):
+        replay(tmp_path)
+
+
+def test_a_replay_needs_no_flower() -> None:
+    code = "import sys; sys.modules['flwr'] = None; import fedtide.replay"
+    subprocess.run([sys.executable, "-c", code], check=True)
