@@ -41,7 +41,7 @@ def test_the_numbers_of_the_theorem_by_hand():
 
 
 def test_the_theorem_says_nothing_about_the_cnn():
-    """Even with mu = L, C_2 = 1 and nothing lost on the air, L would have to be below 0.037 for a step of 0.01."""
+    """Even with mu = L, C_2 = 1 and nothing lost on the air, L would have to be below 0.0364 for a step of 0.01."""
     c = BASE._replace(d=21840, nu=4, mu=1.0, L=1.0, C_2=1.0, r_min=21840)
     assert bound.C_3(c, bound.paper_quantiser(c)) == pytest.approx(8 * 343.25)
     assert PAPER.step_limit(c) == pytest.approx(1 / 2748)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedtide.codec.sparse_quantized import Ideal
-from fedtide.simulate import planned
+from fedtide.simulate import planned, simulate
 from fedtide.theory import bound, constants, measure
 from fedtide.theory.bound import PAPER, SHARP
 from fedtide.theory.objectives import gradient
@@ -155,3 +155,28 @@ def test_measured_remarks_heterogeneity_lifts_the_floor_and_bits_speed_it_up():
     assert symbols[0].constants.rho < 0.7 * symbols[-1].constants.rho
     for point in (*devices, *symbols):
         assert point.floor <= min(each.asymptote for each in point.curves.values())
+
+
+def test_the_floor_of_asynchronous_training_is_bias_towards_the_devices_heard_most():
+    """What the theorem has no term for: compare the mean model with the minimiser weighted by who is heard how often."""
+    problem = problem_of(heterogeneity=2.0, num_ticks=300)
+    problem = problem._replace(start=problem.optimum.astype(np.float32))
+    seen = []
+
+    class Watching(measure.ConvexTrainer):
+        def evaluate(self, model, samples):
+            seen.append(model.astype(np.float64))
+            return super().evaluate(model, samples)
+
+    for seed in (1, 2, 3):
+        system = at_seed(problem, seed, 0.03)
+        parts = (system.fleet.partition, system.work, seed, problem.start, problem.optimum)
+        simulate(system.experiment, system=system, trainer=Watching(problem.objective, *parts))
+    settled = np.array(seen).reshape(3, 300, -1)[:, 150:] - problem.optimum
+    bias = settled.mean(axis=(0, 1))
+    heard = np.zeros(8)
+    for tick in system.ticks:
+        heard[tick.ready] += 1 / len(tick.ready)
+    pull = problem.objective.minimiser(heard / heard.sum()) - problem.optimum
+    assert bias @ bias > 0.5 * (settled**2).sum(axis=2).mean()
+    assert bias @ pull > 0.9 * np.linalg.norm(bias) * np.linalg.norm(pull)
