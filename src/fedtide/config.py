@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedtide.errors import FedtideError
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Decibels = Annotated[float, Field(ge=-300, le=300, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -72,7 +72,7 @@ class Radio(_Group):
     """The uplink."""
 
     num_symbols: Positive = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
-    snr_db: Finite = Field(13.0, description="average received SNR in dB")
+    snr_db: Decibels = Field(13.0, description="average received SNR in dB")
     large_scale: Positive | list[Positive] = Field(1.0, description="beta_k: one number, or one per device")
 
 
