@@ -120,6 +120,7 @@ def test_args_are_replaced_whole() -> None:
         ({"radio": {"snr_db": "loud"}}, ["radio.snr_db='loud'", "valid number"]),
         ({"radio": {"snr_db": math.nan}}, ["radio.snr_db=nan", "finite"]),
         ({"radio": {"snr_db": math.inf}}, ["radio.snr_db=inf", "finite"]),
+        ({"radio": {"snr_db": 1e5}}, ["radio.snr_db=100000.0", "less than or equal to 300"]),
         ({"radio": {"num_symbols": -1}}, ["radio.num_symbols=-1"]),
         ({"radio": {"large_scale": [1.0, 2.0]}}, ["2 values", "fleet.num_devices=40"]),
         ({"radio": {"large_scale": -1}}, ["radio.large_scale=-1", "greater than 0"]),

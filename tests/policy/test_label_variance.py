@@ -93,13 +93,14 @@ def test_nothing_is_proved_where_devices_hold_different_numbers(monkeypatch: pyt
 
 def test_descent_repeats_with_the_same_stream_and_does_well_where_all_cannot_be_tried() -> None:
     rng = np.random.default_rng(3)
-    counts = np.zeros((50, 10), np.int64)
-    for row in counts:
-        row[rng.choice(10, 2, replace=False)] = 300
+    counts = rng.integers(0, 300, (50, 10))  # nothing comes out even, so the descent has work to do
     one, proved = minimise(counts, 30, np.random.default_rng(1))
     other, _ = minimise(counts, 30, np.random.default_rng(1))
     assert one.tolist() == other.tolist()
     assert proved == (omega(counts[one]) == 0)
+    for out in one.tolist():  # no swap makes it better
+        kept = counts[one].sum(axis=0) - counts[out]
+        assert all(omega((kept + counts[into])[None]) >= omega(counts[one]) for into in range(50) if into not in one)
     random = min(omega(counts[rng.permutation(50)[:30]]) for _ in range(300))
     assert omega(counts[one]) < random
 
