@@ -61,7 +61,7 @@ def run(codec: str, partition: str, limit: int, seed: int) -> None:
 
 
 def load() -> list[dict[str, Any]]:
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(KEPT.glob("*.json"))]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(KEPT.glob("*-seed*.json"))]
 
 
 def final(each: dict[str, Any]) -> float:
@@ -109,6 +109,7 @@ def figures() -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    FIGURES.mkdir(parents=True, exist_ok=True)
     found = pairs()
     for partition, name in DATA.items():
         limits = [limit for each, limit in found if each == partition]
@@ -130,9 +131,38 @@ def figures() -> None:
         axes[0, 0].set_ylabel("test accuracy")
         axes[0, 0].legend(loc="lower right")
         figure.tight_layout()
-        FIGURES.mkdir(parents=True, exist_ok=True)
         figure.savefig(FIGURES / f"codec-accuracy-{partition}.png", dpi=110)
         plt.close(figure)
+
+
+def distortion_figure() -> None:
+    """Draw what `benchmarks/codec.py distortion` found."""
+    from matplotlib import pyplot as plt
+
+    path = KEPT / "distortion.json"
+    if not path.exists():
+        return
+    found = json.loads(path.read_text(encoding="utf-8"))
+    styles = {"sparse_quantized": ("tab:orange", "-"), "dead_zone": ("tab:blue", "-")}
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
+    for axis, key, title in zip(
+        axes, ("one", "mean_of_eight"), ("one update", "the mean of eight updates"), strict=True
+    ):
+        for name, values in found[key].items():
+            if name == "random mask, quarter":
+                continue
+            color, line = styles.get(name, (None, "--"))
+            label = f"{CODECS[name]} ({name})" if name in CODECS else f"tried: {name}"
+            axis.plot(found["rates"], values, line, color=color, linewidth=2 if name in CODECS else 1, label=label)
+        rates = np.linspace(0, 4, 50)
+        axis.plot(rates, 2 ** (-2 * rates), color="black", linewidth=1, label="Gaussian of the same variance")
+        axis.set(title=title, xlabel="bits per element", yscale="log", ylim=(1e-3, 30), xlim=(0, 4))
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("squared error / squared norm")
+    axes[0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(FIGURES / "codec-distortion.png", dpi=110)
+    plt.close(figure)
 
 
 def main() -> None:
@@ -152,6 +182,7 @@ def main() -> None:
         table()
     else:
         figures()
+        distortion_figure()
 
 
 if __name__ == "__main__":
