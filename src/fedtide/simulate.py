@@ -20,7 +20,6 @@ from fedtide.records import Ledger, RoundRecord, RunFolder
 from fedtide.rng import stream
 from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, plan
 from fedtide.system import System, build, make_trainer
-from fedtide.timeline import start_times
 from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Tick, Vector
 
 
@@ -70,7 +69,7 @@ def planned(system: System) -> Iterator[Planned]:
 def learning_rates(system: System, start: Ints) -> Floats:
     """Return the learning rate of jobs that start from these versions [r]: set when the device receives the model."""
     experiment = system.experiment
-    elapsed = start_times(system.ticks)[start] / experiment.timeline.horizon
+    elapsed = system.born[start] / experiment.timeline.horizon
     return experiment.learning.learning_rate * SCHEDULES[experiment.learning.schedule](elapsed)
 
 

@@ -21,7 +21,7 @@ from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.policy.weighting import WEIGHTINGS
 from fedtide.radio.allocation import symbols_per_tick
 from fedtide.server import Policy
-from fedtide.types import Dataset, Tick
+from fedtide.types import Dataset, Floats, Tick
 
 
 class System(NamedTuple):
@@ -31,6 +31,7 @@ class System(NamedTuple):
     dataset: Dataset
     fleet: Fleet
     ticks: Sequence[Tick]
+    born: Floats  # when each model version came to be, by version number
     num_symbols: float  # per tick
     policy: Policy
     codec: Codec
@@ -57,6 +58,7 @@ def build(experiment: Experiment, say: Callable[[str], None] = _silent, dataset:
         dataset=dataset,
         fleet=fleet,
         ticks=ticks,
+        born=timeline.start_times(ticks),
         num_symbols=symbols_per_tick(ticks, experiment.radio.num_symbols, experiment.fleet.max_duration),
         policy=_policy(experiment.policy),
         codec=_codec(experiment.codec),
