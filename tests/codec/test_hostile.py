@@ -17,10 +17,10 @@ def test_broken_packets_are_updates_or_packet_errors() -> None:
     """The first of the million inputs of `python tests/codec/hostile.py 1000000`."""
     hostile.attack(300, seed=1)  # whatever is cached
     tracemalloc.start()
-    found = hostile.attack(8000)
+    found = hostile.attack(3000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found["refused"] > 4000
+    assert found["refused"] > 1500
     assert found["passed"] > 100
     assert peak < 4_000_000
 

@@ -19,11 +19,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from constriction import stream  # type: ignore[import-untyped]
 
 from fedtide.codec.base import Packet, packet
 from fedtide.codec.wire import PacketError, join, split, unseal
+from fedtide.errors import FedtideError
 from fedtide.types import Floats, Ints, Rng, Vector
+
+try:
+    from constriction import stream  # type: ignore[import-untyped,import-not-found,unused-ignore]
+except ImportError:  # the extra `entropy` is not installed
+    stream = None
 
 Whole: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
@@ -41,7 +46,8 @@ _WIDTHS = [20, 5, 6, 6, 6]  # step index, low bits, three centres
 _INDEX_OFFSET = 1 << 19
 _CODER_BITS = 20  # about what the coder adds to the ideal length
 _CODED, _FLOATS = 1, 2  # the header's settings: how to read the payload
-_UNIFORM, _CATEGORICAL = stream.model.Uniform, stream.model.Categorical(perfect=False)
+_UNIFORM = stream.model.Uniform if stream else None
+_CATEGORICAL = stream.model.Categorical(perfect=False) if stream else None
 
 
 class Layout(NamedTuple):
@@ -245,6 +251,10 @@ class DeadZone:
     """Every element is quantised with one step, the finest that the budget allows, and entropy coded."""
 
     code = 2
+
+    def __post_init__(self) -> None:
+        if stream is None:
+            raise FedtideError("the codec dead_zone needs the package constriction: pip install fedtide[entropy]")
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
         """Return d if the budget is enough for a code at all: then every element has its share in it."""
