@@ -46,8 +46,8 @@ _WIDTHS = [20, 5, 6, 6, 6]  # step index, low bits, three centres
 _INDEX_OFFSET = 1 << 19
 _CODER_BITS = 20  # about what the coder adds to the ideal length
 _CODED, _FLOATS = 1, 2  # the header's settings: how to read the payload
-_UNIFORM = stream.model.Uniform if stream else None
-_CATEGORICAL = stream.model.Categorical(perfect=False) if stream else None
+_UNIFORM: Any = stream.model.Uniform if stream else None
+_CATEGORICAL: Any = stream.model.Categorical(perfect=False) if stream else None
 
 
 class Layout(NamedTuple):
