@@ -220,3 +220,10 @@ def test_every_key_is_described() -> None:
     keys = config.all_keys()
     assert {"seed", "policy.limit", "radio.snr_db"} <= set(keys)
     assert all(field.description for field in keys.values())
+
+
+def test_fedbuff_uses_its_whole_buffer():
+    tree = {"framework": "fedbuff", "timeline": {"buffer_size": 12}}
+    assert config.experiment(tree).policy.limit == 12
+    assert config.experiment({**tree, "policy": {"limit": 5}}).policy.limit == 5
+    assert config.experiment({"framework": "fedbuff"}).policy.limit == 8

@@ -324,3 +324,17 @@ def test_stages_are_timed() -> None:
     seconds = run(small()).seconds
     assert {"set-up", "training", "codec", "aggregation", "evaluation"} <= set(seconds)
     assert all(value >= 0 for value in seconds.values())
+
+
+def test_arguments_of_built_in_policies_are_not_ignored():
+    tree = {
+        "data": {"name": "synthetic", "num_train": 200, "num_test": 20, "num_shards": 20},
+        "fleet": {"num_devices": 6},
+        "policy": {"limit": 2, "weighting_args": {"age_base": 0.5}},
+        "codec": {"args": {"num_levels": 9}},
+    }
+    system = build(fedtide.experiment(tree))
+    assert system.policy.weighting.age_base == 0.5
+    assert system.codec.num_levels == 9
+    with pytest.raises(FedtideError, match="does not accept"):
+        build(fedtide.experiment(tree, {"timeline": {"args": {"perod": 1}}}))

@@ -144,6 +144,9 @@ class Experiment(_Group):
         filled = merge(PROFILES.get(str(given.get("profile", "paper")), {}), {})
         filled = merge(filled, FRAMEWORKS.get(str(given.get("framework")), {}))
         filled = merge(filled, given)
+        if filled.get("framework") == "fedbuff":  # everyone in the buffer counts, unless told otherwise
+            size = filled.get("timeline", {}).get("buffer_size", TimelineConfig.model_fields["buffer_size"].default)
+            filled = merge({"policy": {"limit": size}}, filled)
         learning = given.get("learning", {})
         if isinstance(learning, Mapping) and learning.get("local_steps") is not None and "local_epochs" not in learning:
             filled = merge(filled, {"learning": {"local_epochs": None}})

@@ -148,6 +148,7 @@ def _step(
     if eager or system.policy.needs_update_norm:
         trained = _train(system, trainer, state, tick.ready, tick.start)
         watch.lap("training")
+    if system.policy.needs_update_norm:
         rows = rows._replace(update_sq_norm=np.array([_sq_norm(trained[int(device)]) for device in tick.ready]))
     grant = grant_at(system, tick, rows)
     watch.lap("scheduling")

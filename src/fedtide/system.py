@@ -104,7 +104,7 @@ def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
         "per_arrival": {},
         "buffered": {"size": wanted.buffer_size},
     }
-    args = built_in.get(wanted.name, wanted.args)
+    args = {**built_in.get(wanted.name, {}), **wanted.args}
     made = plugins.resolve("timeline", wanted.name, timeline.TIMELINES, args)
     ticks = list(made(fleet.duration, wanted.horizon))
     timeline.check(ticks, fleet.num_devices)
@@ -116,7 +116,8 @@ def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
 
 
 def _policy(wanted: config.Policy) -> Policy:
-    weighting_args = {"age_base": wanted.age_base} if wanted.weighting == "age_aware" else wanted.weighting_args
+    weighting_args = {"age_base": wanted.age_base} if wanted.weighting == "age_aware" else {}
+    weighting_args |= wanted.weighting_args
     return Policy(
         scheduler=plugins.resolve("scheduler", wanted.scheduler, SCHEDULERS, wanted.scheduler_args),
         limit=wanted.limit,
@@ -127,7 +128,7 @@ def _policy(wanted: config.Policy) -> Policy:
 
 def _codec(wanted: config.CodecConfig) -> Codec:
     ours = {"num_levels": wanted.num_levels, "element_bits": wanted.element_bits}
-    args = ours if wanted.name == "sparse_quantized" else wanted.args
+    args = {**(ours if wanted.name == "sparse_quantized" else {}), **wanted.args}
     codec: Codec = plugins.resolve("codec", wanted.name, CODECS, args)
     return codec
 

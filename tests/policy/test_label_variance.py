@@ -109,3 +109,11 @@ def test_label_variance_is_omega() -> None:
     counts = np.array([[3, 0, 1], [0, 5, 2]])
     assert label_variance.label_variance(counts) == pytest.approx(float(omega(counts)))
     assert label_variance.label_variance(counts[:0]) == 0
+
+
+def test_thousands_of_candidates_fit_in_memory():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 50, (1500, 10))
+    picked, _ = minimise(counts, 700, rng)
+    assert len(np.unique(picked)) == 700
+    assert label_variance.label_variance(counts[picked]) < label_variance.label_variance(counts[:700])

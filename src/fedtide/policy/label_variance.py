@@ -19,6 +19,7 @@ from fedtide.types import Floats, Ints, Rng
 # Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).
 ENUMERATION_LIMIT = 3_000_000
 RESTARTS = 96
+MOST_SWAPS = 4_000_000  # looked at in one step: with thousands of candidates, fewer starts, to bound the memory
 
 
 def label_variance(label_counts: Ints) -> float:
@@ -97,10 +98,11 @@ def _descend(centred: Floats, size: int, rng: Rng) -> tuple[Ints, float]:
     gram = centred @ centred.T
     own = np.diag(gram)
     pair = own[:, None] + own[None, :] - 2 * gram  # ||v_in - v_out||^2
-    member = np.zeros((RESTARTS, num_rows), bool)
-    np.put_along_axis(member, rng.random((RESTARTS, num_rows)).argsort(axis=1)[:, :size], True, axis=1)
+    starts = max(1, min(RESTARTS, MOST_SWAPS // (size * (num_rows - size))))
+    member = np.zeros((starts, num_rows), bool)
+    np.put_along_axis(member, rng.random((starts, num_rows)).argsort(axis=1)[:, :size], True, axis=1)
     member[0] = _greedy(centred, size)
-    active = np.arange(RESTARTS)
+    active = np.arange(starts)
     while len(active):
         order = np.argsort(~member[active], axis=1, kind="stable")
         inside, outside = order[:, :size, None], order[:, None, size:]
