@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -188,6 +188,10 @@ def test_the_gradient_of_random_networks_agrees_with_pytorch(isa, model, count, 
 
 
 @given(values=st.lists(st.integers(-2, 2), min_size=36, max_size=36), size=st.integers(1, 4), relu=st.booleans())
+@example(values=[0] * 36, size=1, relu=True)
+@example(values=[0] * 36, size=2, relu=True)
+@example(values=[0] * 36, size=3, relu=True)
+@example(values=[0] * 36, size=4, relu=True)
 @SETTINGS
 def test_pool_ties_go_to_the_first_maximum_and_relu_passes_nothing_at_zero(isa, values, size, relu):
     # Small whole numbers through a 1 x 1 convolution are exact: the chosen elements must be PyTorch's, one for one.
