@@ -23,7 +23,7 @@ import numpy.typing as npt
 from fedtide.codec.base import Packet, packet
 from fedtide.codec.wire import PacketError, join, split, unseal
 from fedtide.errors import FedtideError
-from fedtide.types import Floats, Ints, Rng, Vector
+from fedtide.types import Ints, Rng, Vector
 
 try:
     from constriction import stream  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -55,23 +55,26 @@ class Layout(NamedTuple):
 
     rows: int
     columns: int
-    period: Ints  # which of the tables a column uses [columns]
+    full: int  # columns that reach all rows
 
     @classmethod
     def of(cls, num_parameters: int) -> Layout:
         """Return the layout for d elements."""
         rows = -(-num_parameters // 64)
         columns = -(-num_parameters // rows)
-        return cls(rows, columns, np.searchsorted(RENEWED, np.arange(columns), side="right") - 1)
+        return cls(rows, columns, columns - (rows * columns - num_parameters))
 
-    def filled(self, num_parameters: int, column: int) -> int:
-        """Return how many rows reach this column."""
-        return self.rows if (self.rows - 1) * self.columns + column < num_parameters else self.rows - 1
+
+@lru_cache(maxsize=64)
+def _first_cell(columns: int) -> Ints:
+    """Return the number of the first cell of the tables that each column uses [columns 1]; a cell is a class and a symbol."""
+    period = np.searchsorted(RENEWED, np.arange(columns), side="right") - 1
+    return (_CLASSES * _SYMBOLS * period)[:, None]
 
 
 @lru_cache(maxsize=1)
 def _model() -> tuple[Ints, Ints]:
-    """Return the class of every weighted sum, and the tables at the start [classes symbols]: geometric, whole numbers."""
+    """Return the first cell of the class of every weighted sum, and the tables at the start [classes symbols]."""
     total = sum(WEIGHTS)
     class_of = np.searchsorted(EDGES, np.arange(total * ESCAPE + 1), side="right")
     middle = [0, *((low + high - 1) // 2 for low, high in pairwise(EDGES)), EDGES[-1], 3]
@@ -83,31 +86,26 @@ def _model() -> tuple[Ints, Ints]:
             part = rest * 100 * total // (mean + 100 * total) if symbol < ESCAPE else rest
             tables[row, symbol] = max(part >> 20, 1)
             rest -= part
-    return class_of, tables
+    return class_of * _SYMBOLS, tables
 
 
-def _classes(symbol: Whole, begin: int, end: int) -> Ints:
-    """Return the classes [end - begin, rows] of columns begin..end-1, given the symbols before [8 + columns, rows]."""
-    first, last = begin + _BEFORE - 1, end + _BEFORE - 1
-    weighted = WEIGHTS[0] * symbol[first:last]
-    for back, weight in enumerate(WEIGHTS[1:], 1):
-        weighted += weight * symbol[first - back : last - back]
-    for column in range(max(begin, 1), min(_BEFORE, end)):  # early columns have fewer elements before them
+def _classes(weighted: Whole, begin: int) -> Ints:
+    """Return the first cell of the class of every weighted sum; rows of it are columns of the layout from begin on."""
+    for column in range(max(begin, 1), min(_BEFORE, begin + len(weighted))):  # early columns have fewer before them
         weighted[column - begin] = weighted[column - begin] * sum(WEIGHTS) // sum(WEIGHTS[:column])
-    found = _model()[0][weighted]
+    found = np.take(_model()[0], weighted, mode="clip")
     if begin == 0:
-        found[0] = _CLASSES - 1
-    return np.asarray(found)
+        found[0] = (_CLASSES - 1) * _SYMBOLS
+    return found
 
 
 class Quantized(NamedTuple):
-    """An update as whole numbers, in the order of the code: column by column."""
+    """An update as whole numbers."""
 
     magnitude: Whole  # [d], in the order of the update
     low_bits: int  # how many bits of every magnitude are sent as they are
-    symbol: Whole  # min(magnitude >> low_bits, ESCAPE) [d]
-    table: Ints  # which table each symbol is coded with [d]
-    counts: Ints  # how often each symbol came in each class, by period of the tables [periods classes symbols]
+    cell: Ints  # table and symbol of every element: (period * classes + class) * symbols + symbol [columns rows]
+    counts: Ints  # how often each cell came [periods classes symbols]
 
     @property
     def tables(self) -> Ints:
@@ -131,30 +129,33 @@ class Quantized(NamedTuple):
         return float(self.counts.ravel() @ each.ravel()) + plain
 
 
-def _quantize(size: Floats, index: int) -> Quantized:
+def _quantize(size: Vector, index: int) -> Quantized:
     """Quantise the magnitudes size [d] of an update with the step of this index."""
     d = len(size)
-    rows, columns, period = Layout.of(d)
-    magnitude = (size / _step(index) + ROUNDING).astype(np.int32)
-    low_bits = max(math.frexp(float(magnitude.mean()))[1] - 2, 0)
-    flat = np.full(rows * columns, -1, np.int16)  # -1: beyond the end
-    flat[:d] = np.minimum(magnitude >> low_bits, ESCAPE)
-    laid_out = np.zeros((_BEFORE + columns, rows), np.int16)
-    laid_out[_BEFORE:] = flat.reshape(rows, columns).T
-    table = (_CLASSES * period[:, None] + _classes(laid_out, 0, columns)).ravel()
-    symbol = laid_out[_BEFORE:].ravel()
-    if d < rows * columns:
-        table, symbol = table[symbol >= 0], symbol[symbol >= 0]
-    shape = (len(RENEWED), _CLASSES, _SYMBOLS)
-    counts = np.bincount(table * _SYMBOLS + symbol, minlength=math.prod(shape)).reshape(shape)
-    return Quantized(magnitude, low_bits, symbol, table, counts)
+    rows, columns, full = Layout.of(d)
+    magnitude = (size * np.float32(1 / _step(index)) + np.float32(ROUNDING)).astype(np.int32)
+    low_bits = max(math.frexp(int(magnitude.sum(dtype=np.int64)) / d)[1] - 2, 0)
+    flat = np.zeros(rows * columns, np.int16)
+    np.minimum(magnitude >> low_bits if low_bits else magnitude, ESCAPE, out=flat[:d], casting="unsafe")
+    symbol = np.zeros((_BEFORE + columns, rows), np.int16)
+    symbol[_BEFORE:] = flat.reshape(rows, columns).T
+    weighted = WEIGHTS[0] * symbol[_BEFORE - 1 : -1]
+    for back, weight in enumerate(WEIGHTS[1:], 2):
+        weighted += weight * symbol[_BEFORE - back : -back]
+    cell = _classes(weighted, 0)
+    cell += _first_cell(columns)
+    cell += symbol[_BEFORE:]
+    counts = np.bincount(cell.ravel(), minlength=len(RENEWED) * _CLASSES * _SYMBOLS)
+    if full < columns:  # what lies beyond the end of the last row does not count
+        counts -= np.bincount(cell[full:, -1], minlength=len(counts))
+    return Quantized(magnitude, low_bits, cell, counts.reshape(-1, _CLASSES, _SYMBOLS))
 
 
 def _step(index: int) -> float:
     return float(2.0 ** (index / STEPS_PER_OCTAVE))
 
 
-def _finest(size: Floats, budget_bits: float) -> tuple[int, Quantized] | None:
+def _finest(size: Vector, budget_bits: float) -> tuple[int, Quantized] | None:
     """Return the finest step that fits (so that 99.8 % of the budget is used, if steps allow), or None if none does."""
     coarsest = math.floor(STEPS_PER_OCTAVE * math.log2(float(size.max()) / (1 - ROUNDING)))  # the last with a non-zero
     fits, misses, found = coarsest + 1, coarsest - OCTAVES * STEPS_PER_OCTAVE - 1, None
@@ -192,8 +193,11 @@ def _coded(quantized: Quantized, negative: npt.NDArray[np.bool_]) -> int:
     power = (1 << width).astype(np.int32)
     ans.encode_reverse((beyond - power).astype(np.int32)[width > 0], _UNIFORM(), power[width > 0])
     ans.encode_reverse(width, _UNIFORM(32))
-    frequency = quantized.tables.astype(np.float32)[quantized.table]
-    ans.encode_reverse(quantized.symbol.astype(np.int32), _CATEGORICAL, frequency)
+    full, cell = Layout.of(len(magnitude)).full, quantized.cell
+    cell = np.concatenate([cell[:full].ravel(), cell[full:, :-1].ravel()])
+    table, symbol = np.divmod(np.arange(quantized.counts.size, dtype=np.int32), np.int32(_SYMBOLS))
+    frequency = np.take(quantized.tables.astype(np.float32), np.take(table, cell), axis=0)
+    ans.encode_reverse(np.take(symbol, cell), _CATEGORICAL, frequency)
     return int.from_bytes(ans.get_compressed().astype("<u4").tobytes(), "little")
 
 
@@ -202,7 +206,7 @@ def _decoded(number: int, num_parameters: int, low_bits: int) -> tuple[Ints, npt
     d, layout = num_parameters, Layout.of(num_parameters)
     words = number.to_bytes((number.bit_length() + 31) // 32 * 4, "little")
     ans = stream.stack.AnsCoder(np.frombuffer(words, "<u4").astype(np.uint32))
-    high = _read_symbols(ans, d, layout).astype(np.int64)
+    high = _read_symbols(ans, d, layout)
     width = ans.decode(_UNIFORM(32), int(np.count_nonzero(high == ESCAPE)))
     if len(width) and width.max() > OCTAVES + 1:
         raise PacketError(f"a packet has a magnitude of more than {OCTAVES} bits")
@@ -221,7 +225,8 @@ def _decoded(number: int, num_parameters: int, low_bits: int) -> tuple[Ints, npt
 
 def _read_symbols(ans: Any, num_parameters: int, layout: Layout) -> Ints:
     """Read the symbols column by column and return them in the order of the update [d]."""
-    symbol = np.zeros((_BEFORE + layout.columns, layout.rows), np.int16)
+    symbol = np.zeros((_BEFORE + layout.columns, layout.rows), np.float32)
+    weights = np.array(WEIGHTS[::-1], np.float32)
     tables, cells = _model()[1], list[Ints]()
     frequency = tables.astype(np.float32)
     for column in range(layout.columns):
@@ -229,20 +234,22 @@ def _read_symbols(ans: Any, num_parameters: int, layout: Layout) -> Ints:
             seen = np.bincount(np.concatenate(cells), minlength=tables.size)
             tables, cells = tables + UNIT * seen.reshape(tables.shape), []
             frequency = tables.astype(np.float32)
-        filled = layout.filled(num_parameters, column)
-        found = _classes(symbol, column, column + 1)[0, :filled]
-        read = ans.decode(_CATEGORICAL, frequency[found])
+        weighted = (weights @ symbol[column : column + _BEFORE]).astype(np.int64)  # exact: small whole numbers
+        filled = layout.rows if column < layout.full else layout.rows - 1
+        found = _classes(weighted[None], column)[0, :filled]
+        read = ans.decode(_CATEGORICAL, np.take(frequency, found // _SYMBOLS, axis=0))
         symbol[_BEFORE + column, :filled] = read
-        cells.append(found * _SYMBOLS + read)
-    return np.asarray(symbol[_BEFORE:].T.ravel()[:num_parameters])
+        cells.append(found + read)
+    return symbol[_BEFORE:].T.ravel()[:num_parameters].astype(np.int64)
 
 
-def _centres(size: Floats, magnitude: Whole, step: float) -> list[int]:
+def _centres(size: Vector, magnitude: Whole, step: float) -> list[int]:
     """Return where within their cells the elements of magnitude 1, 2 and 3+ lie on average, in 64ths of the cell."""
+    inside = size / step - magnitude + ROUNDING
     found = []
     for chosen in (magnitude == 1, magnitude == 2, magnitude >= 3):
-        inside = size[chosen] / step - magnitude[chosen] + ROUNDING
-        found.append(min(int(inside.mean() * 64), 63) if len(inside) else 32)
+        count = np.count_nonzero(chosen)
+        found.append(min(max(int(inside @ chosen / count * 64), 0), 63) if count else 32)
     return found
 
 
@@ -266,14 +273,15 @@ class DeadZone:
         If even the coarsest step does not fit (many elements of equal size), a random half of the elements is left out,
         and again until it does; nothing is sent if not even zeros fit.
         """
-        d, size = len(update), np.abs(update, dtype=np.float64)
+        d, octave = len(update), int(np.frexp(np.abs(update).max())[1])
+        size = np.ldexp(np.abs(update), -octave)  # at most 1
         kept, limit = self.num_kept(d, budget_bits), budget_bits
         if budget_bits >= 32 * d:
             return packet(self.code, d, kept, update.astype(">f4").tobytes(), 32 * d, _FLOATS)
         while kept and size.any():
             found = _finest(size, limit)
             if found is None:
-                if _quantize(np.zeros(d), 0).bits > limit:
+                if _quantize(np.zeros(d, np.float32), 0).bits > limit:
                     break
                 size *= rng.random(d) < 0.5
                 continue
@@ -282,7 +290,13 @@ class DeadZone:
             number = _coded(quantized, np.signbit(update))
             widths = [*_WIDTHS, number.bit_length()]
             payload, bits = join(
-                list(zip([index + _INDEX_OFFSET, quantized.low_bits, *centres, number], widths, strict=True))
+                list(
+                    zip(
+                        [index + octave * STEPS_PER_OCTAVE + _INDEX_OFFSET, quantized.low_bits, *centres, number],
+                        widths,
+                        strict=True,
+                    )
+                )
             )
             if bits <= budget_bits:
                 return packet(self.code, d, kept, payload, bits, _CODED)
