@@ -4,7 +4,7 @@ Step: |u_i| / step + 0.4 is cut to a whole number, so small elements become zero
 Code: the elements are laid out in rows of up to 64 neighbours, and the rows are coded side by side, column after column.
 The weighted mean of the eight elements before it tells how large an element is likely to be: it picks one of twelve
 frequency tables, which start from a geometric law and are renewed from what both sides have seen. So nothing is sent to
-describe the update's spread, which differs a hundredfold between the layers and within them.
+describe the update's spread, which differs tenfold and more between the layers and within them.
 Reconstruction: magnitudes 1, 2 and 3+ stand for their centres of mass (least squared error), sent in 6 bits each.
 The entropy coder is constriction's ANS. Tables and contexts are whole numbers, the same on every machine.
 """

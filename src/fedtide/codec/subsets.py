@@ -3,17 +3,18 @@
 The positions are cut into blocks of 64, each numbered by itself (combinatorial number system, in NumPy), and the blocks are
 joined in pairs up a binary tree. A pair of n1 and n2 positions that together hold k is numbered by how the k split into j
 and k - j, then by the two numbers: number = sum_{i before j} C(n1, i) C(n2, k-i) + number1 * C(n2, k-j) + number2. The
-splits are ordered from the likeliest outwards, so the sum has about as many terms as the split has standard deviations.
+splits are ordered from the likeliest outwards, so the sum has few terms: about the standard deviation of j.
 
 Up to 2^192 the binomials are exact. Larger ones are rounded up to 96 significant bits, with a margin delta = 2^(2 level - 72)
 that grows fast enough up the tree to make room for both children and every rounding: (1 + delta_child)^2 < 1 + delta. The
-bound at the root exceeds C(d, r) by a factor below 1 + 2^-40, and numbers cost time linear in their length. Whole numbers
-only: the code is the same on every machine.
+bound at the root exceeds C(d, r) by a factor below 1 + 2^-40 (d up to 4 million), and the time is linear in the length of
+the number. Whole numbers only: the code is the same on every machine.
 """
 
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
@@ -26,7 +27,6 @@ BLOCK = 64  # positions; C(64, 32) < 2^63
 _EXACT_BITS = 192  # binomials below 2^192 are exact
 _DIGITS = 96  # significant bits of the larger ones
 _TABLES_UP_TO = 256  # positions of a left node whose splits are kept in tables
-_factorials: list[tuple[int, int]] = [(1 << 127, -127)]  # n! = mantissa * 2^exponent, rounded down to 128 bits
 
 Bound = tuple[int, int]  # (m, e) stands for m * 2^e
 
@@ -37,13 +37,34 @@ def _pascal() -> Ints:
     return np.array([[math.comb(position, i) for i in range(BLOCK + 1)] for position in range(BLOCK)], np.int64)
 
 
+class _Factorials:
+    """n! = mantissa * 2^exponent, mantissas of 128 bits rounded down; grows as needed, 24 bytes for each n."""
+
+    def __init__(self) -> None:
+        self.high, self.low, self.exponent = array("Q", [1 << 63]), array("Q", [0]), array("q", [-127])
+
+    def grow(self, most: int) -> None:
+        """Make all up to most! available."""
+        mantissa, exponent = self[len(self.high) - 1]
+        for n in range(len(self.high), most + 1):
+            mantissa *= n
+            shift = mantissa.bit_length() - 128
+            mantissa, exponent = mantissa >> shift, exponent + shift
+            self.high.append(mantissa >> 64)
+            self.low.append(mantissa & (1 << 64) - 1)
+            self.exponent.append(exponent)
+
+    def __getitem__(self, n: int) -> Bound:
+        return self.high[n] << 64 | self.low[n], self.exponent[n]
+
+
+_factorials = _Factorials()
+
+
 def _rounded_up(n: int, k: int) -> Bound:
     """Return C(n, k) (1 + delta) in about 97 bits, never too low; delta from the level of n in the tree."""
-    while len(_factorials) <= n:
-        mantissa, exponent = _factorials[-1]
-        mantissa *= len(_factorials)
-        shift = mantissa.bit_length() - 128
-        _factorials.append((mantissa >> shift, exponent + shift))
+    if n >= len(_factorials.high):
+        _factorials.grow(n)
     (top, e), (left, e1), (right, e2) = _factorials[n], _factorials[k], _factorials[n - k]
     quotient = (top << 256) // (left * right)
     level = (-(-n // BLOCK) - 1).bit_length()
