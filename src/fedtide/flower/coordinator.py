@@ -260,9 +260,10 @@ class Coordinator:
         self._send_grants(asked)
 
     def _send_grants(self, asked: list[Asked]) -> None:
+        # A reply that expires on its way would come back as an error: let it come late, and be ignored.
+        patience = 2 * self._terms.experiment.timeline.period + 30
         letters = [
-            Letter(each.seat.node or 0, UPLOAD, grant_content(each.grant), max(self._window, 1.0), each.grant.tick)
-            for each in asked
+            Letter(each.seat.node or 0, UPLOAD, grant_content(each.grant), patience, each.grant.tick) for each in asked
         ]
         for each, key in zip(asked, self._mailbox.send(letters), strict=True):
             if key is not None:

@@ -28,24 +28,24 @@ class Loader(Protocol):
 
 def partition(experiment: Experiment, device: int | None) -> Dataset:
     """The experiment's own data set, dealt out as in the simulator: the demo, and hosts that share one data set."""
-    dataset = _whole(experiment)
-    if device is None:
-        return dataset
-    parts = build(experiment, dataset=dataset).fleet.partition
+    text = experiment.model_dump_json()
+    return _whole(text) if device is None else _part(text, device)
+
+
+@lru_cache(maxsize=2)
+def _whole(text: str) -> Dataset:
+    return load_dataset(Experiment.model_validate_json(text))
+
+
+@lru_cache(maxsize=64)
+def _part(text: str, device: int) -> Dataset:
+    dataset = _whole(text)
+    parts = build(Experiment.model_validate_json(text), dataset=dataset).fleet.partition
     if not 0 <= device < len(parts):
         raise FedtideError(f"partition-id={device} is not one of the {len(parts)} parts; use 0 to {len(parts) - 1}")
     mine = parts[device]
     own = Samples(np.ascontiguousarray(dataset.train.images[mine]), dataset.train.labels[mine])
     return dataset._replace(train=own)
-
-
-@lru_cache(maxsize=2)
-def _cached(text: str) -> Dataset:
-    return load_dataset(Experiment.model_validate_json(text))
-
-
-def _whole(experiment: Experiment) -> Dataset:
-    return _cached(experiment.model_dump_json())
 
 
 LOADERS = {"partition": partition}
@@ -54,15 +54,19 @@ LOADERS = {"partition": partition}
 def bare_system(experiment: Experiment, samples: Samples, dataset: Dataset) -> System:
     """Return the system of an experiment whose devices' data are elsewhere; some samples tell the shapes."""
     if experiment.timeline.name != "periodic":
-        raise FedtideError(
-            f"timeline.name={experiment.timeline.name!r}: a deployment aggregates every period; use periodic"
-        )
+        raise FedtideError(f"timeline.name={experiment.timeline.name!r}: a deployment aggregates every period; use periodic")
+    shape = samples.images.shape[1:]
+    return _bare(experiment.model_dump_json(), shape, dataset.num_labels)._replace(experiment=experiment)
+
+
+@lru_cache(maxsize=4)
+def _bare(text: str, shape: tuple[int, ...], num_labels: int) -> System:
+    experiment = Experiment.model_validate_json(text)
     count = experiment.fleet.num_devices
-    images = np.ascontiguousarray(np.broadcast_to(samples.images[:1], (count, *samples.images.shape[1:])))
-    stand_in = dataset._replace(train=Samples(images, np.zeros(count, np.uint8)))
+    blank = Samples(np.zeros((count, *shape), np.float32), np.zeros(count, np.uint8))
+    stand_in = Dataset("elsewhere", blank, blank, num_labels, "the devices hold the data")
     evenly = experiment.data.model_copy(update={"partition": "iid", "size_spread": 0.0})
-    system = build(experiment.model_copy(update={"data": evenly}), dataset=stand_in)
-    return system._replace(experiment=experiment)
+    return build(experiment.model_copy(update={"data": evenly}), dataset=stand_in)
 
 
 def loader(name: str) -> Loader:

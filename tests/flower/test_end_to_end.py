@@ -1,0 +1,114 @@
+"""Real SuperLinks, SuperNodes and ServerApps on loopback. Slow: stock Flower starts a process for every message."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtide import config
+from fedtide.flower import trace
+from fedtide.flower.bundle import write_app
+from fedtide.flower.credentials import make_credentials
+from fedtide.flower.federation import Federation
+from fedtide.flower.settings import Deployment, Terms
+from fedtide.records import is_complete, read_rounds
+from fedtide.replay import replay
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc"),
+]
+
+BASE: dict[str, Any] = {
+    "seed": 5,
+    "data": {"name": "synthetic", "num_train": 1400, "num_test": 200, "partition": "shards", "num_shards": 28},
+    "policy": {"limit": 4},
+    "radio": {"num_symbols": 40_000},
+    "learning": {"model": "softmax", "local_epochs": 1, "batch_size": 20, "learning_rate": 0.05},
+}
+
+
+def terms(num_devices: int, period: float, periods: int, min_nodes: int) -> Terms:
+    tree = {
+        "fleet": {"num_devices": num_devices, "max_duration": 4 * period},
+        "timeline": {"period": period, "horizon": period * periods},
+    }
+    return Terms(config.experiment(BASE, tree), Deployment(min_nodes=min_nodes, poll=0.5, deadline=0.7))
+
+
+def wait_for(what: str, condition: Callable[[], bool], seconds: float, home: Path) -> None:
+    """Wait, and show the logs if it was in vain."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            logs = "\n".join(f"== {path.name}\n{path.read_text()[-1500:]}" for path in home.parent.rglob("*.log"))
+            pytest.fail(f"{what} did not happen in {seconds:.0f} s\n{logs}")
+        time.sleep(0.3)
+
+
+def check_replay(folder: Path, periods: int) -> trace.Trace:
+    """Check that the run is whole and that its trace gives the same bits."""
+    assert len(read_rounds(folder)) == periods
+    recorded = trace.read(folder)
+    assert len(recorded.periods) == periods
+    result = replay(folder)
+    assert result.first_difference is None
+    assert result.compared == periods
+    assert np.array_equal(result.model, np.load(folder / "model.npy"))
+    return recorded
+
+
+def test_six_nodes_and_one_is_killed(tmp_path: Path) -> None:
+    periods, run = 8, tmp_path / "run"
+    app = write_app(tmp_path / "app", terms(7, 11.0, periods, 6), run)
+    with Federation(tmp_path / "home") as federation:
+        nodes = [federation.start_node(f"node-{k}", {"partition-id": k, "pace": 0.5 * k}) for k in range(6)]
+        federation.run_app(app)
+        wait_for("the second period", lambda: len(read_rounds(run)) >= 2, 120, federation.home)
+        federation.kill(nodes[0])  # SIGKILL, with all that it had started
+        federation.start_node("node-0-again", {"partition-id": 0})
+        wait_for("the end", lambda: is_complete(run), 180, federation.home)
+    assert federation.members() == []
+    recorded = check_replay(run, periods)
+    assert sum(len(each.arrived) for each in recorded.periods) >= 6
+    holders = {node for each in recorded.periods for node, data in zip(each.node, each.data, strict=True) if data == 0}
+    assert recorded.periods[-1].nodes["6"] in holders  # the newcomer has trained on the same data
+
+
+def test_tls_keys_strangers_and_a_new_server_app(tmp_path: Path) -> None:
+    periods, run = 7, tmp_path / "run"
+    app = write_app(tmp_path / "app", terms(3, 10.0, periods, 2), run)
+    credentials = make_credentials(tmp_path / "keys", ["localhost", "127.0.0.1"], 4)
+    with Federation(tmp_path / "home", credentials) as federation:
+        for _, public in credentials.nodes[:2]:
+            federation.register(public)
+        first = federation.start_node("node-0", {"partition-id": 0}, credentials.nodes[0][0])
+        federation.start_node("node-1", {"partition-id": 1}, credentials.nodes[1][0])
+        # strangers: a key that nobody registered, and no key at all
+        federation.start_node("stranger-2", {"partition-id": 2}, credentials.nodes[2][0])
+        federation.start_node("stranger-3", {"partition-id": 2})
+        federation.run_app(app)
+        wait_for("the second period", lambda: len(read_rounds(run)) >= 2, 120, federation.home)
+        before = (run / "rounds.jsonl").read_bytes()
+        for pid in federation.server_apps():
+            os.kill(pid, signal.SIGKILL)
+        wait_for("the ServerApp's end", lambda: not federation.server_apps(), 20, federation.home)
+        federation.kill(first)
+        federation.start_node("node-0-again", {"partition-id": 0}, credentials.nodes[0][0])
+        federation.run_app(app)
+        wait_for("the end", lambda: is_complete(run), 180, federation.home)
+        after = (run / "rounds.jsonl").read_bytes()
+    assert federation.members() == []
+    assert after.startswith(before)  # nothing lost
+    recorded = check_replay(run, periods)
+    seen = {node for each in recorded.periods for node in each.nodes.values()}
+    assert len(seen) == 2  # the strangers never took a seat, and the key kept its number
+    assert sum(len(each.arrived) for each in recorded.periods) >= 2
