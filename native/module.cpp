@@ -66,9 +66,11 @@ const Kernel& select(const std::string& isa) {
     throw std::invalid_argument("FEDTIDE_ISA is \"" + isa + "\", but this machine and build offer only: " + supported);
 }
 
-void require(bool holds, const std::string& message) {
-    if (!holds) throw std::invalid_argument(message);
-}
+// A macro, so that the message is made only when it is needed: some checks run once per parameter.
+#define require(holds, message)                                  \
+    do {                                                         \
+        if (!(holds)) throw std::invalid_argument(message);      \
+    } while (false)
 
 template <class A>
 void require_aligned(const A& array, const char* name) {
