@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
 from fedtide.errors import FedtideError
 from fedtide.study.result import Store
 from fedtide.study.spec import Study, read
-from fedtide.study.work import Failure, Outcome, missing, run_study
+from fedtide.study.work import Failure, Outcome, expected_work, missing, run_study
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -37,17 +37,30 @@ def do_runs(study: Study, store: Store, workers: int, backend: str, address: str
     have = len({run.name for run in study.runs}) - len(todo)
     if have:
         say(f"{have} of {have + len(todo)} runs are in {store.folder} already")
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-               TextColumn("left"), TimeRemainingColumn(), TextColumn("[dim]{task.fields[last]}"))  # fmt: skip
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}/{task.fields[runs]} runs"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("[dim]{task.fields[last]}"),
+    )
+    with Progress(
+        *columns, console=err, transient=True, disable=not err.is_terminal, speed_estimate_period=3600
+    ) as progress:
         # Runs differ in length: the time left goes by their expected work, not by their number.
-        task = progress.add_task(study.name, total=len(todo), last="")
+        total = sum(expected_work(run.experiment) for run in todo)
+        task = progress.add_task(study.name, total=total, last="", done=0, runs=len(todo))
+        done = 0
 
         def on_done(outcome: Outcome) -> None:
+            nonlocal done
+            done += 1
             accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
             word = f"{accuracy:.4f}" if accuracy is not None else f"failed: {outcome.reason}"
             text = f"{outcome.run.label}, seed {outcome.run.experiment.seed}: {word}"
-            progress.update(task, advance=1, last=escape(text))
+            progress.update(task, advance=expected_work(outcome.run.experiment), done=done, last=escape(text))
             if not err.is_terminal:
                 say(text)
 

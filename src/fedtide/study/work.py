@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedtide import config
+from fedtide.config import Experiment
 from fedtide.errors import FedtideError
+from fedtide.fleet import draw_durations
 from fedtide.study.result import RunResult, Store, from_rounds
 from fedtide.study.spec import Run, Study
 from fedtide.types import Dataset
@@ -64,6 +66,24 @@ def missing(study: Study, store: Store) -> list[Run]:
     """Return the runs that the store does not hold yet, each once."""
     unique = {run.name: run for run in study.runs}
     return [run for name, run in unique.items() if not store.has(name)]
+
+
+def expected_work(experiment: Experiment) -> float:
+    """Return about how many samples a run visits, to tell the time left; runs differ a hundredfold."""
+    fleet, horizon, limit = experiment.fleet, experiment.timeline.horizon, experiment.policy.limit
+    duration = draw_durations(experiment.seed, fleet.num_devices, fleet.min_duration, fleet.max_duration)
+    if experiment.timeline.name == "per_arrival":
+        ticks = uploads = float((horizon / duration).sum())
+    else:
+        ticks = horizon / (
+            fleet.max_duration if experiment.timeline.name == "synchronous" else experiment.timeline.period
+        )
+        uploads = ticks * min(limit, fleet.num_devices / 2)
+    if "norm" in experiment.policy.scheduler:  # trains everyone who is ready
+        uploads = ticks * fleet.num_devices / 2
+    samples = (experiment.data.num_train or 60_000) / fleet.num_devices * (experiment.learning.local_epochs or 1)
+    evaluations = min(ticks, horizon / (experiment.learning.evaluate_every or horizon / ticks))
+    return uploads * samples + evaluations * (20_000 if experiment.learning.training_loss else 3_000)
 
 
 def run_study(
