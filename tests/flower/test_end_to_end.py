@@ -85,7 +85,7 @@ def test_six_nodes_and_one_is_killed(tmp_path: Path) -> None:
 
 def test_tls_keys_strangers_and_a_new_server_app(tmp_path: Path) -> None:
     periods, run = 7, tmp_path / "run"
-    app = write_app(tmp_path / "app", terms(3, 10.0, periods, 2), run)
+    app = write_app(tmp_path / "app", terms(4, 10.0, periods, 2), run)
     credentials = make_credentials(tmp_path / "keys", ["localhost", "127.0.0.1"], 4)
     with Federation(tmp_path / "home", credentials) as federation:
         for _, public in credentials.nodes[:2]:

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -181,6 +181,7 @@ class Coordinator:
             self._system.num_symbols,
             stream(self._terms.experiment.seed, "schedule", tick),
         )
+        planned = [replace(seat) for seat in seats]  # as it was when the plan was made
         picked = [seats[position] for position in grant.picked]
         self._ask(picked, grant, tick)
         self._wait_for_uploads()
@@ -193,7 +194,7 @@ class Coordinator:
         )
         result = Aggregation(tick, rows, grant, self._got, dict(zip(device.tolist(), weights.tolist(), strict=True)))
         record = round_record(self._system, self._trainer, state, ledger, result, time)
-        period = trace_period(result, seats, self._refusals, wall, fingerprint(state.models[state.version]))
+        period = trace_period(result, planned, self._refusals, wall, fingerprint(state.models[state.version]))
         period = period._replace(
             nodes={str(k): node for k, node in self._seats.nodes.items()},
             rate={str(k): rate for k, rate in self._rate.items()},

@@ -54,7 +54,9 @@ LOADERS = {"partition": partition}
 def bare_system(experiment: Experiment, samples: Samples, dataset: Dataset) -> System:
     """Return the system of an experiment whose devices' data are elsewhere; some samples tell the shapes."""
     if experiment.timeline.name != "periodic":
-        raise FedtideError(f"timeline.name={experiment.timeline.name!r}: a deployment aggregates every period; use periodic")
+        raise FedtideError(
+            f"timeline.name={experiment.timeline.name!r}: a deployment aggregates every period; use periodic"
+        )
     shape = samples.images.shape[1:]
     return _bare(experiment.model_dump_json(), shape, dataset.num_labels)._replace(experiment=experiment)
 

@@ -1,0 +1,153 @@
+"""A whole federation on this machine, to look at: one SuperLink, a few SuperNodes of different speeds, one run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.errors import FedtideError
+from fedtide.flower import trace
+from fedtide.flower.bundle import write_app
+from fedtide.flower.credentials import make_credentials
+from fedtide.flower.federation import Federation, temporary_home
+from fedtide.flower.settings import Deployment, Terms
+from fedtide.flower.trace import Period
+from fedtide.records import RoundRecord, is_complete, read_rounds
+
+SLOWEST = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
+SHOWN = 12  # periods in the live table
+
+
+class Demo(NamedTuple):
+    """What to show."""
+
+    num_nodes: int = 6
+    num_periods: int = 20
+    period: float = 12.0  # seconds; a message takes Flower some seconds, a wave to six nodes about nine
+    data: str = "mnist"
+    seed: int = 0
+    secure: bool = False  # TLS and node keys
+
+
+class View(NamedTuple):
+    """What there is to see now."""
+
+    rounds: list[RoundRecord]
+    periods: list[Period]
+    note: str
+
+
+def demo_experiment(demo: Demo, changes: dict[str, Any]) -> Experiment:
+    """Return the demo's experiment: small, and learnable in twenty periods."""
+    count = demo.num_nodes
+    tree: dict[str, Any] = {
+        "seed": demo.seed,
+        "data": {"name": demo.data, "num_train": 2000 * count, "num_test": 2000, "num_shards": 20 * count},
+        "fleet": {"num_devices": count, "max_duration": 4 * demo.period},
+        "timeline": {"period": demo.period, "horizon": demo.period * demo.num_periods},
+        "policy": {"limit": max(1, count // 2)},
+        "radio": {"num_symbols": 20_000 * max(1, count // 2)},
+        "learning": {"local_epochs": 2, "learning_rate": 0.05},
+    }
+    return config.experiment(tree, changes)
+
+
+def paces(demo: Demo) -> list[float]:
+    """Return how many seconds a training takes each node at least."""
+    return [float(each) for each in np.linspace(0.1, SLOWEST, demo.num_nodes) * demo.period]
+
+
+def run_demo(demo: Demo, changes: dict[str, Any], folder: Path, show: Callable[[View], None]) -> Experiment:
+    """Run the federation to its end and stop everything it started, also when interrupted; the run is in `folder`."""
+    experiment = demo_experiment(demo, changes)
+    if folder.exists() and any(folder.iterdir()):
+        raise FedtideError(f"{folder} is not empty; choose a new folder with --out")
+    terms = Terms(experiment, Deployment(min_nodes=demo.num_nodes, poll=0.5, deadline=0.6))
+    with temporary_home() as home:
+        base = Path(home)
+        app = write_app(base / "app", terms, folder.absolute())
+        hosts = ["localhost", "127.0.0.1"]
+        credentials = make_credentials(base / "keys", hosts, demo.num_nodes) if demo.secure else None
+        with _kept_logs(base / "home", folder), Federation(base / "home", credentials) as federation:
+            show(View([], [], "starting the SuperNodes"))
+            for part, pace in enumerate(paces(demo)):
+                key = None
+                if credentials is not None:
+                    key, public = credentials.nodes[part]
+                    federation.register(public)
+                settings: dict[str, Any] = {"partition-id": part, "pace": pace}
+                if experiment.data.folder is not None:
+                    settings["data-folder"] = str(experiment.data.folder.absolute())
+                federation.start_node(f"node-{part}", settings, key)
+            federation.run_app(app)
+            _watch(federation, experiment, folder, show)
+    return experiment
+
+
+def _watch(federation: Federation, experiment: Experiment, folder: Path, show: Callable[[View], None]) -> None:
+    """Show the run as it goes, until it is complete."""
+    period = experiment.timeline.period
+    patience = 120 + 4 * period
+    last, progress = time.monotonic(), 0
+    while not is_complete(folder):
+        rounds = read_rounds(folder)
+        if len(rounds) > progress:
+            last, progress = time.monotonic(), len(rounds)
+        show(_view(folder, rounds, "the nodes train" if rounds else "waiting for the nodes and the first period"))
+        if time.monotonic() - last > patience:
+            raise FedtideError(
+                f"nothing has happened for {patience:.0f} s; the logs are beside {folder}, with the ending .logs"
+            )
+        if federation.superlink is not None and federation.superlink.poll() is not None:
+            raise FedtideError("the SuperLink has ended; the logs are beside the run folder, with the ending .logs")
+        time.sleep(0.5)
+    show(_view(folder, read_rounds(folder), "done; stopping the federation"))
+
+
+def _view(folder: Path, rounds: list[RoundRecord], note: str) -> View:
+    periods = trace.read(folder).periods[: len(rounds)] if rounds else []
+    return View(rounds, periods, note)
+
+
+@contextlib.contextmanager
+def _kept_logs(home: Path, folder: Path) -> Iterator[None]:
+    """Keep Flower's logs beside the run folder when something goes wrong."""
+    try:
+        yield
+    except FedtideError:
+        kept = folder.with_suffix(".logs")
+        kept.mkdir(parents=True, exist_ok=True)
+        for log in home.glob("*.log"):
+            (kept / log.name).write_bytes(log.read_bytes())
+        raise
+
+
+def table(experiment: Experiment, view: View) -> Table:
+    """Return the live table: ready, picked, ages, bits, accuracy, newest period last."""
+    total = round(experiment.timeline.horizon / experiment.timeline.period)
+    shown = Table(
+        title=f"period {len(view.rounds)} of {total}: {view.note}", title_justify="left", box=None, padding=(0, 2)
+    )
+    for heading in ("period", "ready", "picked", "age", "kbit granted", "kbit sent", "accuracy"):
+        shown.add_column(heading, justify="left" if heading in ("ready", "picked") else "right")
+    start = max(0, len(view.rounds) - SHOWN)
+    for record, period in zip(view.rounds[start:], view.periods[start:], strict=False):
+        picked = " ".join(f"{k}" if k in period.arrived else f"[strike]{k}[/]" for k in record.picked)
+        shown.add_row(
+            str(record.index),
+            " ".join(map(str, record.ready)) or "-",
+            picked or "-",
+            " ".join(map(str, record.age)) or "-",
+            f"{sum(record.budget_bits) / 1000:.0f}",
+            f"{sum(record.sent_bits) / 1000:.0f}",
+            f"{record.test_accuracy:.3f}" if record.test_accuracy is not None else "",
+        )
+    return shown
