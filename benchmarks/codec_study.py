@@ -90,9 +90,7 @@ def pairs() -> dict[tuple[str, int], list[tuple[dict[str, Any], dict[str, Any]]]
 
 
 def table() -> None:
-    print(
-        "| data | R | seeds | paper's at 4 T_max | ours | paper's at the end | ours | ours gets there in | and stays on average |"
-    )
+    print("| data | R | seeds | paper's at 4 T_max | ours | paper's at the end | ours | ours is there in | and stays |")
     print("|---|---|---|---|---|---|---|---|---|")
     for (partition, limit), runs in pairs().items():
         horizon = runs[0][0]["time"][-1]

@@ -61,6 +61,7 @@ class _Factorials:
 _factorials = _Factorials()
 
 
+@lru_cache(maxsize=1 << 14)
 def _rounded_up(n: int, k: int) -> Bound:
     """Return C(n, k) (1 + delta) in about 97 bits, never too low; delta from the level of n in the tree."""
     if n >= len(_factorials.high):
@@ -160,6 +161,7 @@ def _find(n1: int, n2: int, k: int, number: int) -> tuple[int, int]:
     return j, number - (start << e)
 
 
+@lru_cache(maxsize=8)
 def _tree(num_positions: int) -> list[list[int]]:
     """Return the sizes of the nodes, level by level from the blocks to the root."""
     sizes = [BLOCK] * (num_positions // BLOCK) + [num_positions % BLOCK] * (num_positions % BLOCK > 0)
@@ -176,8 +178,9 @@ def rank(kept: Ints, num_positions: int) -> int:
     block, place = np.divmod(kept, BLOCK)
     count = np.bincount(block, minlength=len(levels[0]))
     first = np.cumsum(count) - count
-    number = np.zeros(len(count), np.int64)
-    np.add.at(number, block, _pascal()[place, np.arange(len(kept)) - first[block] + 1])
+    below = np.zeros(len(kept) + 1, np.int64)  # sums over all blocks may wrap around; their differences come out right
+    np.cumsum(_pascal()[place, np.arange(1, len(kept) + 1) - first[block]], out=below[1:])
+    number = below[first + count] - below[first]
     counts, numbers = count.tolist(), number.tolist()
     for sizes in levels[:-1]:
         for at in range(0, len(sizes) - 1, 2):
@@ -205,8 +208,7 @@ def unrank(number: int, num_kept: int, num_positions: int) -> Ints | None:
             below_numbers += [number1, number2 << e | number & ((1 << e) - 1)]
         odd = len(sizes) % 2
         counts, numbers = below_counts + counts[-1:] * odd, below_numbers + numbers[-1:] * odd
-    limit = [math.comb(n, k) for n, k in zip(levels[0], counts, strict=True)]
-    if any(number >= most for number, most in zip(numbers, limit, strict=True)):
+    if any(number >= bound(n, k)[0] for number, n, k in zip(numbers, levels[0], counts, strict=True)):
         return None
     return _unrank_blocks(np.array(counts, np.int64), np.array(numbers, np.int64))
 
@@ -214,11 +216,10 @@ def unrank(number: int, num_kept: int, num_positions: int) -> Ints | None:
 def _unrank_blocks(count: Ints, number: Ints) -> Ints:
     """Return the positions of blocks with these counts [b] and numbers [b], found from the last place down."""
     pascal, left, rest = _pascal(), count.copy(), number.copy()
-    chosen = np.zeros((len(count), BLOCK), bool)
+    chosen = np.zeros((BLOCK, len(count)), bool)
     for place in range(BLOCK - 1, -1, -1):
-        ways = pascal[place, left]
-        take = (rest >= ways) & (left > 0)
-        chosen[:, place] = take
-        rest -= ways * take
-        left -= take
-    return np.asarray(np.flatnonzero(chosen), np.int64)
+        ways = pascal[place].take(left)
+        taken = np.greater_equal(rest, ways, out=chosen[place])  # never where none is left: there rest = 0 and ways = 1
+        rest -= ways * taken
+        left -= taken
+    return np.asarray(np.flatnonzero(chosen.T), np.int64)
