@@ -44,7 +44,7 @@ def deploy_demo(
     words: Words = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder (default: runs/demo-<time>).")] = None,
     periods: Annotated[int, typer.Option("--periods", min=1, help="How many aggregations.")] = 20,
-    period: Annotated[float, typer.Option("--period", min=5, help="Seconds between two aggregations.")] = 12.0,
+    period: Annotated[float, typer.Option("--period", min=5, help="Seconds between two aggregations.")] = 15.0,
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=64, help="SuperNodes, about 190 MB each.")] = 6,
     synthetic: Annotated[bool, typer.Option("--synthetic", help="Synthetic images in place of MNIST.")] = False,
     secure: Annotated[bool, typer.Option("--secure", help="TLS, and a key for every node.")] = False,

@@ -100,7 +100,7 @@ class _Player:
         settings = deployment(recorded.header.deployment)
         load = loader(settings.loader)
         dataset = load(experiment, None)
-        bare = bare_system(experiment, dataset.test, dataset)
+        bare = bare_system(experiment, dataset.test.images.shape[1:], dataset.num_labels)
         self.faithful = faithful
         self.first_difference: int | None = None
         self._load: Callable[[int], Samples] = lambda part: load(experiment, part).train

@@ -271,3 +271,16 @@ def test_nobody_is_ever_ready(tmp_path: Path) -> None:
     model = Federation(terms(), tmp_path / "run", durations=(500.0,)).coordinator().run()
     assert all(not each.ready for each in finished(tmp_path / "run", 8))
     assert np.isfinite(model).all()
+
+
+def test_a_finished_run_asks_nobody(tmp_path: Path) -> None:
+    model = Federation(terms(), tmp_path / "run").coordinator().run()
+    again = Federation(terms(), tmp_path / "run")
+    assert np.array_equal(again.coordinator().run(), model)
+    assert not any(node.seen for node in again.grid.nodes.values())
+
+
+def test_a_folder_of_another_experiment_is_refused(tmp_path: Path) -> None:
+    Federation(terms(), tmp_path / "run").coordinator().run()
+    with pytest.raises(RunFolderError, match="another experiment"):
+        Federation(terms({"seed": 9}), tmp_path / "run").coordinator().run()

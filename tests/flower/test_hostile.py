@@ -269,3 +269,42 @@ def test_a_node_that_goes_on_is_ignored(tmp_path: Path, caplog: pytest.LogCaptur
     assert sum(len(each.refused) for each in periods) == 3
     assert 0 not in periods[-1].ready
     assert "0" not in periods[-1].nodes
+
+
+def test_replies_that_flower_cannot_unpack(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One damaged reply does not keep the others from being read."""
+    federation = Federation(terms(LONG, ban_after=None), tmp_path / "run")
+    node, grid = federation.node(0), federation.grid
+    poison: set[str] = set()
+    pull = grid.pull_messages
+
+    def damaged(node: Node, message: Message, reply: Message) -> list[tuple[float, Message]]:
+        poison.add(message.metadata.message_id)
+        return [(3.0, reply)]
+
+    def pull_messages(ids: Any) -> list[Message]:
+        wanted = set(ids)
+        for time, _, reply in grid.pending:
+            key = reply.metadata.reply_to_message_id
+            if key in wanted & poison and time <= federation.clock():
+                raise ValueError("unexpected end of data")
+        return pull(wanted)
+
+    node.act, grid.pull_messages = damaged, pull_messages  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING):
+        federation.coordinator().run()
+    assert is_complete(tmp_path / "run")
+    periods = trace.read(tmp_path / "run").periods
+    assert all(0 not in each.ready for each in periods)
+    assert sum(len(each.arrived) for each in periods) > 20
+    assert "node 101 (device 0) refused: a reply that cannot be unpacked" in caplog.text
+
+
+def test_a_reply_without_content(tmp_path: Path) -> None:
+    def empty(node: Node, message: Message, reply: Message) -> list[tuple[float, Message]]:
+        bare = Message(RecordDict(), reply_to=message)
+        bare.__dict__["_content"] = None
+        return [(1.0, bare)]
+
+    periods = hostile_run(tmp_path / "run", empty, ban_after=None)
+    assert {why for each in periods for _, _, why in each.refused} == {"the reply is empty"}

@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 
 from fedtide.errors import FedtideError
 from fedtide.flower import node
+from fedtide.flower.loaders import bare_system
 from fedtide.flower.protocol import (
     GrantOrder,
     Ready,
@@ -39,6 +40,7 @@ def train(message: Message, context: Context) -> Message:
     own = node.own_data(terms, part)
     update = node.train(terms, model, order.device, order.version, order.learning_rate, own)
     context.state["held"] = ConfigRecord({"device": order.device, "version": order.version})
+    context.state["task"] = ConfigRecord({"shape": list(own.train.images.shape[1:]), "num_labels": own.num_labels})
     context.state["update"] = model_record(update)
     row = node.row(terms, own, _secret(context))
     capacity = context.node_config.get("capacity")
@@ -59,9 +61,11 @@ def train(message: Message, context: Context) -> Message:
 def upload(message: Message, context: Context) -> Message:
     """Encode the update that is held into the granted bits. It stays held: the reply may get lost."""
     grant = read_grant(message.content)
-    terms = _terms(context)
-    update = _held(context, grant)
-    packet = node.encode(terms, node.own_data(terms, _part(context)), update, grant.device, grant.tick, grant.bits)
+    update, task = _held(context, grant), context.state["task"]
+    system = bare_system(
+        _terms(context).experiment, tuple(task["shape"]), task["num_labels"]
+    )  # without loading the data
+    packet = node.encode(system, update, grant.device, grant.tick, grant.bits)
     return Message(upload_content(grant, packet.data), reply_to=message)
 
 

@@ -82,7 +82,7 @@ class Coordinator:
         self._clock, self._sleep, self._on_round = clock, sleep, on_round
         experiment = terms.experiment
         dataset = loader(terms.deployment.loader)(experiment, None)
-        bare = bare_system(experiment, dataset.test, dataset)
+        bare = bare_system(experiment, dataset.test.images.shape[1:], dataset.num_labels)
         self._trainer: Trainer = make_trainer(bare)
         self._system: System = bare._replace(dataset=dataset)
         self._num_parameters = parameter_count(bare, self._trainer)
@@ -103,10 +103,12 @@ class Coordinator:
         folder = RunFolder.open(self._folder, self._terms.experiment)
         try:
             state, ledger = self._load(folder)
-            self._wait_for_nodes()
-            state = self._hand_out(state, range(self._terms.experiment.fleet.num_devices))
+            left = self._system.ticks[state.version - 1 :]
+            if left:
+                self._wait_for_nodes()
+                state = self._hand_out(state, range(self._terms.experiment.fleet.num_devices))
             due = self._clock()
-            for tick in self._system.ticks[state.version - 1 :]:
+            for tick in left:
                 due = max(due + self._terms.experiment.timeline.period, self._clock())
                 self._wait_until(due)
                 state, record, period = self._aggregate(state, ledger, tick.index, tick.time)
@@ -320,7 +322,10 @@ class Coordinator:
 
     def _poll(self) -> None:
         """Take in what has come; give up orders that are too old."""
-        for message in self._mailbox.fetch([*self._orders, *self._asked]):
+        fetched = self._mailbox.fetch([*self._orders, *self._asked])
+        for key in fetched.unreadable:
+            self._on_unreadable(key)
+        for message in fetched.replies:
             key = message.metadata.reply_to_message_id
             if key in self._orders:
                 self._on_ready(self._orders.pop(key), message)
@@ -333,6 +338,15 @@ class Coordinator:
             if seat.sent_at < limit:
                 del self._orders[key]
                 self._failed(seat, "trained for too long")
+
+    def _on_unreadable(self, key: str) -> None:
+        """A reply is there, but Flower cannot unpack it."""
+        if key in self._orders:
+            seat = self._orders.pop(key)
+            self._failed(seat, "")
+        else:
+            seat = self._asked.pop(key).seat
+        self._refuse(seat, "a reply that cannot be unpacked")
 
     def _on_ready(self, seat: Seat, message: Message) -> None:
         """A node has finished, or failed."""
@@ -380,6 +394,8 @@ class Coordinator:
     def _check_sender(self, seat: Seat, message: Message) -> None:
         if message.metadata.src_node_id != seat.node:
             raise Refused(f"the reply comes from node {message.metadata.src_node_id}")
+        if not message.has_content():
+            raise Refused("the reply is empty")
 
     def _check_new(self, seat: Seat, packet: Packet, update: Vector) -> None:
         """Refuse a packet that this device has sent before; an empty one may come again."""

@@ -31,7 +31,7 @@ class Demo(NamedTuple):
 
     num_nodes: int = 6
     num_periods: int = 20
-    period: float = 12.0  # seconds; a message takes Flower some seconds, a wave to six nodes about nine
+    period: float = 15.0  # seconds; a message takes Flower some seconds, a wave to six nodes about nine
     data: str = "mnist"
     seed: int = 0
     secure: bool = False  # TLS and node keys
@@ -70,7 +70,7 @@ def run_demo(demo: Demo, changes: dict[str, Any], folder: Path, show: Callable[[
     experiment = demo_experiment(demo, changes)
     if folder.exists() and any(folder.iterdir()):
         raise FedtideError(f"{folder} is not empty; choose a new folder with --out")
-    terms = Terms(experiment, Deployment(min_nodes=demo.num_nodes, poll=0.5, deadline=0.6))
+    terms = Terms(experiment, Deployment(min_nodes=demo.num_nodes, poll=0.5, deadline=0.9))
     with temporary_home() as home:
         base = Path(home)
         app = write_app(base / "app", terms, folder.absolute())

@@ -51,14 +51,13 @@ def _part(text: str, device: int) -> Dataset:
 LOADERS = {"partition": partition}
 
 
-def bare_system(experiment: Experiment, samples: Samples, dataset: Dataset) -> System:
-    """Return the system of an experiment whose devices' data are elsewhere; some samples tell the shapes."""
+def bare_system(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> System:
+    """Return the system of an experiment whose devices' data are elsewhere; shape: [channels height width] of an image."""
     if experiment.timeline.name != "periodic":
         raise FedtideError(
             f"timeline.name={experiment.timeline.name!r}: a deployment aggregates every period; use periodic"
         )
-    shape = samples.images.shape[1:]
-    return _bare(experiment.model_dump_json(), shape, dataset.num_labels)._replace(experiment=experiment)
+    return _bare(experiment.model_dump_json(), shape, num_labels)._replace(experiment=experiment)
 
 
 @lru_cache(maxsize=4)

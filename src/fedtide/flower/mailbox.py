@@ -37,6 +37,13 @@ class Letter(NamedTuple):
     round: int
 
 
+class Fetched(NamedTuple):
+    """What a look into the mailbox gave."""
+
+    replies: list[Message]
+    unreadable: list[str]  # ids of the messages whose replies are damaged
+
+
 class Mailbox:
     """Grid calls that survive the errors named in `transient`."""
 
@@ -53,12 +60,24 @@ class Mailbox:
         ids = [each or None for each in self._try("send", lambda: list(self._grid.push_messages(messages)), [])]
         return [*ids, *[None] * (len(letters) - len(ids))][: len(letters)]
 
-    def fetch(self, ids: Sequence[str]) -> list[Message]:
-        """Return the replies to these messages that have come."""
+    def fetch(self, ids: Sequence[str]) -> Fetched:
+        """Return the replies to these messages that have come, and which of them cannot be read.
+
+        A node can send what Flower itself cannot unpack; then the others are fetched one by one.
+        """
         if not ids:
-            return []
-        replies: list[Message] = self._try("fetch", lambda: list(self._grid.pull_messages(list(ids))), [])
-        return replies
+            return Fetched([], [])
+        try:
+            return Fetched(list(self._grid.pull_messages(list(ids))), [])
+        except self._transient as error:
+            log.warning("could not fetch: %s: %s", type(error).__name__, error)
+            return Fetched([], [])
+        except Exception as error:  # whatever unpacking raises
+            if len(ids) == 1:
+                log.warning("a reply cannot be unpacked: %s: %s", type(error).__name__, error)
+                return Fetched([], list(ids))
+        each = [self.fetch([key]) for key in ids]
+        return Fetched([m for one in each for m in one.replies], [key for one in each for key in one.unreadable])
 
     def nodes(self) -> dict[int, str] | None:
         """Return the connected nodes, each with the moment its present life began; None if that cannot be found out."""

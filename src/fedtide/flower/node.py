@@ -44,7 +44,8 @@ def own_trainer(system: System, device: int, own: Dataset) -> Trainer:
 
 def train(terms: Terms, model: Vector, device: int, version: int, learning_rate: float, own: Dataset) -> Vector:
     """Return the update u_k [d] of this device from model [d], which is this version."""
-    trainer = own_trainer(bare_system(terms.experiment, own.train, own), device, own)
+    system = bare_system(terms.experiment, own.train.images.shape[1:], own.num_labels)
+    trainer = own_trainer(system, device, own)
     job = np.array([device]), np.array([version]), np.array([learning_rate])
     update: Vector = trainer.train(model[None], *job)[0]
     return update
@@ -58,10 +59,9 @@ def row(terms: Terms, own: Dataset, secret: bytes) -> Row:
     return Row(int(counts.sum()), counts)
 
 
-def encode(terms: Terms, own: Dataset, update: Vector, device: int, tick: int, bits: float) -> Packet:
+def encode(system: System, update: Vector, device: int, tick: int, bits: float) -> Packet:
     """Encode update [d] into the granted bits, with the stream that the simulator would use."""
-    codec = bare_system(terms.experiment, own.train, own).codec
-    return codec.encode(update, bits, stream(terms.experiment.seed, "compress", device, tick))
+    return system.codec.encode(update, bits, stream(system.experiment.seed, "compress", device, tick))
 
 
 def isa() -> str:

@@ -1,0 +1,92 @@
+"""The node's side: own data, terms, pace, and what is told to the server."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+from memory_grid import Federation, terms
+
+from fedtide.errors import FedtideError
+from fedtide.flower import client_app, node, trace
+from fedtide.flower.loaders import bare_system, loader
+from fedtide.flower.protocol import GrantOrder, Order, grant_content, model_record, order_content, read_order
+from fedtide.flower.settings import deployment, from_run_config, to_run_config
+from fedtide.replay import replay
+from fedtide.system import build, make_trainer
+
+OWN = f"{Path(__file__).parent / 'own_loader.py'}:own"
+
+
+def test_a_device_trains_as_in_the_simulator() -> None:
+    wanted = terms()
+    system = build(wanted.experiment)
+    trainer = make_trainer(system)
+    model = trainer.initial_model(3)
+    job = np.array([4]), np.array([7]), np.array([0.05])
+    update = node.train(wanted, model, 4, 7, 0.05, node.own_data(wanted, 4))
+    assert np.array_equal(update, trainer.train(model[None], *job)[0])
+
+
+def test_own_data_with_a_loader_of_ones_own(tmp_path: Path) -> None:
+    model = Federation(terms(loader=OWN), tmp_path / "run").coordinator().run()
+    periods = trace.read(tmp_path / "run").periods
+    assert periods[0].num_samples == [12, 19]
+    result = replay(tmp_path / "run")
+    assert result.first_difference is None
+    assert np.array_equal(result.model, model)
+
+
+def test_an_unknown_loader_or_part() -> None:
+    with pytest.raises(FedtideError, match="loader='nope' is not known"):
+        loader("nope")
+    with pytest.raises(FedtideError, match="partition-id=6"):
+        node.own_data(terms(), 6)
+
+
+def test_only_periods() -> None:
+    wanted = terms({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}})
+    with pytest.raises(FedtideError, match="use periodic"):
+        bare_system(wanted.experiment, (1, 28, 28), 10)
+
+
+def test_terms_travel_unchanged() -> None:
+    wanted = terms(epsilon=0.3, capacity="measured")
+    assert from_run_config(to_run_config(wanted)) == wanted
+    with pytest.raises(FedtideError, match="fedtide deploy app"):
+        from_run_config({"experiment": "{}"})
+    with pytest.raises(FedtideError, match="deadline=2"):
+        deployment({"deadline": 2})
+
+
+def test_orders_travel_unchanged() -> None:
+    order = Order(3, 9, 0.1, False, "abc")
+    model = np.arange(5, dtype=np.float32)
+    again, vector = read_order(order_content(order, model_record(model)))
+    assert again == order
+    assert np.array_equal(vector, model)
+
+
+def test_the_node_holds_its_update_until_it_is_asked(tmp_path: Path) -> None:
+    wanted = terms()
+    context = Context(1, 7, {"partition-id": 2, "pace": 0.3}, RecordDict(), to_run_config(wanted))
+    model = make_trainer(build(wanted.experiment)).initial_model(3)
+    order = Message(order_content(Order(2, 1, 0.05, False, "n"), model_record(model)), 7, "train")
+    order.metadata.__dict__["_message_id"] = "a"
+    begun = time.monotonic()
+    ready = client_app.app(order, context).content["ready"]
+    assert time.monotonic() - begun >= 0.3
+    assert sum(ready["label_counts"]) == ready["num_samples"] == 40
+    assert "update_sq_norm" not in ready
+    replies = []
+    for bits in (9000.0, 9000.0):
+        grant = Message(grant_content(GrantOrder(2, 1, 4, bits, "m")), 7, "query.upload")
+        grant.metadata.__dict__["_message_id"] = "b"
+        replies.append(client_app.app(grant, context).content["upload"]["packet"])
+    assert replies[0] == replies[1]  # addressed by (seed, device, tick): asking twice changes nothing
+    stale = Message(grant_content(GrantOrder(2, 2, 4, 9000.0, "m")), 7, "query.upload")
+    with pytest.raises(FedtideError, match="this node holds"):
+        client_app.app(stale, context)

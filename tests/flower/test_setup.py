@@ -1,0 +1,92 @@
+"""The app's folder, certificates and keys, and processes that are stopped."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.cli.build import build_fab_from_disk
+from flwr.cli.config_utils import load_and_validate
+from memory_grid import terms
+
+from fedtide.errors import FedtideError
+from fedtide.flower.bundle import write_app
+from fedtide.flower.credentials import make_credentials
+from fedtide.flower.federation import Federation
+from fedtide.flower.settings import from_run_config
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of pathspec, in Flower
+def test_the_app_is_one_that_flower_accepts(tmp_path: Path) -> None:
+    wanted = terms({"policy": {"scheduler_args": {"quoted": 'a "b" \\ c\n'}}})
+    app = write_app(tmp_path / "app", wanted, tmp_path / "run")
+    settings, _ = load_and_validate(app / "pyproject.toml")
+    flat = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert from_run_config(flat) == wanted
+    assert settings["tool"]["flwr"]["app"]["components"]["serverapp"] == "fedtide_app.server:app"
+    assert build_fab_from_disk(app)
+    write_app(app, wanted, tmp_path / "other")  # its own folder may be written again
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("!")
+    with pytest.raises(FedtideError, match="holds something else"):
+        write_app(tmp_path / "mine", wanted, tmp_path / "run")
+
+
+def test_certificates_and_keys(tmp_path: Path) -> None:
+    made = make_credentials(tmp_path / "keys", ["example.org", "10.0.0.1"], 2)
+    authority, server = (
+        x509.load_pem_x509_certificate(path.read_bytes()) for path in (made.authority, made.certificate)
+    )
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["example.org"]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1"]
+    assert not server.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    for path in (made.key, *(private for private, _ in made.nodes)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for private, public in made.nodes:
+        key = serialization.load_ssh_private_key(private.read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        assert key.public_key() == serialization.load_ssh_public_key(public.read_bytes())
+    with pytest.raises(FedtideError, match="never overwritten"):
+        make_credentials(tmp_path / "keys", ["localhost"], 1)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
+def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that detaches itself, as Flower's do, still carries our FLWR_HOME."""
+    federation = Federation(tmp_path / "home")
+    federation.home.mkdir()
+    code = (
+        "import subprocess, sys, time; "
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True); "
+        "print('up', flush=True); time.sleep(100)"
+    )
+    monkeypatch.setattr("fedtide.flower.federation._program", lambda name: sys.executable)
+    process = federation._start("sleeper", ["python", "-c", code])
+    log = federation.home / "sleeper.log"
+    while "up" not in log.read_text():
+        assert process.poll() is None
+    assert len(federation.members()) == 2
+    federation.stop()
+    assert federation.members() == []
+    assert process.poll() is not None
+
+
+def test_a_superlink_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedtide.flower.federation._program", lambda name: "/bin/false")
+    with pytest.raises(FedtideError, match=r"see .*superlink\.log"), Federation(tmp_path / "home"):
+        pass
+
+
+def test_the_core_needs_no_flower() -> None:
+    modules = "settings, trace, privacy, loaders, node, journal, link, privacy_study"
+    code = f"import sys; sys.modules['flwr'] = None; from fedtide.flower import {modules}; import fedtide.cli_deploy"
+    subprocess.run([sys.executable, "-c", code], check=True)
