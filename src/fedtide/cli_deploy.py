@@ -99,7 +99,11 @@ def _summary(folder: Path, as_json: bool) -> None:
         print_json({"folder": str(folder), **summarise(experiment, rounds, read_model_size(folder))})
         return
     out.print(table(experiment, View(rounds, read(folder).periods, "done")), highlight=False)
-    out.print(f"\n[dim]fedtide show {escape(str(folder))}\nfedtide replay {escape(str(folder))}[/]", highlight=False)
+    out.print(
+        f"\n[dim]fedtide show {escape(str(folder))}\nfedtide replay {escape(str(folder))}[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @deploy_app.command("app")
@@ -138,6 +142,7 @@ def deploy_make_app(
         f"{escape(str(target))}: {terms.experiment.fleet.num_devices} devices, {periods} periods of "
         f"{terms.experiment.timeline.period:g} s\n[dim]flwr run {escape(str(target))} <connection>[/]",
         highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -155,7 +160,7 @@ def deploy_keys(
 
     made = make_credentials(folder, host or ["localhost", "127.0.0.1"], nodes, days)
     for path in (made.authority, made.certificate, made.key, *(path for pair in made.nodes for path in pair)):
-        out.print(escape(str(path)), highlight=False)
+        out.print(escape(str(path)), highlight=False, soft_wrap=True)
 
 
 @deploy_app.command("privacy")
@@ -225,7 +230,7 @@ def replay(
         print_json(tree)
     else:
         for line in _told(tree):
-            out.print(line, highlight=False)
+            out.print(line, highlight=False, soft_wrap=True)
     if same is False:
         raise typer.Exit(1)
 

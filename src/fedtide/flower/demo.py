@@ -17,7 +17,7 @@ from fedtide.errors import FedtideError
 from fedtide.flower import trace
 from fedtide.flower.bundle import write_app
 from fedtide.flower.credentials import make_credentials
-from fedtide.flower.federation import Federation, temporary_home
+from fedtide.flower.federation import Federation, ended_by_signals, temporary_home
 from fedtide.flower.settings import Deployment, Terms
 from fedtide.flower.trace import Period
 from fedtide.records import RoundRecord, is_complete, read_rounds
@@ -71,7 +71,7 @@ def run_demo(demo: Demo, changes: dict[str, Any], folder: Path, show: Callable[[
     if folder.exists() and any(folder.iterdir()):
         raise FedtideError(f"{folder} is not empty; choose a new folder with --out")
     terms = Terms(experiment, Deployment(min_nodes=demo.num_nodes, poll=0.5, deadline=0.9))
-    with temporary_home() as home:
+    with ended_by_signals(), temporary_home() as home:
         base = Path(home)
         app = write_app(base / "app", terms, folder.absolute())
         hosts = ["localhost", "127.0.0.1"]
@@ -123,7 +123,7 @@ def _kept_logs(home: Path, folder: Path) -> Iterator[None]:
     try:
         yield
     except FedtideError:
-        kept = folder.with_suffix(".logs")
+        kept = folder.with_name(f"{folder.name}.logs")
         kept.mkdir(parents=True, exist_ok=True)
         for log in home.glob("*.log"):
             (kept / log.name).write_bytes(log.read_bytes())

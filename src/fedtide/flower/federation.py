@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -179,7 +180,11 @@ class Federation:
         process.wait(10)
 
     def stop(self) -> None:
-        """Ask everyone to stop, then make them."""
+        """Ask everyone to stop, then make them; an impatient second Ctrl-C does not get in between."""
+        with _deaf():
+            self._stop()
+
+    def _stop(self) -> None:
         for process in reversed(self._processes):
             if process.poll() is None:
                 process.terminate()
@@ -198,6 +203,35 @@ class Federation:
                 break
             time.sleep(0.1)
         self._processes.clear()
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment; only the main thread may decide that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM and a closed terminal into KeyboardInterrupt, so that what was started is stopped."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def temporary_home() -> tempfile.TemporaryDirectory[str]:

@@ -21,7 +21,7 @@ from fedtide.flower.settings import from_run_config
 def main(grid: Grid, context: Context) -> None:
     """Run the federation, from wherever its run folder stopped."""
     folder = Path(str(context.run_config["run-folder"]))
-    _log_to(folder.with_suffix(".log"))
+    _log_to(folder.with_name(f"{folder.name}.log"))
     mailbox = Mailbox(grid, (httpx.HTTPError, ConnectionError, TimeoutError))
     Coordinator(mailbox, from_run_config(context.run_config), folder, time.monotonic, time.sleep).run()
 

@@ -1,0 +1,112 @@
+"""`fedtide deploy` and `fedtide replay`, short of starting a federation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+import typer
+from memory_grid import Federation, terms
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fedtide.cli_deploy import deploy_app, replay
+from fedtide.flower import trace
+from fedtide.flower.demo import Demo, View, demo_experiment, paces, table
+from fedtide.flower.federation import ended_by_signals
+from fedtide.records import read_rounds
+
+app = typer.Typer()
+app.add_typer(deploy_app, name="deploy")
+app.command()(replay)
+
+
+def run(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("federation") / "run"
+    Federation(terms(), place).coordinator().run()
+    return place
+
+
+def test_replay(folder: Path, tmp_path: Path) -> None:
+    assert "the same bits in all 8 periods" in run("replay", str(folder))
+    told = json.loads(run("replay", str(folder), "--json"))
+    assert told["same_bits"] is True
+    assert told["accuracy"] == told["recorded_accuracy"]
+    told = json.loads(
+        run("replay", str(folder), "policy.scheduler=random", "--json", "--out", str(tmp_path / "what-if"))
+    )
+    assert told["same_bits"] is None
+    assert len(read_rounds(tmp_path / "what-if")) == 8
+    assert "on the devices it was" in run("replay", str(folder), "codec.name=ideal")
+    run("replay", str(folder), "seed=4", code=2)
+    run("replay", str(folder), "codec.name=ideal", "--out", str(tmp_path / "what-if"), code=4)
+
+
+def test_other_bits_are_told(folder: Path, tmp_path: Path) -> None:
+    for name in ("experiment.yaml", "trace.jsonl"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    lines = (tmp_path / "trace.jsonl").read_text().splitlines()
+    period = trace.Period.from_json(lines[3])
+    lines[3] = period._replace(model="0" * 64, isa=["another"] * len(period.isa)).to_json()
+    (tmp_path / "trace.jsonl").write_text("\n".join(lines) + "\n")
+    told = run("replay", str(tmp_path), code=1)
+    assert "other bits from period 3 on" in told
+    assert "another" in told
+
+
+def test_app_and_settings(tmp_path: Path) -> None:
+    words = ["fleet.num_devices=20", "timeline.period=60", "timeline.horizon=6000", "-s", "min_nodes=20"]
+    assert "20 devices, 100 periods of 60 s" in run("deploy", "app", str(tmp_path / "app"), *words)
+    assert (tmp_path / "app" / "pyproject.toml").exists()
+    assert "max_update_norm" in run("deploy", "app", "unused", "--settings")
+    run("deploy", "app", str(tmp_path / "bad"), "-s", "min_node=3", code=2)
+    run("deploy", "app", str(tmp_path / "bad"), "framework=fedavg", code=2)
+
+
+def test_keys(tmp_path: Path) -> None:
+    told = run("deploy", "keys", str(tmp_path / "keys"), "--nodes", "2", "--host", "fl.example.org")
+    assert len(told.split()) >= 7
+    run("deploy", "keys", str(tmp_path / "keys"), code=2)
+
+
+def test_privacy() -> None:
+    words = ["data.name=synthetic", "fleet.num_devices=6", "policy.limit=2", "timeline.horizon=5", "--draws", "2"]
+    told = json.loads(run("deploy", "privacy", *words, "-e", "0.1", "-e", "50", "--json"))
+    assert [each["epsilon"] for each in told] == [0.1, 50]
+    assert "random schedule" in run("deploy", "privacy", *words)
+
+
+def test_the_demos_table(folder: Path) -> None:
+    demo = Demo()
+    experiment = demo_experiment(demo, {})
+    assert experiment.fleet.num_devices == 6
+    assert round(experiment.timeline.horizon / experiment.timeline.period) == 20
+    assert paces(demo) == sorted(set(paces(demo)))
+    console = Console(record=True, width=120, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(table(terms().experiment, View(read_rounds(folder), trace.read(folder).periods, "training")))
+    text = console.export_text()
+    assert "period 8 of 8: training" in text
+    assert "accuracy" in text
+    console.file.close()
+
+
+def test_the_demo_does_not_overwrite(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("!")
+    run("deploy", "demo", "--synthetic", "--out", str(tmp_path), code=2)
+
+
+def test_a_signal_is_an_interruption() -> None:
+    with pytest.raises(KeyboardInterrupt), ended_by_signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
