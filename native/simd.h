@@ -54,35 +54,42 @@ FEDTIDE_INLINE I<L> splat_int(std::int32_t x) {
 
 FEDTIDE_INLINE int least(int a, int b) { return a < b ? a : b; }
 
+// Elements of a and b, counted through, picked by number. GCC has the name that it shares with Clang since version 12.
+#if defined(__clang__) || __GNUC__ >= 12
+#define FEDTIDE_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define FEDTIDE_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, I<sizeof(a) / 4>{__VA_ARGS__})
+#endif
+
 // The two halves of a0 b0 a1 b1 ...
-FEDTIDE_INLINE F<4> low(F<4> a, F<4> b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-FEDTIDE_INLINE F<4> high(F<4> a, F<4> b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+FEDTIDE_INLINE F<4> low(F<4> a, F<4> b) { return FEDTIDE_SHUFFLE(a, b, 0, 4, 1, 5); }
+FEDTIDE_INLINE F<4> high(F<4> a, F<4> b) { return FEDTIDE_SHUFFLE(a, b, 2, 6, 3, 7); }
 #if FEDTIDE_LANE_COUNT >= 8
-FEDTIDE_INLINE F<8> low(F<8> a, F<8> b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
-FEDTIDE_INLINE F<8> high(F<8> a, F<8> b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+FEDTIDE_INLINE F<8> low(F<8> a, F<8> b) { return FEDTIDE_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+FEDTIDE_INLINE F<8> high(F<8> a, F<8> b) { return FEDTIDE_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
 #endif
 #if FEDTIDE_LANE_COUNT >= 16
 FEDTIDE_INLINE F<16> low(F<16> a, F<16> b) {
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return FEDTIDE_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 FEDTIDE_INLINE F<16> high(F<16> a, F<16> b) {
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    return FEDTIDE_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 #endif
 
 // Elements 0 2 4 ... and 1 3 5 ... of a followed by b.
-FEDTIDE_INLINE F<4> evens(F<4> a, F<4> b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
-FEDTIDE_INLINE F<4> odds(F<4> a, F<4> b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
+FEDTIDE_INLINE F<4> evens(F<4> a, F<4> b) { return FEDTIDE_SHUFFLE(a, b, 0, 2, 4, 6); }
+FEDTIDE_INLINE F<4> odds(F<4> a, F<4> b) { return FEDTIDE_SHUFFLE(a, b, 1, 3, 5, 7); }
 #if FEDTIDE_LANE_COUNT >= 8
-FEDTIDE_INLINE F<8> evens(F<8> a, F<8> b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
-FEDTIDE_INLINE F<8> odds(F<8> a, F<8> b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
+FEDTIDE_INLINE F<8> evens(F<8> a, F<8> b) { return FEDTIDE_SHUFFLE(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
+FEDTIDE_INLINE F<8> odds(F<8> a, F<8> b) { return FEDTIDE_SHUFFLE(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
 #endif
 #if FEDTIDE_LANE_COUNT >= 16
 FEDTIDE_INLINE F<16> evens(F<16> a, F<16> b) {
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return FEDTIDE_SHUFFLE(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
 }
 FEDTIDE_INLINE F<16> odds(F<16> a, F<16> b) {
-    return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return FEDTIDE_SHUFFLE(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 #endif
 
