@@ -52,7 +52,19 @@ def test_one_line_per_round_with_what_the_issue_asks_for(tmp_path: Path) -> None
     lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     assert len(lines) == 8
     assert list(json.loads(lines[0])) == [
-        *("index", "time", "ready", "picked", "age", "capacity", "symbols", "budget_bits", "sent_bits", "num_kept"),
+        *(
+            "index",
+            "time",
+            "ready",
+            "picked",
+            "age",
+            "capacity",
+            "symbols",
+            "budget_bits",
+            "sent_bits",
+            "overhead_bits",
+            "num_kept",
+        ),
         *("label_variance", "proved_minimal", "weight", "test_accuracy", "test_loss", "train_loss", "ledger"),
     ]
 
@@ -64,7 +76,21 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 def test_records_survive_json(values: list[float], score: float | None, proved: bool | None, count: int) -> None:
     n = len(values)
     record = RoundRecord(
-        *(3, 0.75, [1, 2, 5][:n], [1, 2, 5][:n], [0] * n, values, values, values, [7] * n, [1] * n, 2.5, proved),
+        *(
+            3,
+            0.75,
+            [1, 2, 5][:n],
+            [1, 2, 5][:n],
+            [0] * n,
+            values,
+            values,
+            values,
+            [7] * n,
+            [9] * n,
+            [1] * n,
+            2.5,
+            proved,
+        ),
         *(values, score, score, None, Ledger(0.1, 0.2, count, count)),
     )
     assert RoundRecord.from_json(record.to_json()) == record
@@ -263,7 +289,7 @@ def test_a_record_that_does_not_fit(tmp_path: Path) -> None:
         pytest.skip("needs /dev/full")
     folder = RunFolder.open(tmp_path / "run", EXPERIMENT)
     (tmp_path / "run" / "rounds.jsonl").symlink_to("/dev/full")
-    record = RoundRecord(1, 0.25, *([[]] * 8), 0.0, None, [], None, None, None, Ledger())
+    record = RoundRecord(1, 0.25, *([[]] * 9), 0.0, None, [], None, None, None, Ledger())
     state = begin(np.zeros(3, np.float32), 6)
     with pytest.raises(RunFolderError, match=r"No space left on device.*resume the run"):
         folder.append(record, state)

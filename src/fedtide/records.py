@@ -64,7 +64,8 @@ class RoundRecord(NamedTuple):
     capacity: list[float]  # bit/symbol
     symbols: list[float]
     budget_bits: list[float]
-    sent_bits: list[float]
+    sent_bits: list[float]  # payloads, at most the budget
+    overhead_bits: list[int]  # headers and checksums, which no budget counts
     num_kept: list[int]
     label_variance: float
     proved_minimal: bool | None

@@ -180,6 +180,7 @@ def _step(
         symbols=grant.symbols.tolist(),
         budget_bits=grant.bits.tolist(),
         sent_bits=[packet.bits for packet in packets],
+        overhead_bits=[packet.overhead_bits for packet in packets],
         num_kept=[packet.num_kept for packet in packets],
         label_variance=label_variance(rows.label_counts[grant.picked]),
         proved_minimal=grant.proved_minimal,

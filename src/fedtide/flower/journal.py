@@ -57,6 +57,7 @@ def round_record(
         symbols=grant.symbols.tolist(),
         budget_bits=grant.bits.tolist(),
         sent_bits=[packet.bits if packet else 0 for packet in packets],
+        overhead_bits=[packet.overhead_bits if packet else 0 for packet in packets],
         num_kept=[packet.num_kept if packet else 0 for packet in packets],
         label_variance=label_variance(rows.label_counts[grant.picked]),
         proved_minimal=grant.proved_minimal,

@@ -52,6 +52,7 @@ def summarise(experiment: Experiment, rounds: Sequence[RoundRecord], num_paramet
         "proved_minimal_share": float(np.mean(proved)) if proved else None,
         "symbols": ledger.symbols if ledger else 0.0,
         "bits": ledger.bits if ledger else 0.0,
+        "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
         "samples_used": ledger.samples_used if ledger else 0,
         "samples_wasted": ledger.samples_trained - ledger.samples_used if ledger else 0,
     }

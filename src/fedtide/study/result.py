@@ -62,6 +62,7 @@ def from_rounds(
         "mean_age": float(np.mean([age for each in sent for age in each.age])) if sent else None,
         "mean_label_variance": float(np.mean([each.label_variance for each in sent])) if sent else None,
         "proved_minimal_share": float(np.mean(proved)) if proved else None,
+        "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
         "seconds": round(seconds, 1),  # wall time; the one number that may differ between repetitions
     }
     columns = {name: [row[position] for row in rows] for position, name in enumerate(COLUMNS)}
