@@ -41,7 +41,7 @@ def terms(num_devices: int, period: float, periods: int, min_nodes: int) -> Term
         "fleet": {"num_devices": num_devices, "max_duration": 4 * period},
         "timeline": {"period": period, "horizon": period * periods},
     }
-    return Terms(config.experiment(BASE, tree), Deployment(min_nodes=min_nodes, poll=0.5, deadline=0.7))
+    return Terms(config.experiment(BASE, tree), Deployment(min_nodes=min_nodes, poll=0.5, deadline=0.85))
 
 
 def wait_for(what: str, condition: Callable[[], bool], seconds: float, home: Path) -> None:
@@ -78,15 +78,15 @@ def test_six_nodes_and_one_is_killed(tmp_path: Path) -> None:
         wait_for("the end", lambda: is_complete(run), 180, federation.home)
     assert federation.members() == []
     recorded = check_replay(run, periods)
-    assert sum(len(each.arrived) for each in recorded.periods) >= 6
+    assert sum(len(each.arrived) for each in recorded.periods) >= 4
     holders = {node for each in recorded.periods for node, data in zip(each.node, each.data, strict=True) if data == 0}
     assert recorded.periods[-1].nodes["6"] in holders  # the newcomer has trained on the same data
 
 
-def test_tls_keys_strangers_and_a_new_server_app(tmp_path: Path) -> None:
+def test_tls_keys_strangers_and_a_server_that_is_killed(tmp_path: Path) -> None:
     periods, run = 7, tmp_path / "run"
     app = write_app(tmp_path / "app", terms(4, 10.0, periods, 2), run)
-    credentials = make_credentials(tmp_path / "keys", ["localhost", "127.0.0.1"], 4)
+    credentials = make_credentials(tmp_path / "keys", ["localhost", "127.0.0.1"], 3)
     with Federation(tmp_path / "home", credentials) as federation:
         for _, public in credentials.nodes[:2]:
             federation.register(public)
@@ -98,10 +98,13 @@ def test_tls_keys_strangers_and_a_new_server_app(tmp_path: Path) -> None:
         federation.run_app(app)
         wait_for("the second period", lambda: len(read_rounds(run)) >= 2, 120, federation.home)
         before = (run / "rounds.jsonl").read_bytes()
+        assert federation.superlink is not None
+        federation.kill(federation.superlink)
         for pid in federation.server_apps():
             os.kill(pid, signal.SIGKILL)
         wait_for("the ServerApp's end", lambda: not federation.server_apps(), 20, federation.home)
         federation.kill(first)
+        federation.start_superlink()
         federation.start_node("node-0-again", {"partition-id": 0}, credentials.nodes[0][0])
         federation.run_app(app)
         wait_for("the end", lambda: is_complete(run), 180, federation.home)

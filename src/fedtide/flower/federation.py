@@ -69,6 +69,8 @@ class Federation:
         """Start the SuperLink and wait until it answers."""
         host, _, port = self.address.rpartition(":")
         command = ["flower-superlink", "--host", host, "--port", port, "--disable-runtime-dependency-installation"]
+        # On disk, so that a SuperLink that is killed and started again still knows its nodes and their keys.
+        command += ["--database", str(self.home / "superlink.db")]
         if self.credentials is None:
             command += ["--insecure"]
         else:
