@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedtide import config
+from fedtide.cli_deploy import deploy_app, replay
 from fedtide.cli_study import paper, study_app
 from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
 from fedtide.config import Experiment
@@ -301,6 +302,8 @@ def theory(
 
 
 app.add_typer(study_app, name="study")
+app.add_typer(deploy_app, name="deploy")
+app.command()(replay)
 app.command()(paper)
 
 
