@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,7 +64,7 @@ def round_record(
         proved_minimal=grant.proved_minimal,
         weight=[result.weight.get(device, 0.0) for device in picked],
         test_accuracy=test.accuracy if test else None,
-        test_loss=test.loss if test else None,
+        test_loss=test.loss if test and math.isfinite(test.loss) else None,
         train_loss=train_loss,
         ledger=Ledger(
             symbols=ledger.symbols + float(grant.symbols.sum()),
