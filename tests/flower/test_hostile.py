@@ -177,6 +177,7 @@ def test_a_thousand_fuzzed_packets_of_one_grant() -> None:
             read(upload(fuzzed(dice, honest)))
 
 
+@pytest.mark.slow
 def test_a_thousand_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Four hostile nodes, 250 grants each: they are believed no more than nodes whose uploads never come."""
     tree = {"timeline": {"period": 10.0, "horizon": 2500.0}, "fleet": {"num_devices": 5}, "policy": {"limit": 5}}
