@@ -13,7 +13,9 @@ from fedtide.types import Dataset, Samples
 def whole(monkeypatch):
     samples = [Samples(np.zeros((n, 1, 28, 28), np.float32), np.arange(n, dtype=np.uint8)) for n in (6, 4)]
     dataset = Dataset("mnist", *samples, 10, "somewhere")
-    monkeypatch.setattr(fedtide.data, "load_mnist", lambda folder, say, images=True: dataset._replace(source=str(folder)))
+    monkeypatch.setattr(
+        fedtide.data, "load_mnist", lambda folder, say, images=True: dataset._replace(source=str(folder))
+    )
     return dataset
 
 
