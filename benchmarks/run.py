@@ -52,8 +52,15 @@ def main(horizon: float) -> None:
         table.add_column(heading, justify="right")
     for row in rows:
         stages = row["stages"]
-        table.add_row(row["trainer"], f"{row['seconds']:.1f}", f"{stages['training']:.1f}", f"{stages['evaluation']:.1f}",
-                      f"{row['outside_share']:.1%}", f"{row['samples_per_second']:,.0f}", f"{row['final_accuracy']:.4f}")  # fmt: skip
+        table.add_row(
+            row["trainer"],
+            f"{row['seconds']:.1f}",
+            f"{stages['training']:.1f}",
+            f"{stages['evaluation']:.1f}",
+            f"{row['outside_share']:.1%}",
+            f"{row['samples_per_second']:,.0f}",
+            f"{row['final_accuracy']:.4f}",
+        )
     console = Console()
     console.print(table)
     console.print(f"native ends {rows[1]['seconds'] / rows[0]['seconds']:.1f} times sooner")

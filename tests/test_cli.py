@@ -193,3 +193,11 @@ def test_a_reader_that_goes_away():
     found = subprocess.run(f"{' '.join(repr(word) for word in COMMAND)} policies | head -1", shell=True, capture_output=True,
                            text=True, check=False)  # fmt: skip
     assert "Traceback" not in found.stderr
+
+
+def test_a_federation_is_not_resumed_by_the_simulator(tmp_path):
+    assert invoke("run", *SMALL, "--out", "r").exit_code == 0
+    (tmp_path / "r" / "trace.jsonl").write_text("")
+    (tmp_path / "r" / "model.npy").unlink()
+    assert invoke("resume", "r").exit_code == 4
+    assert "ServerApp" in invoke("show", "r").stdout

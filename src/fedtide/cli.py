@@ -22,6 +22,7 @@ from fedtide.cli_deploy import deploy_app, replay
 from fedtide.cli_study import paper, study_app
 from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
 from fedtide.config import Experiment
+from fedtide.errors import RunFolderError
 
 app = typer.Typer(
     name="fedtide",
@@ -82,8 +83,10 @@ def run(
 @friendly
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
-    from fedtide.records import read_experiment
+    from fedtide.records import is_deployment, read_experiment
 
+    if is_deployment(run):
+        raise RunFolderError(f"{run} holds a federation of real devices: start its ServerApp again, which continues it")
     _run(read_experiment(run), run, threads, as_json)
 
 
@@ -151,7 +154,7 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
 
 def _show(folder: Path, as_json: bool) -> None:
-    from fedtide.records import is_complete, read_experiment, read_model_size, read_rounds
+    from fedtide.records import is_complete, is_deployment, read_experiment, read_model_size, read_rounds
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
@@ -162,7 +165,8 @@ def _show(folder: Path, as_json: bool) -> None:
         return
     scored = evaluated(rounds)
     out.print(curve([each.time for each in scored], [each.test_accuracy or 0.0 for each in scored]))
-    state = "complete" if is_complete(folder) else f"stopped at time {summary['time']:g}: fedtide resume {folder}"
+    how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
+    state = "complete" if is_complete(folder) else f"stopped at time {summary['time']:g}: {how}"
     out.print(summary_table(f"{folder} ({state})", summary), highlight=False)
     if (folder / "curve.png").exists():
         out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False)

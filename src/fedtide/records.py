@@ -330,6 +330,11 @@ def is_complete(folder: Path) -> bool:
     return (folder / "model.npy").exists()
 
 
+def is_deployment(folder: Path) -> bool:
+    """Say whether a run took place on real devices; only its own server can continue it."""
+    return (folder / "trace.jsonl").exists()
+
+
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         tree: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))

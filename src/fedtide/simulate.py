@@ -167,9 +167,9 @@ def _step(
     arrived = Arrived(device, start, rows.num_samples[grant.picked])
     state, weights = absorb(state, system.policy, tick.ready, arrived, received)
     watch.lap("aggregation")
-    test, train_loss = _evaluate(system, trainer, state, tick)
+    test, train_loss = evaluate(system, trainer, state, tick)
     watch.lap("evaluation")
-    samples = _samples_per_training(system, rows.num_samples)
+    samples = samples_per_training(system, rows.num_samples)
     record = RoundRecord(
         index=tick.index,
         time=tick.time,
@@ -215,7 +215,7 @@ def _sq_norm(update: Vector) -> float:
     return float(np.square(update, dtype=np.float64).sum())
 
 
-def _samples_per_training(system: System, num_samples: Ints) -> Ints:
+def samples_per_training(system: System, num_samples: Ints) -> Ints:
     """Return how many samples one local training of these devices visits."""
     work = system.work
     if work.steps is None:
@@ -224,7 +224,7 @@ def _samples_per_training(system: System, num_samples: Ints) -> Ints:
     return np.asarray(full * num_samples + np.minimum(rest * work.batch_size, num_samples))
 
 
-def _evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> tuple[Score | None, float | None]:
+def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> tuple[Score | None, float | None]:
     """Score the new model at every evaluate_every of simulated time, and always at the end."""
     learning = system.experiment.learning
     if learning.evaluate_every > 0 and tick.index < len(system.ticks):

@@ -12,7 +12,7 @@ from fedtide.learning.trainer import Trainer
 from fedtide.policy.label_variance import label_variance
 from fedtide.records import Ledger, RoundRecord
 from fedtide.server import ServerState
-from fedtide.simulate import _evaluate, _samples_per_training
+from fedtide.simulate import evaluate, samples_per_training
 from fedtide.system import System
 from fedtide.types import Candidates, Grant, Vector
 
@@ -45,8 +45,8 @@ def round_record(
     rows, grant = result.rows, result.grant
     picked = rows.device[grant.picked].tolist()
     packets = [result.got[device].packet if device in result.got else None for device in picked]
-    test, train_loss = _evaluate(system, trainer, state, system.ticks[result.tick - 1])
-    samples = _samples_per_training(system, rows.num_samples)
+    test, train_loss = evaluate(system, trainer, state, system.ticks[result.tick - 1])
+    samples = samples_per_training(system, rows.num_samples)
     came = [position for position, packet in zip(grant.picked, packets, strict=True) if packet]
     return RoundRecord(
         index=result.tick,
