@@ -14,7 +14,8 @@ demo: $(VENV)/.core
 	$(BIN)/fedtide run $(DEMO)
 
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 -m "not alone" tests
+	$(BIN)/python -m pytest -m alone tests
 
 # The quick part of the tests, for work in progress.
 fast: $(VENV)/.test

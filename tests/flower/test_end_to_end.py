@@ -25,6 +25,7 @@ from fedtide.replay import replay
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc"),
 ]
 
