@@ -172,7 +172,14 @@ def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bytes(tmp_path):
         "import time\n\ndef slow(candidates, limit, rng):\n    time.sleep(0.2)\n    return list(range(limit))\n"
     )
     words = [*SMALL, "policy.scheduler=slow.py:slow", "timeline.horizon=4"]
-    process = subprocess.Popen([*COMMAND, "run", *words, "--out", "r"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*COMMAND, "run", *words, "--out", "r"],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # shells ignore it for what runs in the background
+    )
     rounds = tmp_path / "r" / "rounds.jsonl"
     end = time.monotonic() + 60
     while not (rounds.exists() and rounds.read_text().count("\n") >= 3):

@@ -14,6 +14,7 @@ import pytest
 import fedtide
 from fedtide import config
 from fedtide.simulate import planned
+from fedtide.study.spec import read
 from fedtide.system import build
 from helpers import EXAMPLES, run, small, small_dataset
 
@@ -42,8 +43,14 @@ def example(name: str, *trees: dict[str, Any]) -> fedtide.Experiment:
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.*")} == {
         *("my_scheduler.py", "my_weighting.py", "my_codec.py", "my_timeline.py"),
-        *("own_module.py", "compare.py", "experiment.yaml"),
+        *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
     }
+
+
+def test_study() -> None:
+    study = read(EXAMPLES / "study.yaml")
+    assert study.labels == ["proposed", "random"]
+    assert len(study.runs) == 10
 
 
 def test_scheduler() -> None:
