@@ -176,9 +176,7 @@ def paper(
     seeds: Annotated[
         int | None, typer.Option("--seeds", "-n", min=1, help="Seeds per curve (default: 3 to 5).")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A tenth of the horizon, two seeds: a look in minutes.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the horizon, two seeds: a first look.")] = False,
     store: StorePath = Path("results/paper"),
     to: Annotated[Path, typer.Option("--out", "-o", help="Folder for figures and the page paper.md.")] = Path("docs"),
     workers: Workers = CORES,
