@@ -1,194 +1,166 @@
-"""The paper's codec against ours at equal symbols, on the paper's R figure setting: resumable, one small JSON per run.
+"""What the codec studies say: the table and the figures of docs/codec.md, from the finished runs in results/paper.
 
-python benchmarks/codec_study.py run --limit 8 --partition shards --seeds 3   # trains what is missing
-python benchmarks/codec_study.py table                                         # what the kept runs say
-python benchmarks/codec_study.py figures                                       # docs/figures/codec-*.png
+fedtide study run examples/codec.yaml --store results/paper           # trains what is missing
+fedtide study run examples/codec-weights.yaml --store results/paper
+python benchmarks/codec_study.py                                      # prints the table, draws docs/figures/codec-*.png
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 
+from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure
+from fedtide.study.result import RunResult, Store
+from fedtide.study.spec import Run, read
+from fedtide.study.statistics import Comparison, band, compare
+
 ROOT = Path(__file__).resolve().parent.parent
-KEPT = ROOT / "docs" / "results" / "codec"
+STUDIES = [ROOT / "examples" / name for name in ("codec.yaml", "codec-weights.yaml")]
+DISTORTION = ROOT / "docs" / "results" / "codec" / "distortion.json"
 FIGURES = ROOT / "docs" / "figures"
 CODECS = {"sparse_quantized": "the paper's", "dead_zone": "ours"}
 DATA = {"shards": "non-i.i.d.", "iid": "i.i.d."}
+HELD = 5  # evaluations
 
 
-def path_of(codec: str, partition: str, limit: int, seed: int) -> Path:
-    return KEPT / f"{codec}-{partition}-R{limit}-seed{seed}.json"
+class Setting(NamedTuple):
+    """Where both codecs are compared."""
+
+    partition: str
+    num_devices: int
+    limit: int
+
+    @property
+    def title(self) -> str:
+        return f"R = {self.limit}" + f", N = {self.num_devices}" * (self.num_devices != 40)
 
 
-def run(codec: str, partition: str, limit: int, seed: int) -> None:
-    from fedtide import config
-    from fedtide.simulate import simulate
-
-    path = path_of(codec, partition, limit, seed)
-    if path.exists():
-        return
-    experiment = config.experiment(
-        {
-            "seed": seed,
-            "data": {"partition": partition},
-            "radio": {"num_symbols": 50_000},
-            "policy": {"limit": limit},
-            "codec": {"name": codec},
-        }
-    )
-    result = simulate(experiment)
-    rounds = result.rounds
-    kept = {
-        "digest": config.digest(experiment),
-        "codec": codec,
-        "partition": partition,
-        "limit": limit,
-        "seed": seed,
-        "time": [each.time for each in rounds],
-        "accuracy": [each.test_accuracy for each in rounds],
-        "budget_bits": round(sum(sum(each.budget_bits) for each in rounds)),
-        "sent_bits": round(sum(sum(each.sent_bits) for each in rounds)),
-        "codec_share": round(result.seconds["codec"] / sum(result.seconds.values()), 4),
-    }
-    KEPT.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept) + "\n", encoding="utf-8")
-    print(path.name, "final", kept["accuracy"][-1], "codec share", kept["codec_share"], flush=True)
+Pairs = dict[int, tuple[RunResult, RunResult]]  # seed -> the paper's codec, ours
 
 
-def load() -> list[dict[str, Any]]:
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(KEPT.glob("*-seed*.json"))]
-
-
-def final(each: dict[str, Any]) -> float:
-    """Return the mean accuracy over the last 5 % of the horizon."""
-    return float(np.mean(each["accuracy"][-7:]))
-
-
-def time_to(each: dict[str, Any], level: float, held: int = 1) -> float:
-    """Return when the accuracy first reaches a level (held: and the mean of so many evaluations from then on does too)."""
-    accuracy = np.array(each["accuracy"])
-    for at in np.flatnonzero(accuracy >= level):
-        if accuracy[at : at + held].mean() >= level:
-            return float(each["time"][at])
-    return float("inf")
-
-
-def pairs() -> dict[tuple[str, int], list[tuple[dict[str, Any], dict[str, Any]]]]:
-    """Return the runs of both codecs with equal seed, by data setting and limit."""
-    by = {(each["codec"], each["partition"], each["limit"], each["seed"]): each for each in load()}
-    found: dict[tuple[str, int], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-    for (codec, partition, limit, seed), each in sorted(by.items()):
-        theirs = by.get(("sparse_quantized", partition, limit, seed))
-        if codec == "dead_zone" and theirs:
-            found.setdefault((partition, limit), []).append((theirs, each))
+def pairs(store: Store) -> dict[Setting, Pairs]:
+    """Return the finished runs of both codecs with equal seeds."""
+    runs: dict[tuple[Setting, int], dict[str, Run]] = {}
+    for path in STUDIES:
+        for run in read(path).runs:
+            each = run.experiment
+            setting = Setting(each.data.partition, each.fleet.num_devices, each.policy.limit)
+            runs.setdefault((setting, each.seed), {})[each.codec.name] = run
+    found: dict[Setting, Pairs] = {}
+    for (setting, seed), both in sorted(runs.items()):
+        if all(store.has(both[codec].name) for codec in CODECS):
+            theirs, ours = (store.load(both[codec].name) for codec in CODECS)
+            found.setdefault(setting, {})[seed] = (theirs, ours)
     return found
 
 
-def table() -> None:
-    print("| data | R | seeds | paper's at 4 T_max | ours | paper's at the end | ours | ours is there in | and stays |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for (partition, limit), runs in pairs().items():
-        horizon = runs[0][0]["time"][-1]
-        early = np.mean([[each["accuracy"][15] for each in pair] for pair in runs], axis=0)
-        ends = np.mean([[final(each) for each in pair] for pair in runs], axis=0)
+def at(result: RunResult, time: float) -> float:
+    """Return the accuracy at a time."""
+    return float(np.interp(time, result.column("time"), result.column("test_accuracy")))
+
+
+def final(result: RunResult) -> float:
+    """Return the mean accuracy over the last twentieth of the horizon."""
+    time = result.column("time")
+    return float(result.column("test_accuracy")[time > 0.95 * time[-1]].mean())
+
+
+def share_until(result: RunResult, level: float, held: int = 1) -> float:
+    """Return the share of the horizon until the accuracy reaches a level, on the mean of so many evaluations from then."""
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    for first in np.flatnonzero(accuracy >= level):
+        if accuracy[first : first + held].mean() >= level:
+            return float(time[first] / time[-1])
+    return float("inf")
+
+
+def interval(found: Comparison) -> str:
+    return f"{found.mean:+.3f}" + (f" ({found.low:+.3f} to {found.high:+.3f})" if found.num_seeds > 1 else "")
+
+
+def print_table(found: dict[Setting, Pairs]) -> None:
+    print(
+        "| data | setting | seeds | at 4 T_max: paper's | ours | at the end: paper's | ours | gain at the end (95 %) |",
+        end="",
+    )
+    print(" ours is there in | and stays |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for setting, by_seed in found.items():
+        runs = list(by_seed.values())
+        early = np.mean([[at(each, 4.0) for each in pair] for pair in runs], axis=0)
+        ends = np.array([[final(each) for each in pair] for pair in runs])
+        gain = compare(list(ends[:, 1]), list(ends[:, 0]))
         first, stays = (
-            ", ".join(f"{time_to(ours, final(theirs), held) / horizon:.2f}" for theirs, ours in runs) for held in (1, 5)
+            ", ".join(f"{share_until(ours, final(theirs), held):.2f}" for theirs, ours in runs) for held in (1, HELD)
         )
+        end = ends.mean(axis=0)
         print(
-            f"| {DATA[partition]} | {limit} | {len(runs)} | {early[0]:.3f} | {early[1]:.3f} | {ends[0]:.3f} | {ends[1]:.3f} | "
-            f"{first} | {stays} |"
+            f"| {DATA[setting.partition]} | {setting.title} | {len(runs)} | {early[0]:.3f} | {early[1]:.3f} | "
+            f"{end[0]:.3f} | {end[1]:.3f} | {interval(gain)} | {first} | {stays} |"
         )
 
 
-def figures() -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    found = pairs()
-    for partition, name in DATA.items():
-        limits = [limit for each, limit in found if each == partition]
-        if not limits:
-            continue
-        figure, axes = plt.subplots(1, len(limits), figsize=(4.2 * len(limits) + 0.6, 3.6), sharey=True, squeeze=False)
-        for axis, limit in zip(axes[0], limits, strict=True):
-            runs = found[partition, limit]
-            for side, (codec, color) in enumerate(zip(CODECS, ("tab:orange", "tab:blue"), strict=True)):
-                curves = np.array([pair[side]["accuracy"] for pair in runs])
-                time = runs[0][side]["time"]
-                axis.plot(time, curves.mean(axis=0), color=color, label=f"{CODECS[codec]} ({codec})")
-                axis.fill_between(time, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.2, linewidth=0)
-            level = np.mean([final(theirs) for theirs, _ in runs])
-            axis.axhline(level, color="tab:orange", linestyle=":", linewidth=1)
-            axis.axvline(runs[0][0]["time"][-1] / 5, color="gray", linestyle="--", linewidth=0.8)
-            axis.set(
-                title=f"{name}, R = {limit}, {len(runs)} seed{'s' * (len(runs) > 1)}",
-                xlabel="time / T_max",
-                ylim=(0, 1),
-            )
-            axis.grid(alpha=0.3)
-        axes[0, 0].set_ylabel("test accuracy")
-        axes[0, 0].legend(loc="lower right")
-        figure.tight_layout()
-        figure.savefig(FIGURES / f"codec-accuracy-{partition}.png", dpi=110)
-        plt.close(figure)
+def draw_accuracy(found: dict[Setting, Pairs]) -> None:
+    """Draw both codecs' curves, a row per data setting and a column per R."""
+    columns = sorted({setting[1:] for setting in found})
+    with mpl.rc_context(STYLE):
+        figure = new_figure(2.3 * len(columns), 4.6)
+        panels = figure.subplots(len(DATA), len(columns), squeeze=False, sharex=True, sharey=True)
+        for row, (partition, name) in zip(panels, DATA.items(), strict=True):
+            for panel, column in zip(row, columns, strict=True):
+                setting = Setting(partition, *column)
+                runs = list(found.get(setting, {}).values())
+                if not runs:
+                    panel.set_axis_off()
+                    continue
+                for side, codec in enumerate(CODECS):
+                    drawn = band([pair[side] for pair in runs], "test_accuracy")
+                    colour = COLOURS[1 - side]
+                    panel.plot(drawn.x, drawn.mean, color=colour, label=f"{CODECS[codec]} ({codec})")
+                    panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
+                panel.axhline(np.mean([final(pair[0]) for pair in runs]), color=COLOURS[1], linestyle=":", linewidth=1)
+                panel.axvline(drawn.x[-1] / 5, color="gray", linestyle="--", linewidth=0.8)
+                panel.set_title(f"{name}, {setting.title} ({len(runs)} seed{'s' * (len(runs) > 1)})", fontsize=8)
+                panel.set_ylim(0.2, 1)
+            row[0].set_ylabel(axis_name("test_accuracy"))
+        for panel in panels[-1]:
+            panel.set_xlabel(axis_name("time"))
+        panels[0, 0].legend(fontsize=7, loc="lower right")
+        figure.savefig(FIGURES / "codec-accuracy.png", dpi=150)
 
 
-def distortion_figure() -> None:
+def draw_distortion() -> None:
     """Draw what `benchmarks/codec.py distortion` found."""
-    from matplotlib import pyplot as plt
-
-    path = KEPT / "distortion.json"
-    if not path.exists():
-        return
-    found = json.loads(path.read_text(encoding="utf-8"))
-    styles = {"sparse_quantized": ("tab:orange", "-"), "dead_zone": ("tab:blue", "-")}
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
-    for axis, key, title in zip(
-        axes, ("one", "mean_of_eight"), ("one update", "the mean of eight updates"), strict=True
-    ):
-        for name, values in found[key].items():
-            if name == "random mask, quarter":
-                continue
-            color, line = styles.get(name, (None, "--"))
-            label = f"{CODECS[name]} ({name})" if name in CODECS else f"tried: {name}"
-            axis.plot(found["rates"], values, line, color=color, linewidth=2 if name in CODECS else 1, label=label)
-        rates = np.linspace(0, 4, 50)
-        axis.plot(rates, 2 ** (-2 * rates), color="black", linewidth=1, label="Gaussian of the same variance")
-        axis.set(title=title, xlabel="bits per element", yscale="log", ylim=(1e-3, 30), xlim=(0, 4))
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("squared error / squared norm")
-    axes[0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(FIGURES / "codec-distortion.png", dpi=110)
-    plt.close(figure)
+    found = json.loads(DISTORTION.read_text(encoding="utf-8"))
+    colours = {"sparse_quantized": COLOURS[1], "dead_zone": COLOURS[0]}
+    others = iter(("#7f7f7f", "#009E73", "#CC79A7", "#E69F00"))
+    titles = {"one": "one update", "mean_of_eight": "the mean of eight updates"}
+    tried = {name: next(others) for name in found["one"] if name not in CODECS and name != "random mask, quarter"}
+    with mpl.rc_context(STYLE):
+        figure = new_figure(9, 3.6)
+        for panel, (key, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
+            for name, colour in {**colours, **tried}.items():
+                ours = name in CODECS
+                panel.plot(found["rates"], found[key][name], "-" if ours else "--", color=colour, linewidth=2 if ours else 1,
+                           label=f"{CODECS[name]} ({name})" if ours else f"tried: {name}")  # fmt: skip
+            rates = np.linspace(0, 4, 50)
+            panel.plot(rates, 2 ** (-2 * rates), color="black", linewidth=1, label="Gaussian of the same variance")
+            panel.set(title=title, xlabel="bits per element", yscale="log", ylim=(1e-3, 30), xlim=(0, 4))
+        figure.axes[0].set_ylabel("squared error / squared norm")
+        figure.axes[0].legend(fontsize=7)
+        figure.savefig(FIGURES / "codec-distortion.png", dpi=150)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["run", "table", "figures"])
-    parser.add_argument("--limit", type=int, nargs="*", default=[8, 4, 12, 20])
-    parser.add_argument("--partition", nargs="*", default=list(DATA), choices=list(DATA))
-    parser.add_argument("--seeds", type=int, default=3)
-    args = parser.parse_args()
-    if args.what == "run":
-        for partition in args.partition:
-            for limit in args.limit:
-                for seed in range(args.seeds):
-                    for codec in CODECS:
-                        run(codec, partition, limit, seed)
-    elif args.what == "table":
-        table()
-    else:
-        figures()
-        distortion_figure()
+    found = pairs(Store(ROOT / "results" / "paper"))
+    print_table(found)
+    draw_accuracy(found)
+    draw_distortion()
 
 
 if __name__ == "__main__":

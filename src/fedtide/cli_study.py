@@ -207,13 +207,11 @@ def paper(
         failures = do_runs(together("paper", studies(names, seeds, shrunk)), kept, workers, backend, address)
     results = collect(list(FIGURES), kept, shrunk)
     decided = verdicts(results)
-    if not only_claims:
-        drawn = draw_all(names, results, to / "figures", say)
-        for paths in drawn.values():
-            say(f"drawn: {', '.join(str(path) for path in paths)}")
+    drawn = draw_all(names, results, to / "figures", say)
+    for paths in drawn.values():
+        say(f"drawn: {', '.join(str(path) for path in paths)}")
     if only_claims or not wanted:
-        everything = draw_all(chosen([]), results, to / "figures", say)
-        page.write(to / "paper.md", everything, results, decided)
+        page.write(to / "paper.md", drawn, results, decided)
         say(f"written: {to / 'paper.md'}")
     if as_json:
         print_json(page.claims_rows(decided))
@@ -223,15 +221,18 @@ def paper(
 
 
 def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
-    from fedtide.paper.page import effect
+    """Print every claim with its verdict, and below it the comparisons that decide it."""
+    from fedtide.paper.page import effect, in_words
 
     colours = {"holds": "green", "contradicted": "red"}
-    table = Table(title="The paper's claims", title_justify="left", box=None, padding=(0, 2))
-    for heading in ("claim", "verdict", "comparison", "difference (95 % interval)"):
-        table.add_column(heading)
     for row in rows:
-        table.add_row(row["text"], f"[bold {colours.get(row['verdict'], 'yellow')}]{row['verdict']}[/]", "", "")
+        colour = colours.get(row["verdict"], "yellow")
+        out.print(f"\n[bold {colour}]{row['verdict']}:[/] [bold]{escape(row['text'])}[/]", highlight=False)
+        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+        table.add_column(min_width=2)
+        table.add_column()
+        table.add_column()
         for each in row["comparisons"]:
             colour = colours.get(each["verdict"], "yellow")
-            table.add_row("", "", f"{each['better']} > {each['worse']}", f"[{colour}]{effect(each)}[/]")
-    out.print(table, highlight=False)
+            table.add_row("", escape(in_words(each)), f"[{colour}]{escape(effect(each))}[/]")
+        out.print(table, highlight=False)

@@ -5,7 +5,7 @@ import pytest
 
 from fedtide.paper.claims import CLAIMS, Check, Claim, caption_check, decide
 from fedtide.paper.figures import FIGURES, study
-from fedtide.paper.page import claims_rows
+from fedtide.paper.page import claims_rows, in_words
 from fedtide.study.result import COLUMNS, RunResult
 
 
@@ -49,7 +49,10 @@ def test_a_claim_holds_only_if_all_its_comparisons_do():
     results = {"R": {"a": good, "b": bad}}
     both = Claim("c", "text", (Check("R", "a", "b"), Check("R", "b", "a")))
     assert decide(both, results).verdict == "contradicted"
-    assert decide(Claim("c", "text", (Check("R", "a", "b"), Check("R", "a", "missing"))), results).verdict == "no runs"
+    assert (
+        decide(Claim("c", "text", (Check("R", "a", "b"), Check("R", "a", "missing"))), results).verdict
+        == "runs missing"
+    )
 
 
 def test_gains_are_differences_of_differences():
@@ -86,3 +89,15 @@ def test_settings_of_the_figures_are_the_papers():
 def test_figures_share_runs():
     names = [run.name for name in ("period", "frameworks", "schedulers") for run in study(FIGURES[name], [0]).runs]
     assert len(set(names)) < len(names)
+
+
+def test_a_comparison_in_words_says_once_what_both_sides_share():
+    def words(better: str, worse: str, lower: bool = False) -> str:
+        return in_words({"better": better, "worse": worse, "lower_is_better": lower})
+
+    assert words("proposed | i.i.d.", "random | i.i.d.") == "proposed > random, i.i.d."
+    assert words("random | i.i.d.", "random | non-i.i.d.", lower=True) == "random, i.i.d. < non-i.i.d."
+    assert words("a | i.i.d.", "b | non-i.i.d.") == "a, i.i.d. > b, non-i.i.d."
+    assert words("gain of a | i.i.d. over b", "gain of c | i.i.d. over d") == (
+        "gain of a, i.i.d. over b > gain of c, i.i.d. over d"
+    )

@@ -49,7 +49,7 @@ class Finding(NamedTuple):
     def verdict(self) -> str:
         """`holds`, `contradicted` or `not resolved`, for this comparison alone."""
         if self.comparison is None:
-            return "no runs"
+            return "runs missing"
         return {"higher": "holds", "lower": "contradicted"}.get(self.comparison.verdict, "not resolved")
 
 
@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
     def verdict(self) -> str:
         """The claim's: it holds only if all of its comparisons do."""
         each = {finding.verdict for finding in self.findings}
-        for answer in ("no runs", "contradicted", "not resolved"):
+        for answer in ("runs missing", "contradicted", "not resolved"):
             if answer in each:
                 return answer
         return "holds"

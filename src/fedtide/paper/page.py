@@ -14,7 +14,12 @@ from fedtide.paper.reproduce import ledger
 from fedtide.records import write_atomically
 from fedtide.study.statistics import METRICS, compare
 
-MARKS = {"holds": "**holds**", "contradicted": "**contradicted**", "not resolved": "not resolved", "no runs": "no runs"}
+MARKS = {
+    "holds": "**holds**",
+    "contradicted": "**contradicted**",
+    "not resolved": "not resolved",
+    "runs missing": "runs missing",
+}
 
 
 def plain(text: str) -> str:
@@ -65,9 +70,21 @@ def effect(row: Mapping[str, Any]) -> str:
     """Write an effect with its interval, and the seeds that would resolve it."""
     if row.get("mean") is None:
         return "-"
-    interval = "one seed" if row["low"] is None else f"{row['low']:+.4f} to {row['high']:+.4f}"
+    if row["low"] is None:
+        return f"{row['mean']:+.4f} (one seed)"
     more = f"; {row['seeds_needed']} seeds would resolve it" if row["seeds_needed"] else ""
-    return f"{row['mean']:+.4f} ({interval}; {row['num_seeds']} seeds{more})"
+    return f"{row['mean']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more})"
+
+
+def in_words(row: Mapping[str, Any]) -> str:
+    """Write what a comparison claims in few words: what both sides share is said once."""
+    sign = "<" if row["lower_is_better"] else ">"
+    (better, _, setting), (worse, _, other) = (row[side].partition(" | ") for side in ("better", "worse"))
+    if row["better"].startswith("gain of "):
+        return f"{row['better']} {sign} {row['worse']}".replace(" | ", ", ")
+    if setting == other:
+        return f"{better} {sign} {worse}, {setting}"
+    return f"{better}, {setting} {sign} {other}" if better == worse else f"{better}, {setting} {sign} {worse}, {other}"
 
 
 def write(page: Path, figures: Mapping[str, Sequence[Path]], results: Results, verdicts: Sequence[Verdict]) -> None:
@@ -96,7 +113,7 @@ def write(page: Path, figures: Mapping[str, Sequence[Path]], results: Results, v
         count = {answer: sum(each["verdict"] == answer for each in row["comparisons"]) for answer in MARKS}
         lines.append(
             f"| {row['text']} | {MARKS[row['verdict']]} | {count['holds']} | {count['contradicted']} | "
-            f"{count['not resolved'] + count['no runs']} |"
+            f"{count['not resolved'] + count['runs missing']} |"
         )
     lines += ["", "## Figures", ""]
     for name, paths in figures.items():
