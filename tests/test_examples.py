@@ -13,6 +13,8 @@ import pytest
 
 import fedtide
 from fedtide import config
+from fedtide.paper.figures import FIGURES
+from fedtide.paper.figures import study as paper_study
 from fedtide.simulate import planned
 from fedtide.study.spec import read
 from fedtide.system import build
@@ -44,6 +46,7 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.*")} == {
         *("my_scheduler.py", "my_weighting.py", "my_codec.py", "my_timeline.py"),
         *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
+        *("codec.yaml", "codec-weights.yaml"),
     }
 
 
@@ -51,6 +54,20 @@ def test_study() -> None:
     study = read(EXAMPLES / "study.yaml")
     assert study.labels == ["proposed", "random"]
     assert len(study.runs) == 10
+
+
+@pytest.mark.parametrize(("file", "figure", "settings"), [("codec", "R", 8), ("codec-weights", "weights", 2)])
+def test_codec_studies_share_their_half_with_the_paper(file: str, figure: str, settings: int) -> None:
+    study = read(EXAMPLES / f"{file}.yaml")
+    seeds = range(3)
+    names = {run.name for run in paper_study(FIGURES[figure], seeds).runs}
+    by_codec = {
+        codec: {run.name for run in study.runs if run.experiment.codec.name == codec}
+        for codec in ("sparse_quantized", "dead_zone")
+    }
+    assert [len(each) for each in by_codec.values()] == [settings * len(seeds)] * 2
+    assert by_codec["sparse_quantized"] <= names
+    assert not by_codec["dead_zone"] & names
 
 
 def test_scheduler() -> None:
