@@ -115,7 +115,7 @@ def write(page: Path, figures: Mapping[str, Sequence[Path]], results: Results, v
             f"| {row['text']} | {MARKS[row['verdict']]} | {count['holds']} | {count['contradicted']} | "
             f"{count['not resolved'] + count['runs missing']} |"
         )
-    lines += ["", "## Figures", ""]
+    lines += ["", "## Runs", "", *_runs_table(results), "", "## Figures", ""]
     for name, paths in figures.items():
         image = next(path for path in paths if path.suffix == ".png")
         figure = FIGURES.get(name)
@@ -137,9 +137,21 @@ def write(page: Path, figures: Mapping[str, Sequence[Path]], results: Results, v
     write_atomically(page, ("\n".join(lines) + "\n").encode())
 
 
+def _runs_table(results: Results) -> list[str]:
+    """Say how many seeds each figure has and what one costs."""
+    lines = ["| figure | curves | seeds | one seed, on one core |", "|---|---|---|---|"]
+    for name, figure in FIGURES.items():
+        rows = ledger(figure, results.get(name, {}))
+        seeds = sorted({row["seeds"] for row in rows} | ({0} if len(rows) < len(figure.variants()) else set()))
+        words = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+        minutes = sum(row["seconds"] for row in rows) / 60
+        lines.append(f"| {figure.title} (`{name}`) | {len(figure.variants())} | {words} | {minutes:.0f} min |")
+    return [*lines, "", "Figures share runs, so all together cost less than the sum."]
+
+
 def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        "| curve | seeds | uploads | symbols | bits sent | kept share | samples trained | wasted | wall time of a run |",
+        "| curve | seeds | uploads | symbols | bits sent | kept share | samples trained | wasted | quickest run |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
