@@ -89,13 +89,16 @@ def _model() -> tuple[Ints, Ints]:
     return class_of * _SYMBOLS, tables
 
 
+def _scale(weighted: Whole, column: int) -> None:
+    """Scale up the weighted sums of an early column, which has fewer elements before it."""
+    weighted[:] = weighted * sum(WEIGHTS) // sum(WEIGHTS[:column])
+
+
 def _classes(weighted: Whole, begin: int) -> Ints:
     """Return the first cell of the class of every weighted sum; rows of it are columns of the layout from begin on."""
-    for column in range(max(begin, 1), min(_BEFORE, begin + len(weighted))):  # early columns have fewer before them
-        weighted[column - begin] = weighted[column - begin] * sum(WEIGHTS) // sum(WEIGHTS[:column])
     found = np.take(_model()[0], weighted, mode="clip")
     if begin == 0:
-        found[0] = (_CLASSES - 1) * _SYMBOLS
+        found[:1] = (_CLASSES - 1) * _SYMBOLS
     return found
 
 
@@ -142,6 +145,8 @@ def _quantize(size: Vector, index: int) -> Quantized:
     weighted = WEIGHTS[0] * symbol[_BEFORE - 1 : -1]
     for back, weight in enumerate(WEIGHTS[1:], 2):
         weighted += weight * symbol[_BEFORE - back : -back]
+    for column in range(1, min(_BEFORE, columns)):
+        _scale(weighted[column], column)
     cell = _classes(weighted, 0)
     cell += _first_cell(columns)
     cell += symbol[_BEFORE:]
@@ -226,31 +231,37 @@ def _decoded(number: int, num_parameters: int, low_bits: int) -> tuple[Ints, npt
 def _read_symbols(ans: Any, num_parameters: int, layout: Layout) -> Ints:
     """Read the symbols column by column and return them in the order of the update [d]."""
     symbol = np.zeros((_BEFORE + layout.columns, layout.rows), np.float32)
+    weighted = np.zeros((layout.columns, layout.rows), np.int64)
     weights = np.array(WEIGHTS[::-1], np.float32)
-    tables, cells = _model()[1], list[Ints]()
-    frequency = tables.astype(np.float32)
+    first_cell, tables = _model()
     for column in range(layout.columns):
-        if column in RENEWED[1:]:
-            seen = np.bincount(np.concatenate(cells), minlength=tables.size)
-            tables, cells = tables + UNIT * seen.reshape(tables.shape), []
+        if column in RENEWED:
+            begin = max((each for each in RENEWED if each < column), default=0)
+            seen = _classes(weighted[begin:column], begin) + symbol[_BEFORE + begin : _BEFORE + column].astype(np.int64)
+            counts = np.bincount(seen.ravel(), minlength=tables.size)
+            if layout.full < column:
+                counts -= np.bincount(seen[max(layout.full - begin, 0) :, -1], minlength=tables.size)
+            tables = tables + UNIT * counts.reshape(tables.shape)
             frequency = tables.astype(np.float32)
-        weighted = (weights @ symbol[column : column + _BEFORE]).astype(np.int64)  # exact: small whole numbers
+            by_sum = frequency.take(first_cell // _SYMBOLS, axis=0)  # the table that a weighted sum picks
+        weighted[column] = weights @ symbol[column : column + _BEFORE]  # exact: small whole numbers
+        if 0 < column < _BEFORE:
+            _scale(weighted[column], column)
         filled = layout.rows if column < layout.full else layout.rows - 1
-        found = _classes(weighted[None], column)[0, :filled]
-        read = ans.decode(_CATEGORICAL, np.take(frequency, found // _SYMBOLS, axis=0))
-        symbol[_BEFORE + column, :filled] = read
-        cells.append(found + read)
+        table = by_sum.take(weighted[column, :filled], axis=0) if column else frequency[-1:].repeat(filled, axis=0)
+        symbol[_BEFORE + column, :filled] = ans.decode(_CATEGORICAL, table)
     return symbol[_BEFORE:].T.ravel()[:num_parameters].astype(np.int64)
 
 
 def _centres(size: Vector, magnitude: Whole, step: float) -> list[int]:
     """Return where within their cells the elements of magnitude 1, 2 and 3+ lie on average, in 64ths of the cell."""
-    inside = size / step - magnitude + ROUNDING
-    found = []
-    for chosen in (magnitude == 1, magnitude == 2, magnitude >= 3):
-        count = np.count_nonzero(chosen)
-        found.append(min(max(int(inside @ chosen / count * 64), 0), 63) if count else 32)
-    return found
+    some = np.flatnonzero(magnitude)
+    group = np.minimum(magnitude[some], 3)
+    inside = size[some] / step - magnitude[some] + ROUNDING
+    # Summed in the order of the elements: a long dot product would be split over BLAS threads, which is slow on a busy
+    # machine and rounds as their number has it.
+    count, total = np.bincount(group, minlength=4)[1:], np.bincount(group, inside, minlength=4)[1:]
+    return [min(max(int(t / c * 64), 0), 63) if c else 32 for c, t in zip(count, total, strict=True)]
 
 
 @dataclass(frozen=True)
