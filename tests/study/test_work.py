@@ -12,13 +12,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.study.result import Store, same
 from fedtide.study.spec import make, read
 from fedtide.study.table import rows
 from fedtide.study.work import missing, run_study
 
 TIMEOUT = 120.0
+TINY = {
+    "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},
+    "fleet": {"num_devices": 4},
+    "timeline": {"horizon": 1},
+    "policy": {"limit": 2},
+    "learning": {"model": "softmax"},
+}
 COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
 
 
@@ -66,6 +73,52 @@ def test_sigkill_of_the_study_repeats_no_finished_run(study_file, undisturbed, t
 
 
 @pytest.mark.slow
+def test_sigkill_of_the_parent_alone_leaves_no_orphan(study_file, undisturbed, tmp_path):
+    study, store = read(study_file), Store(tmp_path / "store")
+    process = subprocess.Popen([*COMMAND, "study", "run", str(study_file), "--store", str(store.folder), "-j", "2"])
+    wait_for(lambda: any((store.folder / ".work").glob("*/rounds.jsonl")), "a run under way")
+    workers = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    assert psutil.wait_procs(workers, TIMEOUT)[1] == []
+    assert run_study(study, store, workers=2) == []
+    assert_same(study, store, undisturbed)
+    assert not any((store.folder / ".work").iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_that_kills_its_worker_takes_no_other_with_it(tmp_path):
+    (tmp_path / "killer.py").write_text("import os\ndef die(candidates, limit, rng):\n    os._exit(1)\n")
+    variants = {
+        "a": {},
+        "deadly": {"policy": {"scheduler": f"{tmp_path}/killer.py:die"}},
+        "b": {"policy": {"limit": 1}},
+    }
+    study, store = make("mixed", variants, [0], TINY), Store(tmp_path / "store")
+    failures = run_study(study, store, workers=3)
+    assert [(failure.run.label, "died 3 times" in failure.reason) for failure in failures] == [("deadly", True)]
+    assert [run.label for run in missing(study, store)] == ["deadly"]
+
+
+def test_a_result_that_cannot_be_stored_keeps_its_checkpoint(tmp_path, monkeypatch):
+    study, store = make("x", {"x": {}}, [0], TINY), Store(tmp_path / "store")
+
+    def full(self, name, result):
+        raise RunFolderError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "save", full)
+        with pytest.raises(RunFolderError, match="full"):
+            run_study(study, store, workers=1)
+    kept = store.folder / ".work" / study.runs[0].name
+    rounds = (kept / "rounds.jsonl").read_bytes()
+    assert rounds
+    assert run_study(study, store, workers=1) == []
+    assert store.load(study.runs[0].name).totals["seconds"] is None  # nothing was repeated
+    assert not kept.exists()
+
+
+@pytest.mark.slow
 def test_sigkill_of_a_pool_worker_loses_nothing(study_file, undisturbed, tmp_path):
     study, store = read(study_file), Store(tmp_path / "store")
     process = subprocess.Popen([*COMMAND, "study", "run", str(study_file), "--store", str(store.folder), "-j", "2"])
@@ -100,19 +153,12 @@ def test_dask_with_a_killed_worker_agrees(study_file, undisturbed, tmp_path):
 
 
 def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
-    base = {
-        "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},
-        "fleet": {"num_devices": 4},
-        "timeline": {"horizon": 1},
-        "policy": {"limit": 2},
-        "learning": {"model": "softmax"},
-    }
     variants = {
         "good": {},
         "bad": {"policy": {"scheduler": "nowhere.py:nothing"}},
         "diverges": {"learning": {"learning_rate": 1e30}},
     }
-    study, store = make("mixed", variants, [0, 1], base), Store(tmp_path / "store")
+    study, store = make("mixed", variants, [0, 1], TINY), Store(tmp_path / "store")
     seen = []
     failures = run_study(study, store, workers=1, on_done=seen.append)
     assert len(seen) == 6

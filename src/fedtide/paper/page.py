@@ -144,9 +144,13 @@ def _runs_table(results: Results) -> list[str]:
         rows = ledger(figure, results.get(name, {}))
         seeds = sorted({row["seeds"] for row in rows} | ({0} if len(rows) < len(figure.variants()) else set()))
         words = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-        minutes = sum(row["seconds"] for row in rows) / 60
+        minutes = sum(row["seconds"] or 0 for row in rows) / 60
         lines.append(f"| {figure.title} (`{name}`) | {len(figure.variants())} | {words} | {minutes:.0f} min |")
     return [*lines, "", "Figures share runs, so all together cost less than the sum."]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} s"
 
 
 def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -159,7 +163,7 @@ def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"| {plain(row['curve']).replace(' | ', ', ')} | {row['seeds']} | {row['uploads']:,.0f} "
             f"| {row['symbols'] / 1e6:,.1f} M "
             f"| {row['bits'] / 1e6:,.1f} M | {row['kept_share']:.3f} | {row['samples_trained'] / 1e6:,.1f} M "
-            f"| {row['samples_wasted'] / max(row['samples_trained'], 1):.0%} | {row['seconds']:.0f} s |"
+            f"| {row['samples_wasted'] / max(row['samples_trained'], 1):.0%} | {_seconds(row['seconds'])} |"
         )
     return lines
 

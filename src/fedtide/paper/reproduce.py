@@ -105,7 +105,7 @@ def ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) -> lis
                 "samples_wasted": trained - used,
                 "kept_share": sum(run.totals["mean_kept_share"] or 0 for run in runs) / len(runs),
                 # The least: the machine may have been busy with other work during the rest.
-                "seconds": min(run.totals["seconds"] or 0 for run in runs),
+                "seconds": min((run.totals["seconds"] for run in runs if run.totals["seconds"]), default=None),
             }
         )
     return rows

@@ -45,7 +45,7 @@ class RunResult(NamedTuple):
 
 
 def from_rounds(
-    experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int, seconds: float
+    experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int, seconds: float | None
 ) -> RunResult:
     """Condense the rounds of a run."""
     scored = evaluated(rounds)
@@ -63,7 +63,8 @@ def from_rounds(
         "mean_label_variance": float(np.mean([each.label_variance for each in sent])) if sent else None,
         "proved_minimal_share": float(np.mean(proved)) if proved else None,
         "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
-        "seconds": round(seconds, 1),  # wall time; the one number that may differ between repetitions
+        # Wall time, None if not done in one go; the one number that may differ between repetitions.
+        "seconds": None if seconds is None else round(seconds, 1),
     }
     columns = {name: [row[position] for row in rows] for position, name in enumerate(COLUMNS)}
     return RunResult(config.dump(experiment), columns, totals)

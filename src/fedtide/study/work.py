@@ -6,11 +6,14 @@ import functools
 import multiprocessing
 import os
 import shutil
+import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +36,7 @@ class Failure(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one run came to: exactly one of the two."""
+    """What one run came to: a result, or why there is none; neither if its worker died."""
 
     run: Run
     result: RunResult | None
@@ -51,15 +54,25 @@ def run_one(tree: Mapping[str, Any], folder: str | None) -> dict[str, Any]:
     """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out."""
     from fedtide.simulate import simulate
 
-    begun = time.perf_counter()
+    begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
     experiment = config.experiment(tree)
     wanted = experiment.data
     dataset = _mnist(wanted.folder, wanted.num_train, wanted.num_test) if wanted.name == "mnist" else None
     finished = simulate(experiment, folder, dataset=dataset)
-    result = from_rounds(experiment, finished.rounds, len(finished.model), time.perf_counter() - begun)
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-    return result._asdict()
+    seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
+    return from_rounds(experiment, finished.rounds, len(finished.model), seconds)._asdict()
+
+
+def die_with_parent() -> None:
+    """Make this worker end when the process that started it is gone, even by SIGKILL: its run folder must be free again."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def missing(study: Study, store: Store) -> list[Run]:
@@ -104,6 +117,7 @@ def run_study(
     for outcome in outcomes:
         if outcome.result is not None:
             store.save(outcome.run.name, outcome.result)
+            shutil.rmtree(_folder(store, outcome.run), ignore_errors=True)
         else:
             failures.append(Failure(outcome.run, outcome.reason or "unknown"))
         on_done(outcome)
@@ -117,42 +131,62 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in where)
 
 
+def _folder(store: Store, run: Run) -> Path:
+    """Where a run under way keeps its checkpoint; it goes once the result is stored."""
+    return store.folder / ".work" / run.name
+
+
 def _local(todo: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
-    """Run in worker processes. A worker that dies takes its pool with it: a new one continues from the checkpoints."""
-    waiting, deaths = list(todo), dict.fromkeys((run.name for run in todo), 0)
-    context = multiprocessing.get_context("spawn")
+    """Run in worker processes. A worker that dies takes its pool with it: a new one continues from the checkpoints.
+
+    Which worker died is not known, so all runs that were under way go again, one by one: a run that kills its worker takes
+    no other with it.
+    """
+    waiting, deaths = {run.name: run for run in todo}, Counter[str]()
     while waiting:
-        with ProcessPoolExecutor(min(workers, len(waiting)), mp_context=context) as pool:
-            under_way: dict[Future[dict[str, Any]], Run] = {}
-            try:
-                while waiting or under_way:
+        suspects = [run for run in waiting.values() if deaths[run.name]]
+        for outcome in _pool(suspects[:1] or list(waiting.values()), store, workers):
+            name = outcome.run.name
+            if outcome.result is None and outcome.reason is None:
+                deaths[name] += 1
+                if deaths[name] < ATTEMPTS:
+                    continue
+                reason = f"its worker process died {ATTEMPTS} times (killed, or out of memory?)"
+                outcome = outcome._replace(reason=reason)
+            del waiting[name]
+            yield outcome
+
+
+def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
+    """Run until all is done or a worker died; then those under way have neither result nor reason."""
+    waiting, under_way, broken = list(runs), dict[Future[dict[str, Any]], Run](), False
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(runs)), mp_context=context, initializer=die_with_parent) as pool:
+        try:
+            while (waiting or under_way) and not broken:
+                try:
                     while waiting and len(under_way) < workers:
-                        run = waiting.pop(0)
-                        folder = store.folder / ".work" / run.name
-                        under_way[pool.submit(run_one, config.dump(run.experiment), str(folder))] = run
-                    done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        error = future.exception()
-                        if isinstance(error, BrokenProcessPool):
-                            raise error
+                        tree, folder = config.dump(waiting[0].experiment), str(_folder(store, waiting[0]))
+                        under_way[pool.submit(run_one, tree, folder)] = waiting[0]
+                        waiting.pop(0)
+                except BrokenProcessPool:
+                    broken = True
+                done, _ = wait(under_way, return_when=ALL_COMPLETED if broken else FIRST_COMPLETED)
+                for future in done:
+                    error = future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        broken = True
+                    else:
                         run = under_way.pop(future)
-                        if error is None:
-                            yield Outcome(run, RunResult(**future.result()), None)
-                        else:
-                            yield Outcome(run, None, _reason(error))
-            except BrokenProcessPool:
-                # Which worker died is not known: all that were under way go again, first in the line.
-                for run in under_way.values():
-                    deaths[run.name] += 1
-                given_up = [run for run in under_way.values() if deaths[run.name] >= ATTEMPTS]
-                waiting = [run for run in under_way.values() if deaths[run.name] < ATTEMPTS] + waiting
-                for run in given_up:
-                    yield Outcome(run, None, f"its worker process died {ATTEMPTS} times (killed, or out of memory?)")
-            except BaseException:  # Ctrl-C: do not wait for what is under way; it resumes from its checkpoint
-                pool.shutdown(wait=False, cancel_futures=True)
-                for process in list((pool._processes or {}).values()):
-                    process.terminate()
-                raise
+                        result = RunResult(**future.result()) if error is None else None
+                        yield Outcome(run, result, None if error is None else _reason(error))
+        except BaseException:  # Ctrl-C: do not wait for what is under way; it resumes from its checkpoint
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            raise
+    for run in under_way.values():
+        yield Outcome(run, None, None)
 
 
 def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
