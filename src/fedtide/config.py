@@ -256,18 +256,19 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     return tree
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """Read an experiment file (YAML)."""
+def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
+    """Read an experiment file (YAML), or one of another kind."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise FedtideError(f"there is no experiment file {path}; name a YAML file, or give key=value words") from error
+        words = ", or give key=value words" if kind == "experiment" else ""
+        raise FedtideError(f"there is no {kind} file {path}; name a YAML file{words}") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise FedtideError(f"the experiment file {path} cannot be read: {' '.join(str(error).split())}") from error
+        raise FedtideError(f"the {kind} file {path} cannot be read: {' '.join(str(error).split())}") from error
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise FedtideError(f"the experiment file {path} holds a {type(tree).__name__}; it must be a mapping of keys")
+        raise FedtideError(f"the {kind} file {path} holds a {type(tree).__name__}; it must be a mapping of keys")
     return tree
 
 

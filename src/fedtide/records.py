@@ -110,6 +110,12 @@ def versions(experiment: Experiment) -> dict[str, Any]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
+    found["files"] = policy_files(experiment)
+    return found
+
+
+def policy_files(experiment: Experiment) -> dict[str, str]:
+    """Return the SHA-256 of the user's own files that an experiment names, by name."""
     named = (
         experiment.timeline.name,
         experiment.policy.scheduler,
@@ -118,8 +124,7 @@ def versions(experiment: Experiment) -> dict[str, Any]:
         experiment.codec.name,
         experiment.learning.model,
     )
-    found["files"] = {name: digest for name in named if (digest := source_digest(name))}
-    return found
+    return {name: digest for name in named if (digest := source_digest(name))}
 
 
 @dataclass

@@ -46,6 +46,13 @@ def test_equal_experiments_share_a_name():
         ("version: 1\nname: x\nbse: {}", ["bse"]),
         ("version: 1\nname: x\nbase: {policy: {limit: 99}}", ["policy.limit=99", "num_devices=40"]),
         ("version: 1\n- x", ["cannot be read"]),
+        ("version: 1\nname: x\nvarients: {}", ["varients", "variants"]),
+        ("version: 1\nname: x\naxes: {policy.limit: []}", ["policy.limit", "no values"]),
+        ("version: 1\nname: x\naxes: {seed: [1, 2]}", ["seeds: [1, 2]"]),
+        ("version: 1\nname: x\nbase: {seed: 1}", ["seeds"]),
+        ("version: 1\nname: x\nvariants: {a: {seed: 1}}", ["seeds"]),
+        ("version: 1\nname: x\nseeds: [1, 1]", ["repeats"]),
+        ("policy: {limit: 3}", ["is an experiment", "fedtide run"]),
     ],
 )
 def test_bad_files_say_what_is_wrong(tmp_path, text, words):
@@ -53,3 +60,27 @@ def test_bad_files_say_what_is_wrong(tmp_path, text, words):
         read(write(tmp_path, text))
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_a_missing_study(tmp_path):
+    with pytest.raises(FedtideError, match=r"no study file .*nowhere\.yaml; name a YAML file$"):
+        read(tmp_path / "nowhere.yaml")
+
+
+def test_long_values_arrive_whole_and_are_numbered_in_labels(tmp_path):
+    scales = [[1.0] * 40, [round(1 + k / 1000, 3) for k in range(40)]]
+    study = read(write(tmp_path, f"version: 1\nname: x\naxes: {{radio.large_scale: {scales}, policy.limit: [2, 4]}}"))
+    assert [list(run.experiment.radio.large_scale) for run in study.runs] == [scales[0]] * 2 + [scales[1]] * 2
+    assert study.labels == [f"large_scale=#{n}, limit={limit}" for n in (1, 2) for limit in (2, 4)]
+
+
+def test_an_edited_policy_file_is_another_run(tmp_path):
+    def name() -> str:
+        return make("x", {"x": {"policy": {"scheduler": f"{path}:first"}}}, [0]).runs[0].name
+
+    path = tmp_path / "mine.py"
+    path.write_text("def first(candidates, limit, rng):\n    return list(range(limit))\n")
+    before = name()
+    assert name() == before
+    path.write_text(path.read_text() + "# edited\n")
+    assert name() != before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError
+from fedtide.records import policy_files
 
 VERSION = 1
+_LONG = 60  # characters of a value in a label; longer ones are numbered
 
 
 class Run(NamedTuple):
@@ -22,11 +26,15 @@ class Run(NamedTuple):
 
     label: str
     experiment: Experiment
+    name: str  # the hash that identifies it
 
-    @property
-    def name(self) -> str:
-        """The hash that identifies the run."""
-        return config.digest(self.experiment)
+
+def name_of(experiment: Experiment) -> str:
+    """Return the hash that identifies a run: of its experiment, and of the user's own policy files as they are now."""
+    files, digest = policy_files(experiment), config.digest(experiment)
+    if not files:
+        return digest
+    return hashlib.sha256(f"{digest} {sorted(files.values())}".encode()).hexdigest()[: len(digest)]
 
 
 class Study(NamedTuple):
@@ -62,17 +70,20 @@ def make(
 
     Seeds come outermost so that a study that is stopped has complete pairs for the seeds it reached.
     """
-    runs = [
-        Run(label, config.experiment(base or {}, tree, {"seed": seed}))
-        for seed in seeds
-        for label, tree in variants.items()
-    ]
+    runs = []
+    for seed, (label, tree) in itertools.product(seeds, variants.items()):
+        experiment = config.experiment(base or {}, tree, {"seed": seed})
+        runs.append(Run(label, experiment, name_of(experiment)))
     return Study(name, tuple(runs))
 
 
 def read(path: Path) -> Study:
     """Read a study file (YAML)."""
-    tree = config.read_file(path)
+    tree = config.read_file(path, "study")
+    if "version" not in tree and set(tree) & set(Experiment.model_fields):
+        raise FedtideError(
+            f"{path} is an experiment, not a study: use `fedtide run {path}`; a study has version and name"
+        )
     if tree.get("version") != VERSION:
         raise FedtideError(
             f"{path} is a study of version {tree.get('version')!r}; this fedtide reads version {VERSION}: "
@@ -81,28 +92,41 @@ def read(path: Path) -> Study:
     try:
         file = _File.model_validate(tree)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise FedtideError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    for axis in file.axes:
+        raise FedtideError(f"{path}: {_explain(error.errors()[0])}") from None
+    for axis, values in file.axes.items():
         if axis not in config.all_keys():
-            hint = config.nearest(axis)
-            raise FedtideError(f"{path}: the axis {axis!r} names no field of an experiment{hint}")
+            raise FedtideError(f"{path}: the axis {axis!r} names no field of an experiment{config.nearest(axis)}")
+        if not values:
+            raise FedtideError(f"{path}: the axis {axis!r} has no values; give a list of at least one")
+    if any("seed" in part for part in (file.axes, file.base, *file.variants.values())):
+        raise FedtideError(f"{path}: `seed` belongs to no axis, base or variant; say `seeds: [1, 2]` or `seeds: 5`")
     seeds = list(range(file.seeds)) if isinstance(file.seeds, int) else file.seeds
-    if not seeds:
-        raise FedtideError(f"{path}: seeds={file.seeds} leaves nothing to run; give a number or a list")
+    if not seeds or len(set(seeds)) < len(seeds):
+        reason = "repeats a seed" if seeds else "leaves nothing to run"
+        raise FedtideError(f"{path}: seeds={file.seeds} {reason}; give a number or a list of different ones")
     return make(file.name, _grid(file), seeds, file.base)
+
+
+def _explain(error: Any) -> str:
+    """Say in one line what is wrong with a study file."""
+    key = ".".join(map(str, error["loc"]))
+    if error["type"] != "extra_forbidden":
+        return f"{key}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    near = difflib.get_close_matches(key, _File.model_fields, 1)
+    hint = f"did you mean {near[0]}?" if near else f"a study has {', '.join(_File.model_fields)}"
+    return f"{key} is not a key of a study: {hint}"
 
 
 def _grid(file: _File) -> dict[str, dict[str, Any]]:
     """Cross the named variants with the axes; labels say what differs."""
     found: dict[str, dict[str, Any]] = {}
     for name, tree in (file.variants or {"": {}}).items():
-        for values in itertools.product(*file.axes.values()):
-            words = [
-                f"{axis}={yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}"
-                for axis, value in zip(file.axes, values, strict=True)
-            ]
-            short = [word.rpartition("=")[0].rpartition(".")[2] + "=" + word.rpartition("=")[2] for word in words]
-            label = ", ".join([name] * bool(name) + short) or file.name
-            found[label] = config.merge(tree, config.parse_overrides(words))
+        for places in itertools.product(*(range(len(values)) for values in file.axes.values())):
+            words, merged = [name] * bool(name), dict(tree)
+            for (axis, values), place in zip(file.axes.items(), places, strict=True):
+                group, _, key = axis.rpartition(".")
+                merged = config.merge(merged, {group: {key: values[place]}} if group else {key: values[place]})
+                text = yaml.safe_dump(values[place], default_flow_style=True, width=1e9).splitlines()[0]
+                words.append(f"{key}={text if len(text) <= _LONG else f'#{place + 1}'}")
+            found[", ".join(words) or file.name] = merged
     return found
