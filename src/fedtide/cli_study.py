@@ -15,6 +15,7 @@ from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
 from fedtide.errors import FedtideError
 from fedtide.study.result import Store
 from fedtide.study.spec import Study, read
+from fedtide.study.statistics import METRICS
 from fedtide.study.work import Failure, Outcome, expected_work, missing, run_study
 
 study_app = typer.Typer(
@@ -26,9 +27,16 @@ study_app = typer.Typer(
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file (YAML).")]
 StorePath = Annotated[Path, typer.Option("--store", "-s", help="Where results are kept, one small file per run.")]
 Workers = Annotated[int, typer.Option("--workers", "-j", min=1, help="Runs at a time, one thread each.")]
-Backend = Annotated[str, typer.Option("--backend", help="local: processes on this machine; dask: a Dask cluster.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        "--backend", help="local: processes on this machine; dask: the cluster at --address, or one started here."
+    ),
+]
 Address = Annotated[str | None, typer.Option("--address", help="A Dask scheduler, as in tcp://host:8786.")]
-Metric = Annotated[str, typer.Option("--metric", "-m", help="The number per run that is compared.")]
+Metric = Annotated[
+    str, typer.Option("--metric", "-m", help=f"The number per run that is compared: {', '.join(METRICS)}.")
+]
 
 
 def do_runs(study: Study, store: Store, workers: int, backend: str, address: str | None) -> list[Failure]:
@@ -104,6 +112,10 @@ def study_show(
 ) -> None:
     """Show every variant's mean with its interval, and the paired difference from the first one."""
     study = read(file)
+    if len(missing(study, Store(store))) == len({run.name for run in study.runs}):
+        raise FedtideError(
+            f"{store} holds no run of {study.name!r}: `fedtide study run {file}` first, or name its --store"
+        )
     if as_json:
         print_json(_rows(study, Store(store), metric))
     else:
@@ -118,7 +130,9 @@ def study_plot(
     to: Annotated[
         Path | None, typer.Option("--out", "-o", help="File name without ending (default: the study's).")
     ] = None,
-    column: Annotated[str, typer.Option("--column", help="What to plot.")] = "test_accuracy",
+    column: Annotated[
+        str, typer.Option("--column", help="What to plot: test_accuracy, test_loss, train_loss, ...")
+    ] = "test_accuracy",
     over: Annotated[
         str, typer.Option("--over", help="Against what: time, index, bits, symbols, samples_trained.")
     ] = "time",
@@ -189,30 +203,32 @@ def paper(
 
     [dim]fedtide paper --quick[/]               everything, at a tenth of the horizon
     [dim]fedtide paper schedulers --seeds 5[/]  one figure, in full
-    [dim]fedtide paper claims[/]                the verdict on every claim, from the runs there are
+    [dim]fedtide paper claims[/]                from the runs there are: figures, page, a verdict per claim
     """  # fmt: skip
     from fedtide.paper import page
     from fedtide.paper.figures import FIGURES
     from fedtide.paper.reproduce import QUICK, chosen, collect, draw_all, studies, together, verdicts
 
     wanted = list(figures or [])
-    only_claims = wanted == ["claims"]
     names = chosen([name for name in wanted if name != "claims"])
+    with_page = not wanted or "claims" in wanted
     shrunk = QUICK if quick else None
     if quick:
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
     kept = Store(store)
     failures: list[Failure] = []
-    if not (draw_only or only_claims):
+    if not draw_only and wanted != ["claims"]:
         failures = do_runs(together("paper", studies(names, seeds, shrunk)), kept, workers, backend, address)
-    results = collect(list(FIGURES), kept, shrunk)
+    results = collect(list(FIGURES), kept, shrunk, seeds or 0)
     decided = verdicts(results)
-    drawn = draw_all(names, results, to / "figures", say)
+    drawn = draw_all(chosen([]) if with_page else names, results, to / "figures", say)
     for paths in drawn.values():
         say(f"drawn: {', '.join(str(path) for path in paths)}")
-    if only_claims or not wanted:
-        page.write(to / "paper.md", drawn, results, decided)
+    if with_page:
+        page.write(to / "paper.md", drawn, results, decided, quick)
         say(f"written: {to / 'paper.md'}")
+    else:
+        say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
     if as_json:
         print_json(page.claims_rows(decided))
     else:

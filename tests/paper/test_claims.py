@@ -11,7 +11,7 @@ from fedtide.study.result import COLUMNS, RunResult
 
 def result(level: float) -> RunResult:
     columns = {name: [1.0, 2.0] for name in COLUMNS} | {"test_accuracy": [level, level], "train_loss": [level, level]}
-    return RunResult({}, columns, {})
+    return RunResult({"timeline": {"horizon": 2.0}}, columns, {})
 
 
 def runs(levels):
@@ -55,18 +55,34 @@ def test_a_claim_holds_only_if_all_its_comparisons_do():
     )
 
 
+def test_one_way_in_which_a_claim_holds_is_enough():
+    good, bad, wild = runs([0.9, 0.91, 0.92]), runs([0.5, 0.52, 0.53]), runs([0.1, 0.9, 0.4])
+    results = {"R": {"a": good, "b": bad, "w": wild}}
+    yes, no, open_ = ((Check("R", *sides),) for sides in (("a", "b"), ("b", "a"), ("w", "b")))
+    assert decide(Claim("c", "text", no, (yes,)), results).verdict == "holds"
+    assert decide(Claim("c", "text", no, (open_,)), results).verdict == "not resolved"
+    assert decide(Claim("c", "text", no, (no,)), results).verdict == "contradicted"
+
+
+def test_many_comparisons_do_not_contradict_a_claim_by_chance():
+    """Resolved the other way at 95 % alone, but not at 1 - 5 %/8."""
+    a, b = runs([0.80, 0.82, 0.84]), runs([0.83, 0.86, 0.905])
+    results = {"R": {"a": a, "b": b}}
+    one = Claim("c", "text", (Check("R", "a", "b"),))
+    assert decide(one, results).verdict == "contradicted"
+    assert decide(one._replace(checks=one.checks * 8), results).verdict == "not resolved"
+
+
 def test_gains_are_differences_of_differences():
     results = {"R": {"a": runs([0.9, 0.8]), "b": runs([0.7, 0.6]), "c": runs([0.95, 0.85]), "d": runs([0.9, 0.8])}}
     finding = decide(Claim("c", "text", (Check("R", ("a", "b"), ("c", "d")),)), results).findings[0]
-    assert finding.comparison is not None
-    assert finding.comparison.mean == pytest.approx(0.15)
+    assert finding.difference == pytest.approx((0.15 / 2, 0.15 / 2))
 
 
 def test_only_shared_seeds_are_compared():
     results = {"R": {"a": {0: result(0.9), 1: result(0.8)}, "b": {1: result(0.7), 2: result(0.1)}}}
     finding = decide(claim(), results).findings[0]
-    assert finding.comparison is not None
-    assert (finding.comparison.num_seeds, finding.comparison.mean) == (1, pytest.approx(0.1))
+    assert finding.difference == pytest.approx((0.1 / 2,))
     row = claims_rows([decide(claim(), results)])[0]["comparisons"][0]
     assert row["low"] is None
 

@@ -17,7 +17,7 @@ numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 def result(accuracy, time=None):
     time = list(range(1, len(accuracy) + 1)) if time is None else time
     columns = {name: [0.0] * len(accuracy) for name in COLUMNS} | {"time": time, "test_accuracy": list(accuracy)}
-    return RunResult({}, columns, {})
+    return RunResult({"timeline": {"horizon": time[-1]}}, columns, {})
 
 
 @given(st.lists(numbers, min_size=2, max_size=8))
@@ -79,10 +79,19 @@ def test_one_seed_resolves_nothing():
 
 
 def test_metrics():
-    assert mean_accuracy(result([0.0, 1.0, 1.0])) == pytest.approx(0.75)
+    assert mean_accuracy(result([0.4, 1.0, 1.0])) == pytest.approx((0.1 + 0.4 + 1.0) / 3)
     assert final_accuracy(result([0.0] * 9 + [0.8, 0.9], time=list(range(11)))) == pytest.approx(0.85)
     assert roughness(result([0.0, 0.5, 0.5, 0.5])) == 0
     assert roughness(result([0.0, 0.0, 0.1, 0.0, 0.1])) == pytest.approx(0.1)
+
+
+def test_the_mean_accuracy_starts_at_zero_for_everyone():
+    """A slower clock with the same models is worse, not excused from its start."""
+    quick, slow = result([0.8] * 8, [0.5 * k for k in range(1, 9)]), result([0.8] * 4, [1.0, 2.0, 3.0, 4.0])
+    assert mean_accuracy(quick) == pytest.approx((0.5 * 0.1 + 3.5 * 0.8) / 4)
+    assert mean_accuracy(slow) == pytest.approx((1.0 * 0.1 + 3.0 * 0.8) / 4)
+    early = RunResult({"timeline": {"horizon": 8}}, slow.columns, {})  # the last model counts to the end
+    assert mean_accuracy(early) == pytest.approx((1.0 * 0.1 + 7.0 * 0.8) / 8)
 
 
 def test_band_is_mean_and_interval_over_seeds():

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
+from typer.testing import CliRunner
 
+from fedtide.cli import app
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.study.result import Store, same
 from fedtide.study.spec import make, read
@@ -185,3 +188,44 @@ def test_the_command_says_what_failed(tmp_path):
     assert found.returncode == 2
     assert "version 7" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A tiny finished study: its file and its store."""
+    folder = tmp_path_factory.mktemp("done")
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump({"version": 1, "name": "tiny", "base": TINY, "axes": {"policy.limit": [1, 2]}}))
+    assert run_study(read(path), Store(folder / "store"), workers=1) == []
+    return path, folder / "store"
+
+
+def invoke(*words):
+    found = CliRunner().invoke(app, ["study", *map(str, words)])
+    assert "Traceback" not in found.output
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "code"),
+    [
+        (["show", "--store", "elsewhere"], "holds no run of 'tiny'", 2),
+        (["show", "--metric", "mean_train_loss"], "learning.training_loss=true", 2),
+        (["run", "--address", "tcp://host:1"], "--backend dask", 2),
+        (["plot", "--out", "file/x"], "cannot be written", 4),
+    ],
+)
+def test_mistakes_get_one_line(done, tmp_path, monkeypatch, words, message, code):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    path, store = done
+    place = [] if "--store" in words else ["--store", store]
+    found = invoke(words[0], path, *words[1:], *place)
+    assert found.exit_code == code, found.output
+    assert message in " ".join(found.output.split())
+
+
+def test_a_plot_makes_its_folder(done, tmp_path):
+    path, store = done
+    assert invoke("plot", path, "--store", store, "--out", tmp_path / "new" / "x").exit_code == 0
+    assert (tmp_path / "new" / "x.png").stat().st_size > 5000

@@ -146,7 +146,8 @@ FIGURES: dict[str, Figure] = {
             "profiles",
             "The text and the released code",
             "How much each value in which the authors' released code differs from the text moves the result, one at a time "
-            "and all together; N=40, R=8, n=50,000, proposed scheduling.",
+            "and all together (released code); and the CNN without its dropout, which both have; N=40, R=8, n=50,000, proposed "
+            "scheduling.",
             {"fleet": {"num_devices": 40}, "policy": {"limit": 8}, "radio": {"num_symbols": 50_000}},
             {
                 "paper": {},

@@ -45,10 +45,10 @@ def together(name: str, parts: Sequence[Study]) -> Study:
     return Study(name, tuple(runs.values()))
 
 
-def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, most_seeds: int = 20) -> Results:
+def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, seeds: int = 0) -> Results:
     """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
     found: dict[str, dict[str, dict[int, RunResult]]] = {}
-    for part in studies(names, most_seeds, quick):
+    for part in studies(names, max(seeds, 20), quick):
         curves = found.setdefault(part.name, {})
         for run in part.runs:
             if store.has(run.name):
@@ -60,7 +60,6 @@ def draw_all(
     names: Sequence[str], results: Results, folder: Path, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, list[Path]]:
     """Draw figures into a folder; those without a single run are left out, with a word."""
-    folder.mkdir(parents=True, exist_ok=True)
     drawn: dict[str, list[Path]] = {}
     for name in names:
         if name == TIMELINES:

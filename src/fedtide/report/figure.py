@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.config import Experiment
+from fedtide.errors import RunFolderError
 from fedtide.records import RoundRecord
 from fedtide.report.summary import evaluated
 
@@ -60,9 +61,15 @@ def new_figure(width: float, height: float) -> Any:
 def save(figure: Any, stem: Path) -> list[Path]:
     """Save as PDF, SVG and PNG, without dates, so that the same figure gives the same bytes."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
-    for path in paths:
-        date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
-        figure.savefig(path, metadata=date, dpi=180)
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
+            figure.savefig(path, metadata=date, dpi=180)
+    except OSError as error:
+        raise RunFolderError(
+            f"the figure {stem} cannot be written ({error.strerror or error}): choose a place that you may write to"
+        ) from error
     return paths
 
 

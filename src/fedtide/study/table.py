@@ -30,6 +30,8 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
     for label in study.labels:
         runs = results[label]
         values = {seed: measure(result) for seed, result in runs.items()}
+        if any(math.isnan(value) for value in values.values()):
+            raise FedtideError(f"--metric {metric} needs runs with learning.training_loss=true; {label!r} has none")
         shared = sorted(set(runs) & set(first))
         row: dict[str, Any] = {
             "variant": label,

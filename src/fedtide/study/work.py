@@ -112,6 +112,8 @@ def run_study(
     todo = missing(study, store)
     if backend not in ("local", "dask"):
         raise FedtideError(f"--backend {backend!r} is not known; use local or dask")
+    if address is not None and backend != "dask":
+        raise FedtideError(f"--address {address!r} is a Dask scheduler's: say --backend dask too")
     outcomes = _local(todo, store, workers) if backend == "local" else _dask(todo, workers, address)
     failures = []
     for outcome in outcomes:
