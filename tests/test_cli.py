@@ -125,6 +125,8 @@ def test_every_command_teaches():
         found = invoke(*words, "--help")
         assert found.exit_code == 0
         assert len(found.stdout) > 200, words
+    assert "timelines" in invoke("paper", "--help").stdout  # arguments are explained too
+    assert "A study file" in invoke("study", "run", "--help").stdout
 
 
 @pytest.mark.parametrize(
