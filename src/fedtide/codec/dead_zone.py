@@ -272,7 +272,7 @@ class DeadZone:
 
     def __post_init__(self) -> None:
         if stream is None:
-            raise FedtideError("the codec dead_zone needs the package constriction: pip install fedtide[entropy]")
+            raise FedtideError("the codec dead_zone needs the package constriction: pip install 'fedtide[entropy]'")
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
         """Return d if the budget is enough for a code at all: then every element has its share in it."""

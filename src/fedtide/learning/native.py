@@ -85,7 +85,7 @@ class NativeTrainer:
         if _native is None:
             raise FedtideError(
                 "the native kernel is not part of this installation (no C++ compiler was found when it was made): install "
-                "a C++ compiler and fedtide again, or `pip install fedtide[torch]` and set learning.trainer=torch"
+                "a C++ compiler and fedtide again, or `pip install 'fedtide[torch]'` and set learning.trainer=torch"
             )
         self._kernel: Any = _native
         self._isa = _wanted_isa()
