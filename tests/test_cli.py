@@ -169,6 +169,44 @@ def test_another_experiment_in_the_folder_is_refused():
     assert "seed is 0 there and 5 here" in found.stderr
 
 
+@pytest.mark.parametrize("command", ["show", "resume"])
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda folder: (folder / "rounds.jsonl").write_bytes((folder / "rounds.jsonl").read_bytes()[:100]), "shorter"),
+        (lambda folder: (folder / "model.npy").write_bytes(b"nonsense"), "model.npy is damaged"),
+        (lambda folder: (folder / "checkpoint.npz").unlink(), "no checkpoint.npz"),
+        (
+            lambda folder: (folder / "experiment.yaml").write_text(
+                (folder / "experiment.yaml").read_text().replace("seed: 0", "seed: 1")
+            ),
+            "another experiment",
+        ),
+    ],
+)
+def test_a_damaged_run_is_not_complete(tmp_path, command, damage, says):
+    assert invoke("run", *SMALL, "--out", "r").exit_code == 0
+    damage(tmp_path / "r")
+    found = invoke(command, "r")
+    assert found.exit_code == 4, found.output
+    assert says in found.output
+    assert "complete)" not in found.stdout
+    assert len([line for line in found.output.splitlines() if line.startswith("error:")]) == 1
+
+
+def test_no_kept_share_while_the_size_of_the_model_is_not_known(tmp_path):
+    assert invoke("run", *SMALL, "--out", "r").exit_code == 0
+    for name in ("checkpoint.npz", "model.npy"):
+        (tmp_path / "r" / name).unlink()
+    assert invoke("show", "r").exit_code == 4
+    rounds = tmp_path / "r" / "rounds.jsonl"  # as if it had been killed in its first round
+    lines = rounds.read_text().splitlines(keepends=True)
+    rounds.write_text(next(line for line in lines if '"picked":[]' not in line))
+    found = json.loads(invoke("show", "r", "--json").stdout)
+    assert (found["complete"], found["mean_kept_share"]) == (False, None)
+    assert found["uploads"] > 0
+
+
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bytes(tmp_path):
     (tmp_path / "slow.py").write_text(
         "import time\n\ndef slow(candidates, limit, rng):\n    time.sleep(0.2)\n    return list(range(limit))\n"

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from fedtide import config, records
 from fedtide.errors import RunFolderError
-from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, read_experiment, read_rounds, write_atomically
+from fedtide.records import (
+    Ledger,
+    RoundRecord,
+    RunFolder,
+    is_complete,
+    read_experiment,
+    read_rounds,
+    read_run,
+    write_atomically,
+)
 from fedtide.server import begin
 from helpers import FakeTrainer, run, small
 
@@ -221,6 +230,111 @@ def test_an_unfinished_last_line_is_not_a_round(tmp_path: Path) -> None:
         file.write(b'{"index": 6, "ti')
     assert len(read_rounds(tmp_path / "run")) == 5
     assert run(EXPERIMENT, tmp_path / "run").rounds == run(EXPERIMENT).rounds
+
+
+# ---- reading a folder: what does not fit together is not shown as a run
+
+
+def test_a_whole_run_is_read(tmp_path: Path) -> None:
+    result = run(EXPERIMENT, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    assert read_run(tmp_path / "run") == (EXPERIMENT, result.rounds, 30, True)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_stopped_run_is_read_with_the_rounds_after_its_checkpoint(tmp_path: Path) -> None:
+    stopped_run(tmp_path / "run", 4)
+    rest = run(EXPERIMENT).rounds[4]
+    with (tmp_path / "run" / "rounds.jsonl").open("a") as file:
+        file.write(rest.to_json() + "\n" + rest.to_json()[:30])  # written, not saved yet, and the next one under way
+    found = read_run(tmp_path / "run")
+    assert (len(found.rounds), found.num_parameters, found.complete) == (5, 30, False)
+
+
+def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
+    stopped_run(tmp_path / "run", 1)
+    (tmp_path / "run" / "checkpoint.npz").unlink()
+    found = read_run(tmp_path / "run")
+    assert (len(found.rounds), found.num_parameters, found.complete) == (1, None, False)
+    RunFolder.open(tmp_path / "new", EXPERIMENT).close()
+    assert read_run(tmp_path / "new") == (EXPERIMENT, [], None, False)
+
+
+def damage(folder: Path, what: str) -> None:
+    """Harm a complete run."""
+    rounds, model = folder / "rounds.jsonl", folder / "model.npy"
+    lines = rounds.read_bytes().splitlines(keepends=True)
+    first, second = lines[0], lines[1]
+    ages = second.index(b'"ledger"')
+    last = lines[-1].replace(b'"samples_trained":', b'"samples_trained":9')
+    swapped = np.load(model) + 1
+    acts = {
+        "rounds cut": lambda: rounds.write_bytes(rounds.read_bytes()[:100]),
+        "rounds gone": rounds.unlink,
+        "a round twice": lambda: rounds.write_bytes(b"".join([first, *lines])),
+        "a round lost, the length kept": lambda: rounds.write_bytes(
+            b"".join([first, *lines[2:-1], lines[-1][:-2], b" " * len(second), b"}\n"])
+        ),
+        "another sum": lambda: rounds.write_bytes(b"".join([*lines[:-1], last[: len(lines[-1]) - 1], b"\n"])),
+        "rounds no text": lambda: rounds.write_bytes(second[:ages] + b"\xff" + rounds.read_bytes()[ages + 1 :]),
+        "another seed": lambda: (folder / "experiment.yaml").write_text(
+            (folder / "experiment.yaml").read_text().replace("seed: 0", "seed: 1")
+        ),
+        "checkpoint and model gone": lambda: (model.unlink(), (folder / "checkpoint.npz").unlink()),
+        "checkpoint gone": (folder / "checkpoint.npz").unlink,
+        "model no array": lambda: model.write_bytes(b"nonsense"),
+        "model pickled": lambda: np.save(model, np.array([{}]), allow_pickle=True),
+        "model empty": lambda: model.write_bytes(b""),
+        "another model": lambda: np.save(model, swapped),
+        "a shorter model": lambda: np.save(model, swapped[1:]),
+        "model header": lambda: model.write_bytes(model.read_bytes().replace(b"}", b"{", 1)),
+    }
+    acts[what]()
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("rounds cut", r"rounds\.jsonl is shorter than the checkpoint says \(100 bytes, not [\d,]+\); restore it or"),
+        ("rounds gone", r"rounds\.jsonl is shorter than the checkpoint says \(0 bytes"),
+        ("a round twice", r"rounds\.jsonl goes on after the end"),
+        (
+            "a round lost, the length kept",
+            r"rounds\.jsonl does not match the checkpoint, which counts 8 rounds; restore",
+        ),
+        ("another sum", r"rounds\.jsonl (does not match|is damaged)"),
+        ("rounds no text", r"rounds\.jsonl is damaged .*; rerun"),
+        ("another seed", "checkpoint of another experiment .*; restore experiment.yaml"),
+        ("checkpoint and model gone", r"holds 8 rounds but no checkpoint.* over: `fedtide resume .*run`"),
+        ("checkpoint gone", r"8 rounds and a final model but no checkpoint.* over: remove .*model\.npy, then `fedtide"),
+        ("model no array", r"model\.npy is damaged \(it is not a file of plain NumPy arrays\); remove it and"),
+        ("model pickled", r"model\.npy is damaged \(it is not a file of plain NumPy arrays\); remove it and"),
+        ("model empty", r"model\.npy is damaged .*; remove it and make it again"),
+        ("another model", r"model\.npy is damaged \(it is not the model of the checkpoint\); remove it and"),
+        ("a shorter model", r"model\.npy is damaged \(it is not the model of the checkpoint\)"),
+        ("model header", r"model\.npy is damaged .*; remove it and make it again"),
+    ],
+)
+def test_a_damaged_run_is_not_read_as_a_run(tmp_path: Path, what: str, says: str) -> None:
+    run(EXPERIMENT, tmp_path / "run")
+    damage(tmp_path / "run", what)
+    before = contents(tmp_path / "run")
+    with pytest.raises(RunFolderError, match=says) as caught:
+        read_run(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert "pickle" not in str(caught.value)
+    assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("what", ["checkpoint and model gone", "checkpoint gone", "model no array", "another model"])
+def test_the_remedy_that_the_message_gives_works(tmp_path: Path, what: str) -> None:
+    whole = run(EXPERIMENT, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    damage(tmp_path / "run", what)
+    (tmp_path / "run" / "model.npy").unlink(missing_ok=True)
+    run(EXPERIMENT, tmp_path / "run")
+    assert read_run(tmp_path / "run").rounds == whole.rounds
+    assert contents(tmp_path / "run")["model.npy"] == before["model.npy"]
 
 
 def test_not_a_run_folder(tmp_path: Path) -> None:

@@ -154,19 +154,19 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
 
 def _show(folder: Path, as_json: bool) -> None:
-    from fedtide.records import is_complete, is_deployment, read_experiment, read_model_size, read_rounds
+    from fedtide.records import is_deployment, read_run
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
-    experiment, rounds = read_experiment(folder), read_rounds(folder)
-    summary = summarise(experiment, rounds, read_model_size(folder))
+    experiment, rounds, num_parameters, complete = read_run(folder)
+    summary = summarise(experiment, rounds, num_parameters)
     if as_json:
-        print_json({"folder": str(folder), "complete": is_complete(folder), **summary})
+        print_json({"folder": str(folder), "complete": complete, **summary})
         return
     scored = evaluated(rounds)
     out.print(curve([each.time for each in scored], [each.test_accuracy or 0.0 for each in scored]))
     how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
-    state = "complete" if is_complete(folder) else f"stopped at time {summary['time']:g}: {how}"
+    state = "complete" if complete else f"stopped at time {summary['time']:g}: {how}"
     out.print(summary_table(f"{folder} ({state})", summary), highlight=False)
     if (folder / "curve.png").exists():
         out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False)

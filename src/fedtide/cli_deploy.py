@@ -91,12 +91,12 @@ def deploy_demo(
 def _summary(folder: Path, as_json: bool) -> None:
     from fedtide.flower.demo import View, table
     from fedtide.flower.trace import read
-    from fedtide.records import read_experiment, read_model_size, read_rounds
+    from fedtide.records import read_run
     from fedtide.report.summary import summarise
 
-    experiment, rounds = read_experiment(folder), read_rounds(folder)
+    experiment, rounds, num_parameters, _ = read_run(folder)
     if as_json:
-        print_json({"folder": str(folder), **summarise(experiment, rounds, read_model_size(folder))})
+        print_json({"folder": str(folder), **summarise(experiment, rounds, num_parameters)})
         return
     out.print(table(experiment, View(rounds, read(folder).periods, "done")), highlight=False)
     out.print(

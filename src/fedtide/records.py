@@ -15,15 +15,15 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 import yaml
@@ -133,7 +133,7 @@ class RunFolder:
 
     path: Path
     experiment: Experiment
-    _saved_at: float = field(default=0.0, repr=False)
+    _saved_at: float = field(default=-math.inf, repr=False)  # the first round is saved at once
     _file: io.BufferedWriter | None = field(default=None, repr=False)
     _last: tuple[ServerState, Ledger, int] | None = field(default=None, repr=False)  # after the last whole round
     _lock: int | None = field(default=None, repr=False)
@@ -202,29 +202,20 @@ class RunFolder:
 
     def load(self) -> tuple[ServerState, Ledger, list[RoundRecord]] | None:
         """Return the last checkpoint with the rounds up to it, and cut off what came after; None if there is none."""
-        path = self.path / "checkpoint.npz"
-        if not path.exists():
+        saved = _read_checkpoint(self.path, self.experiment)
+        if saved is None:
             self.rounds_path.unlink(missing_ok=True)
             return None
+        _check_length(self.path, saved.length)
         try:
-            with open(path, "rb") as file, np.load(file) as saved:
-                if int(saved["format"]) != FORMAT or str(saved["experiment"]) != config.digest(self.experiment):
-                    raise RunFolderError(
-                        f"{path} is a checkpoint of another experiment or version; start in a new folder"
-                    )
-                models = dict(zip(saved["versions"].tolist(), saved["models"], strict=True))
-                state = ServerState(int(saved["version"]), models, saved["held"], saved["uploads"])
-                ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
-                length = int(saved["rounds_bytes"])
-        except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
-            raise RunFolderError(f"{path} is damaged ({error}); start in a new folder") from error
-        if not self.rounds_path.exists() or self.rounds_path.stat().st_size < length:
-            raise RunFolderError(f"{self.rounds_path} is shorter than the checkpoint says; start in a new folder")
-        os.truncate(self.rounds_path, length)
+            os.truncate(self.rounds_path, saved.length)
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.rounds_path} cannot be written ({error.strerror}): make it writable and resume the run"
+            ) from error
         rounds = read_rounds(self.path)
-        if len(rounds) != state.version - 1:
-            raise RunFolderError(f"{self.rounds_path} does not match the checkpoint; start in a new folder")
-        return state, ledger, rounds
+        _check_rounds(self.path, rounds, saved)
+        return saved.state, saved.ledger, rounds
 
     def append(self, record: RoundRecord, state: ServerState) -> None:
         """Add one round, with the state after it; write a checkpoint now and then."""
@@ -288,6 +279,127 @@ class RunFolder:
         write_atomically(self.path / "model.npy", buffer.getvalue())
 
 
+class Checkpoint(NamedTuple):
+    """What checkpoint.npz holds."""
+
+    state: ServerState
+    ledger: Ledger
+    length: int  # of rounds.jsonl, in bytes
+
+    @property
+    def model(self) -> Vector:
+        """The newest model [d]."""
+        return self.state.models[self.state.version]
+
+
+def _read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
+    """Read a run's checkpoint, or None if it has none; raise if it is damaged or belongs to another experiment."""
+    path = folder / "checkpoint.npz"
+    try:
+        with open(path, "rb") as file, np.load(file) as saved:
+            if int(saved["format"]) != FORMAT or str(saved["experiment"]) != config.digest(experiment):
+                raise RunFolderError(
+                    f"{path} is a checkpoint of another experiment or version than experiment.yaml beside it, whose "
+                    f"digest is {config.digest(experiment)}; restore experiment.yaml or start in a new folder"
+                )
+            models = dict(zip(saved["versions"].tolist(), saved["models"], strict=True))
+            state = ServerState(int(saved["version"]), models, saved["held"], saved["uploads"])
+            ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
+            found = Checkpoint(state, ledger, int(saved["rounds_bytes"]))
+            found.model  # noqa: B018 - KeyError if the newest model is not among them
+            return found
+    except FileNotFoundError:
+        return None
+    except RunFolderError:
+        raise
+    except Exception as error:  # a damaged archive raises a dozen kinds, from OSError to tokenize.TokenError
+        raise RunFolderError(f"{path} is damaged ({_why(error)}); start in a new folder") from error
+
+
+def _why(error: Exception) -> str:
+    """Say in one line why a file of arrays cannot be read. NumPy's advice to load pickles would run whatever is in it."""
+    text = " ".join(str(error).split())
+    return "it is not a file of plain NumPy arrays" if "pickle" in text else text or type(error).__name__
+
+
+def _check_length(folder: Path, length: int, *, exactly: bool = False) -> None:
+    """Raise if rounds.jsonl is shorter than a checkpoint says; a complete run has not a byte beyond it either."""
+    path = folder / "rounds.jsonl"
+    found = path.stat().st_size if path.exists() else 0
+    if found < length:
+        raise RunFolderError(
+            f"{path} is shorter than the checkpoint says ({found:,} bytes, not {length:,}); "
+            "restore it or start in a new folder"
+        )
+    if exactly and found > length:
+        raise RunFolderError(
+            f"{path} goes on after the end of a complete run ({found:,} bytes, not {length:,}); "
+            "restore it or start in a new folder"
+        )
+
+
+def _check_rounds(folder: Path, rounds: Sequence[RoundRecord], saved: Checkpoint) -> None:
+    """Raise if these rounds are not the ones that a checkpoint was made after."""
+    count = saved.state.version - 1
+    if [each.index for each in rounds] != list(range(1, count + 1)) or (rounds and rounds[-1].ledger != saved.ledger):
+        raise RunFolderError(
+            f"{folder / 'rounds.jsonl'} does not match the checkpoint, which counts {count} rounds; "
+            "restore it or start in a new folder"
+        )
+
+
+class Kept(NamedTuple):
+    """A run as its folder holds it, each file checked against the others."""
+
+    experiment: Experiment
+    rounds: list[RoundRecord]
+    num_parameters: int | None  # d; None before the first checkpoint
+    complete: bool
+
+
+def read_run(folder: Path) -> Kept:
+    """Read a run, finished, stopped or still going on, and change nothing; raise if its files do not fit together."""
+    # Read in the reverse order of writing, so that a run that is going on fits together too.
+    experiment, complete = read_experiment(folder), is_complete(folder)
+    saved = _read_checkpoint(folder, experiment)
+    rounds = read_rounds(folder)
+    if saved is None:
+        # The first round is saved at once: only a run killed in that instant has a round and no checkpoint.
+        if complete or (len(rounds) > 1 and not (folder / "checkpoint.npz").exists()):
+            raise RunFolderError(
+                f"{folder} holds {len(rounds)} rounds{' and a final model' if complete else ''} but no checkpoint.npz "
+                f"to check them against; {_start_over(folder, complete)}"
+            )
+        return Kept(experiment, rounds, None, complete)
+    _check_length(folder, saved.length, exactly=complete)
+    _check_rounds(folder, rounds[: saved.state.version - 1], saved)
+    if complete:
+        _check_model(folder, saved)
+    return Kept(experiment, rounds, len(saved.model), complete)
+
+
+def _start_over(folder: Path, complete: bool) -> str:
+    first = f"remove {folder / 'model.npy'}, then " if complete else ""
+    return f"restore it, or start the run over: {first}`fedtide resume {folder}`"
+
+
+def _check_model(folder: Path, saved: Checkpoint) -> None:
+    """Raise if the final model is not the checkpoint's newest."""
+    path = folder / "model.npy"
+    remedy = f"remove it and make it again from the checkpoint with `fedtide resume {folder}`"
+    try:
+        with open(path, "rb") as file:
+            model = np.load(file)
+    except Exception as error:  # as above
+        raise RunFolderError(f"{path} is damaged ({_why(error)}); {remedy}") from error
+    if (
+        not isinstance(model, np.ndarray)
+        or model.shape != saved.model.shape
+        or model.tobytes() != saved.model.tobytes()
+    ):
+        raise RunFolderError(f"{path} is damaged (it is not the model of the checkpoint); {remedy}")
+
+
 def read_experiment(folder: Path) -> Experiment:
     """Read a run's resolved experiment."""
     path = folder / "experiment.yaml"
@@ -296,7 +408,7 @@ def read_experiment(folder: Path) -> Experiment:
     try:
         return config.experiment(config.read_file(path))
     except FedtideError as error:
-        raise RunFolderError(f"{path} is damaged or of another version: {error}") from error
+        raise RunFolderError(f"{path} is damaged or of another version: {error}; restore it") from error
 
 
 def read_rounds(folder: Path) -> list[RoundRecord]:
@@ -305,29 +417,13 @@ def read_rounds(folder: Path) -> list[RoundRecord]:
         lines = (
             (folder / "rounds.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
         )  # a last line without end is not complete
+        return [RoundRecord.from_json(line) for line in lines]
     except FileNotFoundError:
         return []
-    try:
-        return [RoundRecord.from_json(line) for line in lines]
-    except (ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise RunFolderError(
             f"{folder / 'rounds.jsonl'} is damaged ({error}); rerun the experiment in a new folder"
         ) from error
-
-
-def read_model_size(folder: Path) -> int:
-    """Return d of a run's model; 1 while nothing has been saved."""
-    try:
-        if (folder / "model.npy").exists():
-            return int(np.load(folder / "model.npy").shape[0])
-        if (folder / "checkpoint.npz").exists():
-            with open(folder / "checkpoint.npz", "rb") as file, np.load(file) as saved:
-                return int(saved["models"].shape[1])
-    except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
-        raise RunFolderError(
-            f"{folder} holds a damaged model ({error}); rerun the experiment in a new folder"
-        ) from error
-    return 1
 
 
 def is_complete(folder: Path) -> bool:

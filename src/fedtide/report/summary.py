@@ -27,8 +27,8 @@ def time_to(rounds: Sequence[RoundRecord], accuracy: float) -> float | None:
     return None
 
 
-def summarise(experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int) -> dict[str, Any]:
-    """Return the closing numbers of a run, complete or not."""
+def summarise(experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int | None) -> dict[str, Any]:
+    """Return the closing numbers of a run, complete or not; num_parameters is None before anything was saved."""
     scored = evaluated(rounds)
     uploads = [kept for each in rounds for kept in each.num_kept]
     ages = [age for each in rounds for age in each.age]
@@ -44,7 +44,7 @@ def summarise(experiment: Experiment, rounds: Sequence[RoundRecord], num_paramet
         "final_train_loss": scored[-1].train_loss if scored else None,
         "time_to_accuracy": {str(target): time_to(rounds, target) for target in TARGETS},
         "uploads": len(uploads),
-        "mean_kept_share": float(np.mean(uploads)) / num_parameters if uploads else None,
+        "mean_kept_share": float(np.mean(uploads)) / num_parameters if uploads and num_parameters else None,
         "mean_age": float(np.mean(ages)) if ages else None,
         "mean_label_variance": float(np.mean([each.label_variance for each in rounds if each.picked]))
         if uploads
