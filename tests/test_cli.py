@@ -160,6 +160,105 @@ def test_bad_input_is_one_line_and_a_code(words, code, says):
     assert "Traceback" not in found.stderr
 
 
+BROKEN = """
+import fedtide
+from fedtide.codec.sparse_quantized import Ideal
+
+def two(candidates, limit):
+    return range(limit)
+
+def raises(*args, **kwargs):
+    raise KeyError("no such device")
+
+def ragged(*args):
+    return [[1], [2, 3]]
+
+def nothing(*args):
+    return None
+
+def text(num_samples, age):
+    return ["a"] * len(age)
+
+class Picky:
+    def __init__(self, size=1):
+        if size > 1:
+            raise ValueError(f"size={size}")
+
+class Half(Ideal):
+    def decode(self, packet):
+        return super().decode(packet)[::2]
+
+class Bare(Ideal):
+    def encode(self, update, budget_bits, rng):
+        return update
+
+class Torn(Ideal):
+    def num_kept(self, num_parameters, budget_bits):
+        return [][0]
+
+def late(duration, horizon):
+    yield fedtide.Tick(1, 1.0, [], [])
+    raise OSError("the clock stopped")
+
+def numbers(duration, horizon):
+    return [1, 2]
+
+def power(num_samples, age, power=1.0):
+    return num_samples / num_samples.sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["policy.scheduler=p.py:two"], 2, "is called as (candidates, limit, rng), but it takes (candidates, limit)"),
+        (["policy.scheduler=p.py:raises"], 5, "raised KeyError: 'no such device' (p.py:9)"),
+        (["policy.scheduler=p.py:ragged"], 5, "returned positions [[1], [2, 3]]: they must be a one-dimensional"),
+        (["policy.scheduler=p.py:Picky"], 2, "cannot be called as (candidates, limit, rng)"),
+        (["policy.scheduler=p.py:Picky", "policy.scheduler_args={size: 2}"], 2, "raised ValueError: size=2 (p.py:23)"),
+        (["policy.scheduler_args={pool_share: much}"], 5, "scheduler='data_importance' raised ValueError"),
+        (
+            ["policy.weighting=p.py:power", "policy.weighting_args={pwer: 1}"],
+            2,
+            "it takes (num_samples, age, power=1.0)",
+        ),
+        (["policy.weighting=p.py:power", "policy.weighting_args={age: 1}"], 2, "is called as (num_samples, age)"),
+        (["policy.weighting=p.py:raises"], 5, "(p.py:9)"),
+        (["policy.weighting=p.py:text"], 5, "weights >= 0 with sum 1"),
+        (["policy.weighting=p.py:nothing"], 5, "returned None: it must give 2 weights"),
+        (["policy.combiner=p.py:raises"], 5, "(p.py:9)"),
+        (["policy.combiner=p.py:nothing"], 5, "returned None: it must give the 7850 numbers"),
+        (["policy.combiner=p.py:two"], 2, "is called as (model, starts, updates, weights, age)"),
+        (["codec.name=p.py:raises"], 2, "has no method encode(update, budget_bits, rng)"),
+        (["codec.name=p.py:Half"], 5, "returned an array of shape (3925,): it must give the 7850 numbers"),
+        (["codec.name=p.py:Bare"], 5, "encoded to a ndarray"),
+        (
+            ["timeline.name=p.py:two"],
+            2,
+            "raised TypeError: 'float' object cannot be interpreted as an integer (p.py:6)",
+        ),
+        (["timeline.name=p.py:two", "timeline.args={limit: 3}"], 2, "is called as (duration, horizon)"),
+        (["timeline.name=p.py:raises"], 2, "(p.py:9)"),
+        (["timeline.name=p.py:late"], 2, "raised OSError: the clock stopped (p.py:39)"),
+        (["timeline.name=p.py:numbers"], 2, "timeline='p.py:numbers'"),
+    ],
+)
+def test_a_broken_policy_is_one_line_that_names_it(tmp_path, words, code, says):
+    (tmp_path / "p.py").write_text(BROKEN)
+    found = invoke("run", *SMALL, *words, "--out", "r")
+    assert found.exit_code == code, (found.output, found.exception)
+    (line,) = [line for line in found.output.splitlines() if line.startswith("error:")]
+    assert says in line
+    assert words[0].rpartition("=")[2] in line or "args" in words[0]
+
+
+def test_a_broken_codec_in_a_plan(tmp_path):
+    (tmp_path / "p.py").write_text(BROKEN)
+    found = invoke("plan", *SMALL, "codec.name=p.py:Torn")
+    assert found.exit_code == 5
+    assert "codec='p.py:Torn' raised IndexError: list index out of range (p.py:35)" in found.output
+
+
 def test_another_experiment_in_the_folder_is_refused():
     assert invoke("run", *SMALL, "--out", "r").exit_code == 0
     found = subprocess.run(

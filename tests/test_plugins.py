@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import copy
 import functools
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fedtide import plugins
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.plugins import resolve, source_digest
 
 SOURCE = """
@@ -111,6 +113,65 @@ def test_file_that_cannot_be_read_in(tmp_path: Path) -> None:
 def test_wrong_arguments_of_a_users_class(file: Path) -> None:
     with pytest.raises(FedtideError, match=r"it takes \(step: int = 1\)"):
         resolve("timeline", f"{file}:Every", {}, {"stride": 1})
+
+
+def test_arguments_that_a_users_function_does_not_take(file: Path) -> None:
+    with pytest.raises(
+        FedtideError, match=r"does not accept the arguments \{'skp': 1\}: .*'skp'; it takes \(cand.*skip=0\)"
+    ):
+        resolve("scheduler", f"{file}:first", {}, {"skp": 1})
+
+
+def test_a_package_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> None:
+        raise ImportError("no such library")
+
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [SimpleNamespace(name="theirs", load=load)])
+    with pytest.raises(FedtideError, match="scheduler='theirs': loading it raised ImportError: no such library"):
+        resolve("scheduler", "theirs", {}, {})
+
+
+def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
+    guarded = plugins.policy("scheduler", f"{file}:first", {}, {"skip": 2}, {})
+    assert guarded(None, 2, None) == [2, 3]
+    assert guarded.needs_update_norm
+    assert not hasattr(guarded, "nothing")
+    assert copy.copy(guarded) == guarded
+    assert plugins.label("scheduler", guarded) == f"scheduler='{file}:first'"
+
+
+def test_ours_is_guarded_only_with_a_users_arguments() -> None:
+    from fedtide.policy.combining import COMBINERS, Mix
+
+    assert plugins.policy("combiner", "mix", COMBINERS, {}, {"mixing": 0.3}) == Mix(0.3)
+    assert plugins.label("combiner", Mix()) == "the combiner"
+    wrong = plugins.policy("combiner", "mix", COMBINERS, {"mixing": "much"}, {})
+    ones = np.ones(1)
+    with pytest.raises(TrainingError, match=r"combiner='mix' raised .*; check the arguments that are given to it"):
+        wrong(ones, ones[None], ones[None], ones, ones)
+
+
+def test_the_original_error_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "def f(candidates, limit, rng):\n    return help_(limit)\n\ndef help_(x):\n    return 1 / (x - x)\n"
+    )
+    with pytest.raises(TrainingError, match=r"raised ZeroDivisionError: division by zero \(.*mine\.py:5\)") as caught:
+        plugins.policy("scheduler", f"{path}:f", {}, {}, {})(None, 2, None)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_what_a_library_raises_is_told_at_the_line_that_called_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import json\n\n\ndef f(candidates, limit, rng):\n    return json.loads('{')\n")
+    with pytest.raises(TrainingError, match=r"raised JSONDecodeError: .* \(.*mine\.py:5\)"):
+        plugins.policy("scheduler", f"{path}:f", {}, {}, {})(None, 2, None)
+
+
+def test_a_function_without_python_text() -> None:
+    guarded = plugins.policy("weighting", "math:ldexp", {}, {}, {})
+    with pytest.raises(TrainingError, match=r"weighting='math:ldexp' raised TypeError: .* \(math\)"):
+        guarded("a", "b")
 
 
 def test_source_digest_follows_the_file(file: Path) -> None:

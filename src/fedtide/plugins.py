@@ -3,6 +3,8 @@
 A name is looked up as (1) one of ours, (2) `path/to/file.py:attribute`, (3) `package.module:attribute`, (4) an entry
 point of the group `fedtide.<kind>` (say `fedtide.scheduler`) that an installed package offers. A class or factory is
 called with the arguments given in the experiment; a plain function gets them as keywords with every call.
+
+What a user's policy raises comes out as one line that names the policy and the line of the user's file.
 """
 
 from __future__ import annotations
@@ -13,14 +15,148 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, TrainingError
+
+# How the policies of each kind are called: method ("" for the object itself) and what it is given.
+CALLS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "timeline": {"": ("duration", "horizon")},
+    "scheduler": {"": ("candidates", "limit", "rng")},
+    "weighting": {"": ("num_samples", "age")},
+    "combiner": {"": ("model", "starts", "updates", "weights", "age")},
+    "codec": {
+        "encode": ("update", "budget_bits", "rng"),
+        "decode": ("packet",),
+        "num_kept": ("num_parameters", "budget_bits"),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A policy whose errors come out as one line that names it; in everything else it is the policy itself."""
+
+    kind: str
+    name: str  # as the user gave it
+    policy: Any
+
+    @property
+    def label(self) -> str:
+        """The policy as an error message names it."""
+        return f"{self.kind}={self.name!r}"
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the policy."""
+        with self._reported():
+            return self.policy(*args)
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__") or attribute in self.__dataclass_fields__:
+            raise AttributeError(attribute)  # copying asks for these before there is a policy
+        value = getattr(self.policy, attribute)
+        if attribute not in CALLS.get(self.kind, {}):
+            return value
+
+        def call(*args: Any) -> Any:
+            with self._reported():
+                return value(*args)
+
+        return call
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        # A timeline is asked before the run begins; all others while it is on.
+        with reported(self.kind, self.name, self.policy, FedtideError if self.kind == "timeline" else TrainingError):
+            yield
+
+
+def policy(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, Any], ours: Mapping[str, Any]) -> Any:
+    """Return the policy that `name` stands for, made with the user's `args` on top of `ours`.
+
+    A user's own is checked to take what it will be called with, and is guarded; so is one of ours with a user's arguments.
+    """
+    made = resolve(kind, name, known, {**ours, **args})
+    if name not in known:
+        for method, parameters in CALLS[kind].items():
+            _check_call(kind, name, made, method, parameters)
+    return Guarded(kind, name, made) if args or name not in known else made
+
+
+def label(kind: str, policy: Any) -> str:
+    """Name a policy in an error message: as the user did, if it is guarded."""
+    return policy.label if isinstance(policy, Guarded) else f"the {kind}"
+
+
+@contextmanager
+def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = FedtideError) -> Iterator[None]:
+    """Turn whatever a policy raises into one line: its name, what was raised and where in its file, what to do."""
+    try:
+        yield
+    except FedtideError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        what = f"{kind}={name!r} raised {type(error).__name__}{': ' if text else ''}{text[:300]}"
+        if _is_ours(_definition(policy)):
+            raise failure(f"{what}; check the arguments that are given to it") from error
+        raise failure(f"{what} ({_where(policy, error)}); correct it there") from error
+
+
+def _definition(policy: Any) -> Any:
+    """Return the function or class behind a policy."""
+    while isinstance(policy, (functools.partial, Guarded)):
+        policy = policy.func if isinstance(policy, functools.partial) else policy.policy
+    found = inspect.unwrap(policy) if callable(policy) else policy
+    return found if inspect.isroutine(found) or inspect.isclass(found) else type(found)
+
+
+def _is_ours(definition: Any) -> bool:
+    return (getattr(definition, "__module__", None) or "").startswith("fedtide.")
+
+
+def _where(policy: Any, error: Exception | None = None) -> str:
+    """Return file:line of the last step in the policy's own file, or of its definition if no step led there."""
+    definition = _definition(policy)
+    try:
+        file = inspect.getsourcefile(definition) or inspect.getfile(definition)
+        line = inspect.getsourcelines(definition)[1]
+    except (OSError, TypeError):  # it is not written in Python, or its text is gone
+        return str(getattr(definition, "__module__", None) or "no file")
+    for frame, number in traceback.walk_tb(error.__traceback__ if error else None):
+        line = number if frame.f_code.co_filename == file else line
+    near = os.path.relpath(file)
+    return f"{file if near.startswith(os.pardir) else near}:{line}"
+
+
+def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
+    """Raise if a user's policy cannot be called as it will be."""
+    called = getattr(made, method, None) if method else made
+    wanted = f"{method}({', '.join(parameters)})"
+    if not callable(called):
+        lacks = f"has no method {wanted}" if method else f"cannot be called as {wanted}"
+        raise FedtideError(f"{kind}={name!r} {lacks}; a {kind} needs it ({_where(made)})")
+    try:
+        # not the signature that a decorator copies, which would hide the arguments that were given
+        signature = inspect.signature(called, follow_wrapped=False)
+    except (TypeError, ValueError):  # it is not written in Python; the guard is there when it is called
+        return
+    try:
+        signature.bind(*parameters)
+    except TypeError as error:
+        raise FedtideError(
+            f"{kind}={name!r} is called as {wanted}, but it takes {method}{signature}: {error} ({_where(made)}); "
+            "correct it there"
+        ) from error
 
 
 def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
@@ -31,7 +167,11 @@ def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, A
         return _make(kind, name, attribute(kind, name), args)
     offered = {point.name: point for point in entry_points(group=f"fedtide.{kind}")}
     if name in offered:
-        return _make(kind, name, offered[name].load(), args)
+        try:
+            found = offered[name].load()
+        except Exception as error:  # whatever the package raises while it is imported
+            raise FedtideError(f"{kind}={name!r}: loading it raised {type(error).__name__}: {error}") from error
+        return _make(kind, name, found, args)
     names = [*known, *offered]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
@@ -83,15 +223,25 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
 
 
 def _make(kind: str, name: str, found: Any, args: Mapping[str, Any]) -> Any:
-    try:
-        if inspect.isclass(found) or getattr(found, "__module__", "").startswith("fedtide."):
+    is_maker = inspect.isclass(found) or _is_ours(found)
+    _check_arguments(kind, name, found, args, is_maker)
+    if is_maker:
+        with reported(kind, name, found):
             return found(**args)
-        if args:  # update_wrapper keeps attributes such as needs_update_norm
-            return functools.update_wrapper(functools.partial(found, **args), found)
-        return found
+    if args:  # update_wrapper keeps attributes such as needs_update_norm
+        return functools.update_wrapper(functools.partial(found, **args), found)
+    return found
+
+
+def _check_arguments(kind: str, name: str, found: Any, args: Mapping[str, Any], is_maker: bool) -> None:
+    """Raise if a maker cannot be called with these arguments alone, or a function with these among others."""
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # it is not written in Python, or no function at all
+        return
+    try:
+        signature.bind(**args) if is_maker else signature.bind_partial(**args)
     except TypeError as error:
-        try:
-            takes = f"; it takes {inspect.signature(found)}"
-        except ValueError:
-            takes = ""
-        raise FedtideError(f"{kind}={name!r} does not accept the arguments {dict(args)}: {error}{takes}") from error
+        raise FedtideError(
+            f"{kind}={name!r} does not accept the arguments {dict(args)}: {error}; it takes {signature}"
+        ) from error

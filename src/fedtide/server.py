@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.errors import FedtideError, TrainingError
+from fedtide import plugins
+from fedtide.errors import TrainingError
 from fedtide.policy.combining import Combiner
 from fedtide.policy.scheduling import Scheduler
 from fedtide.policy.weighting import Weighting
@@ -62,14 +63,14 @@ def plan(policy: Policy, candidates: Candidates, num_symbols: float, rng: Rng) -
         return Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     answer: Any = policy.scheduler(candidates, count, rng)
     selection = answer if isinstance(answer, Selection) else Selection(answer)
-    picked = _checked(selection.picked, count, ready)
+    picked = _checked(selection.picked, count, ready, plugins.label("scheduler", policy.scheduler))
     symbols, bits = equal_bits(candidates.capacity[picked], num_symbols)
     return Grant(picked, symbols, bits, selection.proved_minimal)
 
 
-def _checked(answer: Any, count: int, ready: int) -> Ints:
+def _checked(answer: Any, count: int, ready: int, scheduler: str) -> Ints:
     """Return the positions ascending, or say how the scheduler went wrong."""
-    picked = np.asarray(answer)
+    picked = _as_array(answer)
     problem = None
     if picked.ndim != 1 or (len(picked) and not np.issubdtype(picked.dtype, np.integer)):
         problem = "they must be a one-dimensional array of whole numbers"
@@ -82,8 +83,20 @@ def _checked(answer: Any, count: int, ready: int) -> Ints:
             f"they must lie in 0..{ready - 1}; a scheduler returns positions within the candidates, not device numbers"
         )
     if problem:
-        raise FedtideError(f"the scheduler returned positions {str(answer)[:200]}: {problem}")
+        raise TrainingError(f"{scheduler} returned positions {_shown(answer)}: {problem}")
     return np.sort(picked).astype(np.int64)
+
+
+def _as_array(answer: Any) -> Any:
+    """Return what a policy answered as an array; an empty one of no dimension for a list of lists of unequal length."""
+    try:
+        return np.asarray(answer)
+    except ValueError:
+        return np.array(None)
+
+
+def _shown(answer: Any) -> str:
+    return " ".join(str(answer).split())[:200]
 
 
 def absorb(
@@ -98,9 +111,12 @@ def absorb(
     if len(arrived.device):
         check_finite(arrived.device, updates, state.version)
         age = state.version - arrived.start
-        weights = _checked_weights(policy.weighting(arrived.num_samples, age), len(age))
+        weighting = plugins.label("weighting", policy.weighting)
+        weights = _checked_weights(policy.weighting(arrived.num_samples, age), len(age), weighting)
         starts = np.stack([state.models[int(version)] for version in arrived.start])
-        model = policy.combiner(model, starts, updates, weights, age)
+        combined = policy.combiner(model, starts, updates, weights, age)
+        checked = checked_vector(combined, len(model), plugins.label("combiner", policy.combiner))
+        model = checked.astype(np.float32, copy=False)
     held, uploads = state.held.copy(), state.uploads.copy()
     held[ready] = state.version + 1
     uploads[arrived.device] += 1
@@ -120,8 +136,18 @@ def check_finite(device: Ints, updates: Vector, version: int) -> None:
         )
 
 
-def _checked_weights(answer: Any, count: int) -> Floats:
-    weights = np.asarray(answer, np.float64)
+def _checked_weights(answer: Any, count: int, weighting: str) -> Floats:
+    weights = _as_array(answer)
+    weights = weights.astype(np.float64) if weights.dtype.kind in "fiub" else np.array(np.nan)
     if weights.shape != (count,) or not np.all(weights >= 0) or not abs(weights.sum() - 1) < 1e-9:
-        raise FedtideError(f"the weighting returned {str(answer)[:200]}: it must give {count} weights >= 0 with sum 1")
+        raise TrainingError(f"{weighting} returned {_shown(answer)}: it must give {count} weights >= 0 with sum 1")
     return weights
+
+
+def checked_vector(answer: Any, num_parameters: int, policy: str) -> Vector:
+    """Return what a combiner or a codec made as an array [d], or say how it went wrong."""
+    vector = _as_array(answer)
+    if vector.shape != (num_parameters,) or vector.dtype.kind not in "fiu":
+        what = f"an array of shape {vector.shape}" if vector.ndim else f"{_shown(answer)}"
+        raise TrainingError(f"{policy} returned {what}: it must give the {num_parameters} numbers of the model")
+    return np.asarray(vector)

@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedtide import plugins
+from fedtide.codec.base import Packet
 from fedtide.config import Experiment
+from fedtide.errors import TrainingError
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Score, Trainer
 from fedtide.policy.candidates import candidates
@@ -18,7 +21,7 @@ from fedtide.policy.label_variance import label_variance
 from fedtide.radio.channel import capacity, power_gain
 from fedtide.records import Ledger, RoundRecord, RunFolder
 from fedtide.rng import stream
-from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, plan
+from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, checked_vector, plan
 from fedtide.system import System, build, make_trainer
 from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Tick, Vector
 
@@ -159,10 +162,10 @@ def _step(
     updates = _stack([trained[int(k)] for k in device], state)
     check_finite(device, updates, tick.index)
     packets = [
-        system.codec.encode(update, bits, stream(system.experiment.seed, "compress", int(k), tick.index))
+        _encoded(system, update, bits, int(k), tick)
         for update, bits, k in zip(updates, grant.bits, device, strict=True)
     ]
-    received = _stack([system.codec.decode(packet) for packet in packets], state)
+    received = _stack([_decoded(system, packet, updates.shape[1]) for packet in packets], state)
     watch.lap("codec")
     arrived = Arrived(device, start, rows.num_samples[grant.picked])
     state, weights = absorb(state, system.policy, tick.ready, arrived, received)
@@ -205,6 +208,20 @@ def _train(system: System, trainer: Trainer, state: ServerState, device: Ints, s
     starts = np.stack([state.models[int(version)] for version in start])
     updates = trainer.train(starts, device, start, learning_rates(system, start))
     return dict(zip(device.tolist(), updates, strict=True))
+
+
+def _encoded(system: System, update: Vector, bits: float, device: int, tick: Tick) -> Packet:
+    """Encode an update; raise if a user's codec returns something else than a packet."""
+    packet: object = system.codec.encode(update, bits, stream(system.experiment.seed, "compress", device, tick.index))
+    if not isinstance(packet, Packet):
+        codec = plugins.label("codec", system.codec)
+        raise TrainingError(f"{codec} encoded to a {type(packet).__name__}: return fedtide.codec.base.packet(...)")
+    return packet
+
+
+def _decoded(system: System, packet: Packet, num_parameters: int) -> Vector:
+    """Decode an update; raise if a user's codec returns something else than d numbers."""
+    return checked_vector(system.codec.decode(packet), num_parameters, plugins.label("codec", system.codec))
 
 
 def _stack(vectors: list[Vector], state: ServerState) -> Vector:

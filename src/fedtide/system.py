@@ -104,10 +104,10 @@ def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
         "per_arrival": {},
         "buffered": {"size": wanted.buffer_size},
     }
-    args = {**built_in.get(wanted.name, {}), **wanted.args}
-    made = plugins.resolve("timeline", wanted.name, timeline.TIMELINES, args)
-    ticks = list(made(fleet.duration, wanted.horizon))
-    timeline.check(ticks, fleet.num_devices)
+    made = plugins.policy("timeline", wanted.name, timeline.TIMELINES, wanted.args, built_in.get(wanted.name, {}))
+    with plugins.reported("timeline", wanted.name, made):  # a generator raises only as it is read
+        ticks = list(made(fleet.duration, wanted.horizon))
+        timeline.check(ticks, fleet.num_devices)
     if not ticks:
         raise FedtideError(
             f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
@@ -116,20 +116,19 @@ def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
 
 
 def _policy(wanted: config.Policy) -> Policy:
-    weighting_args = {"age_base": wanted.age_base} if wanted.weighting == "age_aware" else {}
-    weighting_args |= wanted.weighting_args
+    gamma = {"age_base": wanted.age_base} if wanted.weighting == "age_aware" else {}
     return Policy(
-        scheduler=plugins.resolve("scheduler", wanted.scheduler, SCHEDULERS, wanted.scheduler_args),
+        scheduler=plugins.policy("scheduler", wanted.scheduler, SCHEDULERS, wanted.scheduler_args, {}),
         limit=wanted.limit,
-        weighting=plugins.resolve("weighting", wanted.weighting, WEIGHTINGS, weighting_args),
-        combiner=plugins.resolve("combiner", wanted.combiner, COMBINERS, wanted.combiner_args),
+        weighting=plugins.policy("weighting", wanted.weighting, WEIGHTINGS, wanted.weighting_args, gamma),
+        combiner=plugins.policy("combiner", wanted.combiner, COMBINERS, wanted.combiner_args, {}),
     )
 
 
 def _codec(wanted: config.CodecConfig) -> Codec:
-    ours = {"num_levels": wanted.num_levels, "element_bits": wanted.element_bits}
-    args = {**(ours if wanted.name == "sparse_quantized" else {}), **wanted.args}
-    codec: Codec = plugins.resolve("codec", wanted.name, CODECS, args)
+    levels = {"num_levels": wanted.num_levels, "element_bits": wanted.element_bits}
+    ours = levels if wanted.name == "sparse_quantized" else {}
+    codec: Codec = plugins.policy("codec", wanted.name, CODECS, wanted.args, ours)
     return codec
 
 
