@@ -82,6 +82,15 @@ def test_equal_sizes_that_do_not_fit_are_thinned_out() -> None:
     np.testing.assert_allclose(decoded[sent], update[sent], rtol=0.02)
 
 
+def test_a_budget_just_short_of_a_whole_bit_does_not_hang() -> None:
+    """The code may be over by 1e-12 bits then; once, the search went on in steps of that size."""
+    update = np.random.default_rng(3).standard_t(3, 21_840).astype(np.float32)
+    for budget in range(15_000, 15_060):
+        length = DeadZone().encode(update, budget, np.random.default_rng(0)).bits
+        short = DeadZone().encode(update, np.nextafter(length, 0), np.random.default_rng(0)).bits
+        assert 0.99 * length < short < length
+
+
 def test_quiet_layers_cost_little() -> None:
     """A tenth of the elements is large: what the neighbours say saves most of the cost of the others."""
     rng, d = RNG(0), 20_000

@@ -286,9 +286,11 @@ class DeadZone:
         """
         d, octave = len(update), int(np.frexp(np.abs(update).max())[1])
         size = np.ldexp(np.abs(update), -octave)  # at most 1
-        kept, limit = self.num_kept(d, budget_bits), budget_bits
+        kept = self.num_kept(d, budget_bits)
         if budget_bits >= 32 * d:
             return packet(self.code, d, kept, update.astype(">f4").tobytes(), 32 * d, _FLOATS)
+        whole = math.floor(budget_bits)  # whole bits are sent: the code is over by at least one, or fits
+        limit = float(whole)
         while kept and size.any():
             found = _finest(size, limit)
             if found is None:
@@ -309,9 +311,9 @@ class DeadZone:
                     )
                 )
             )
-            if bits <= budget_bits:
+            if bits <= whole:
                 return packet(self.code, d, kept, payload, bits, _CODED)
-            limit -= bits - budget_bits  # the coder added more than _CODER_BITS
+            limit = min(limit, quantized.bits) - (bits - whole)  # the coder added more than _CODER_BITS
         return packet(self.code, d, kept, b"", 0, _CODED)
 
     def decode(self, packet: Packet) -> Vector:
