@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedtide.cli import app
+from helpers import EXAMPLES
 
 COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
 SMALL = [
@@ -141,6 +142,9 @@ def test_every_command_teaches():
         (["run", "policy.scheduler=randon"], 2, "did you mean 'random'"),
         (["run", "nosuch.yaml"], 2, "there is no experiment file"),
         (["run", "policy.limit"], 2, "there is no experiment file"),
+        (["run", str(EXAMPLES / "study.yaml")], 2, "study.yaml is a study file"),
+        (["plan", str(EXAMPLES / "study.yaml")], 2, "use `fedtide study run"),
+        (["run", "policy=random"], 2, "policy='random': it is a group of keys; name one of policy.scheduler"),
         (["run", *SMALL, "policy.scheduler=none.py:x"], 2, "there is no file none.py"),
         (["run", "data.folder=nowhere"], 3, "does not exist"),
         (["show", "nowhere"], 4, "is not a run folder"),

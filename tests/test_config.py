@@ -136,7 +136,8 @@ def test_args_are_replaced_whole() -> None:
         ({"framework": "fedavgg"}, ["framework='fedavgg'", "'fedavg'"]),
         ({"seed": -1}, ["seed=-1"]),
         ({"seed": 1.5}, ["seed=1.5"]),
-        ({"policy": 3}, ["policy=3"]),
+        ({"policy": 3}, ["policy=3: it is a group of keys", "name one of policy.scheduler,", "policy.limit"]),
+        ({"data": "mnist"}, ["data='mnist': it is a group of keys", "data.name"]),
         ({"codec": {"num_levels": 0}}, ["codec.num_levels=0"]),
     ],
 )
@@ -148,6 +149,12 @@ def test_bad_input_is_one_clear_line(tree: dict[str, Any], words: list[str]) -> 
     for word in words:
         assert word in message
     assert caught.value.exit_code == 2
+
+
+def test_the_nearest_key_of_a_group_is_inside_it() -> None:
+    assert config.nearest("policy").startswith(": it is a group of keys; name one of policy.scheduler, ")
+    assert "did you mean policy?" not in config.nearest("policy")
+    assert config.nearest("polic.limit") == ": did you mean policy.limit?"
 
 
 values = st.recursive(
@@ -214,6 +221,28 @@ def test_files(tmp_path: Path) -> None:
     assert (e.seed, e.policy.limit) == (9, 5)
     path.write_text("")
     assert read_file(path) == {}
+
+
+def test_words(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text("policy: {limit: 3, age_base: 0.5}\nseed: 9\n")
+    assert config.read_words([]) == {}
+    assert config.read_words(["policy.limit=5"]) == {"policy": {"limit": 5}}
+    merged = config.read_words([str(path), "policy.limit=5"])
+    assert merged == {"policy": {"limit": 5, "age_base": 0.5}, "seed": 9}
+    path.write_text("seeds: 9\n")
+    with pytest.raises(FedtideError, match=r"did you mean seed\?"):
+        experiment(config.read_words([str(path)]))
+
+
+@pytest.mark.parametrize("text", ["version: 1\nname: x\nseeds: 3", "axes: {seed: [1]}", "variants: {}\nversion: 2"])
+def test_a_study_is_no_experiment(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    with pytest.raises(FedtideError, match=r"s\.yaml is a study file .*: use `fedtide study run .*s\.yaml`") as caught:
+        config.read_words([str(path), "seed=3"])
+    assert "\n" not in str(caught.value)
+    assert "not a key" not in str(caught.value)
 
 
 def test_every_key_is_described() -> None:

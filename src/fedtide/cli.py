@@ -46,9 +46,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 def _experiment(words: list[str] | None) -> Experiment:
-    words = list(words or [])
-    tree = config.read_file(Path(words.pop(0))) if words and "=" not in words[0] else {}
-    return config.experiment(tree, config.parse_overrides(words))
+    return config.experiment(config.read_words(words or []))
 
 
 @app.command()

@@ -32,12 +32,6 @@ def _need_flower() -> None:
         raise FedtideError("this needs Flower: pip install 'fedtide[flower]'")
 
 
-def _tree(words: list[str] | None) -> dict[str, Any]:
-    words = list(words or [])
-    tree = config.read_file(Path(words.pop(0))) if words and "=" not in words[0] else {}
-    return config.merge(tree, config.parse_overrides(words))
-
-
 @deploy_app.command("demo")
 @friendly
 def deploy_demo(
@@ -62,7 +56,7 @@ def deploy_demo(
     from fedtide.system import load_dataset
 
     demo = Demo(nodes, periods, period, "synthetic" if synthetic else "mnist", seed, secure)
-    changes = _tree(words)
+    changes = config.read_words(words or [])
     experiment = demo_experiment(demo, changes)
     folder = folder or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     load_dataset(experiment, say)  # fetched once, before six nodes ask for it
@@ -133,7 +127,7 @@ def deploy_make_app(
             listed.add_row(f"[cyan]{name}[/]", escape(str(field.default)), escape(field.description or ""))
         out.print(listed, highlight=False)
         return
-    terms = Terms(config.experiment(_tree(words)), deployment(config.parse_overrides(setting or [])))
+    terms = Terms(config.experiment(config.read_words(words or [])), deployment(config.parse_overrides(setting or [])))
     if terms.experiment.timeline.name != "periodic":
         raise FedtideError(f"timeline.name={terms.experiment.timeline.name!r}: a deployment aggregates every period")
     write_app(target, terms, run_folder.absolute())
@@ -174,7 +168,7 @@ def deploy_privacy(
     """Show what private label histograms cost the schedule; nothing is trained."""
     from fedtide.flower.privacy_study import study
 
-    experiment = config.experiment(_tree(words))
+    experiment = config.experiment(config.read_words(words or []))
     prices = study(experiment, epsilon or [0.001, 0.003, 0.01, 0.03, 0.1, 1.0], draws)
     if as_json:
         print_json([price._asdict() for price in prices])

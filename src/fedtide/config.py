@@ -272,6 +272,20 @@ def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
     return tree
 
 
+def read_words(words: Iterable[str]) -> dict[str, Any]:
+    """Read what a command line says of an experiment: a file, if the first word is not key=value, then keys on top."""
+    given = list(words)
+    tree: dict[str, Any] = {}
+    if given and "=" not in given[0]:
+        path = Path(given.pop(0))
+        tree = read_file(path)
+        if tree.keys() & {"axes", "variants"} or tree.keys() >= {"version", "name"}:
+            raise FedtideError(
+                f"{path} is a study file (it has {', '.join(tree)}), not an experiment: use `fedtide study run {path}`"
+            )
+    return merge(tree, parse_overrides(given))
+
+
 def experiment(*trees: Mapping[str, Any]) -> Experiment:
     """Make an Experiment from nested mappings, the later ones on top; one clear line if it cannot be."""
     merged: dict[str, Any] = {}
@@ -285,6 +299,9 @@ def experiment(*trees: Mapping[str, Any]) -> Experiment:
 
 def nearest(key: str) -> str:
     """Say which valid key a wrong one may have meant, or where to look."""
+    inside = [name for name in all_keys() if name.startswith(f"{key}.")]
+    if inside:
+        return f": it is a group of keys; name one of {', '.join(inside)}"
     leaf = [name for name in all_keys() if name.rpartition(".")[2] == key.rpartition(".")[2]]
     near = leaf or difflib.get_close_matches(key, [*all_keys(), *Experiment.model_fields], 1, 0.5)
     return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
@@ -298,6 +315,8 @@ def _explain(error: Any) -> str:
         return f"{key} is not a key{nearest(key)}"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
+    if error["type"] == "model_type":
+        return f"{key}={error['input']!r}{nearest(key)}"
     field = all_keys().get(".".join(path[:2])) or all_keys().get(path[0] if path else "")
     about = f" ({field.description})" if field is not None and field.description else ""
     message = error["msg"][0].lower() + error["msg"][1:]

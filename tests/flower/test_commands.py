@@ -70,7 +70,14 @@ def test_app_and_settings(tmp_path: Path) -> None:
     assert "20 devices, 100 periods of 60 s" in run("deploy", "app", str(tmp_path / "app"), *words)
     assert (tmp_path / "app" / "pyproject.toml").exists()
     assert "max_update_norm" in run("deploy", "app", "unused", "--settings")
-    run("deploy", "app", str(tmp_path / "bad"), "-s", "min_node=3", code=2)
+    told = run("deploy", "app", str(tmp_path / "bad"), "-s", "min_node=3", code=2)
+    assert "min_node is not a setting: did you mean min_nodes? (the settings are capacity, max_capacity," in told
+    told = run("deploy", "app", str(tmp_path / "bad"), "-s", "nonsense=1", code=2)
+    assert "nonsense is not a setting (the settings are capacity, max_capacity," in told
+    told = run("deploy", "app", str(tmp_path / "bad"), "-s", "deadline=2", code=2)
+    assert "deadline=2 (share of a period that uploads may take): input should be less than or equal to 1" in told
+    told = run("deploy", "app", str(tmp_path / "bad"), "-s", "poll=400", code=2)
+    assert "poll=400.0 exceeds start_timeout=300.0; look more often" in told
     run("deploy", "app", str(tmp_path / "bad"), "framework=fedavg", code=2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
@@ -54,8 +55,21 @@ def deployment(tree: Mapping[str, Any]) -> Deployment:
     try:
         return Deployment.model_validate(tree)
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, each['loc']))}={each['input']!r}: {each['msg']}" for each in error.errors())
-        raise FedtideError("deployment settings: " + "; ".join(problems)) from None
+        raise FedtideError("deployment settings: " + "; ".join(_explain(each) for each in error.errors())) from None
+
+
+def _explain(error: Any) -> str:
+    """Say in one line what pydantic found: the setting, the value, the reason, the remedy."""
+    key = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, Deployment.model_fields, 1, 0.5)
+        hint = f": did you mean {near[0]}?" if near else ""
+        return f"{key} is not a setting{hint} (the settings are {', '.join(Deployment.model_fields)})"
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    about = Deployment.model_fields[key].description if key in Deployment.model_fields else None
+    message = error["msg"][0].lower() + error["msg"][1:]
+    return f"{key}={error['input']!r}{f' ({about})' if about else ''}: {message}"
 
 
 def to_run_config(terms: Terms) -> dict[str, str]:
