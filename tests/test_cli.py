@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedtide.cli import app
+from fedtide.report.plan import ages_in_words
 from helpers import EXAMPLES
 
 COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
@@ -82,6 +83,47 @@ def test_plan_says_what_a_run_then_does(tmp_path):
     text = invoke("plan", *SMALL).stdout
     assert "kept share" in text
     assert "airtime" in text
+
+
+@pytest.mark.parametrize("codec", ["sparse_quantized", "ideal"])
+def test_plan_tells_what_is_sent_beside_the_budget(tmp_path, codec):
+    words = [*SMALL, f"codec.name={codec}", "radio.num_symbols=9000"]
+    plan = json.loads(invoke("plan", *words, "--json").stdout)
+    assert invoke("run", *words, "--out", "r", "--json").exit_code == 0
+    rounds = [json.loads(line) for line in (tmp_path / "r" / "rounds.jsonl").read_text().splitlines()]
+    assert [row["sent_bits"] for row in plan["aggregations"]] == [row["sent_bits"] for row in rounds]
+    sent = [bits for row in rounds for bits in row["sent_bits"]]
+    assert plan["summary"]["sent_bits_per_upload"]["max"] == max(sent)
+    budget = max(bits for row in rounds for bits in row["budget_bits"])
+    assert plan["summary"]["budget_bits_per_upload"]["max"] == budget
+    text = " ".join(invoke("plan", *words).stdout.split())
+    assert f"to {budget:,.0f} sent in an upload" in text
+    assert f"{max(sent):,}" in text
+    assert ("does not keep to the budget" in text) == (codec == "ideal")
+
+
+def test_plan_of_a_codec_that_cannot_tell_what_it_sends():
+    found = invoke("plan", *SMALL, "codec.name=dead_zone")
+    assert found.exit_code == 0
+    assert "depends on the updates" in found.stdout
+    told = json.loads(invoke("plan", *SMALL, "codec.name=dead_zone", "--json").stdout)
+    assert told["summary"]["sent_bits_per_upload"] is None
+
+
+def test_plan_sums_up_many_ages():
+    words = [*SMALL, "framework=fedasync", "fleet.num_devices=20", "policy.limit=1", "timeline.horizon=8"]
+    ages = json.loads(invoke("plan", *words, "--json").stdout)["summary"]["ages_of_ready"]
+    assert len(ages) > 10
+    found = invoke("plan", *words).stdout
+    assert " ".join(found.split()).count("on average, 95 % at most") == 2
+    assert len(found.split("First")[0]) < 2500
+    every = sorted(int(age) for age, count in ages.items() for _ in range(count))
+    at_most = next(age for place, age in enumerate(every, 1) if place >= 0.95 * len(every))
+    told = ages_in_words({int(age): count for age, count in ages.items()})
+    assert told.startswith(
+        f"{sum(every) / len(every):.1f} on average, 95 % at most {at_most}, largest {every[-1]}; most"
+    )
+    assert ages_in_words({0: 1200, 3: 1}) == "0: 1,200, 3: 1"
 
 
 def test_plan_of_a_scheduler_that_needs_norms():

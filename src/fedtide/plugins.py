@@ -64,7 +64,7 @@ class Guarded:
         if attribute.startswith("__") or attribute in self.__dataclass_fields__:
             raise AttributeError(attribute)  # copying asks for these before there is a policy
         value = getattr(self.policy, attribute)
-        if attribute not in CALLS.get(self.kind, {}):
+        if not callable(value):
             return value
 
         def call(*args: Any) -> Any:

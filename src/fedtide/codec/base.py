@@ -35,7 +35,11 @@ def received(data: bytes, num_parameters: int) -> Packet:
 
 
 class Codec(Protocol):
-    """Turns updates into packets and back."""
+    """Turns updates into packets and back.
+
+    A codec whose packets have a length that does not depend on the update may say so to plans with a method
+    planned_bits(num_parameters, budget_bits) -> int.
+    """
 
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Encode update [d] into at most budget_bits."""

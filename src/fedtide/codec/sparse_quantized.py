@@ -50,12 +50,21 @@ class SparseQuantized:
             return [0, 0, 0]
         return [index_bits(num_parameters, num_kept), _NORM_BITS, num_kept * self._element_bits]
 
+    def _fitting(self, num_parameters: int, budget_bits: float) -> int:
+        """Return the r that is sent."""
+        r = self.num_kept(num_parameters, budget_bits)
+        while r > 0 and sum(self._widths(num_parameters, r)) > budget_bits:
+            r -= 1  # only if f(r) was rounded below a whole number of bits
+        return r
+
+    def planned_bits(self, num_parameters: int, budget_bits: float) -> int:
+        """Return what a packet will cost, whatever the update."""
+        return sum(self._widths(num_parameters, self._fitting(num_parameters, budget_bits)))
+
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Sparsify and quantise."""
         d = len(update)
-        r = self.num_kept(d, budget_bits)
-        while r > 0 and sum(self._widths(d, r)) > budget_bits:  # only if f(r) was rounded below a whole number of bits
-            r -= 1
+        r = self._fitting(d, budget_bits)
         widths = self._widths(d, r)
         if r == 0:
             return packet(self.code, d, 0, b"", 0, self._settings)
@@ -103,6 +112,10 @@ class Ideal:
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
         """Return d."""
         return num_parameters
+
+    def planned_bits(self, num_parameters: int, budget_bits: float) -> int:
+        """Return 32 bits per element."""
+        return 32 * num_parameters
 
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Send 32 bits per element."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from rich.table import Table
 from fedtide.policy.label_variance import label_variance
 from fedtide.simulate import planned
 from fedtide.system import System, parameter_count
+
+AGES_LISTED = 10  # more ages than this are summed up
 
 
 def plan_rows(system: System) -> list[dict[str, Any]]:
@@ -28,6 +31,7 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
                 "capacity": rows_seen.capacity[picked].tolist(),
                 "symbols": grant.symbols.tolist(),
                 "budget_bits": grant.bits.tolist(),
+                "sent_bits": _sent_bits(system, d, grant.bits.tolist()),
                 "num_kept": [system.codec.num_kept(d, bits) for bits in grant.bits.tolist()],
                 "label_variance": label_variance(rows_seen.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
@@ -36,12 +40,19 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
     return rows
 
 
+def _sent_bits(system: System, num_parameters: int, budgets: list[float]) -> list[int] | None:
+    """Return what the codec will send under these budgets; None if it depends on the updates."""
+    planned_bits = getattr(system.codec, "planned_bits", None)
+    return None if planned_bits is None else [planned_bits(num_parameters, bits) for bits in budgets]
+
+
 def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the plan in a few numbers."""
     d = parameter_count(system)
     granted = [row for row in rows if "picked" in row]
     kept = [each / d for row in granted for each in row["num_kept"]]
     bits = [row["budget_bits"][0] for row in granted if row["picked"]]
+    sent = [each for row in granted for each in row["sent_bits"] or []]
     ready = [len(row["ready"]) for row in rows]
     proved = [row["proved_minimal"] for row in granted if row["proved_minimal"] is not None]
     return {
@@ -52,7 +63,8 @@ def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "symbols_per_aggregation": system.num_symbols,
         "symbols": system.num_symbols * sum(1 for row in granted if row["picked"]) if granted else None,
         "uploads": sum(len(row["picked"]) for row in granted) if granted else None,
-        "bits_per_upload": {"mean": float(np.mean(bits)), "min": min(bits), "max": max(bits)} if bits else None,
+        "budget_bits_per_upload": _spread(bits),
+        "sent_bits_per_upload": _spread(sent),
         "kept_share": {"mean": float(np.mean(kept)), "min": min(kept), "full": float(np.mean(np.array(kept) == 1))}
         if kept
         else None,
@@ -65,26 +77,55 @@ def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _spread(values: list[float]) -> dict[str, float] | None:
+    return {"mean": float(np.mean(values)), "min": min(values), "max": max(values)} if values else None
+
+
+def ages_in_words(counts: Mapping[int, int]) -> str:
+    """List how often each age occurs; of many ages tell mean, 95th percentile, maximum and the most frequent."""
+    if len(counts) <= AGES_LISTED:
+        return ", ".join(f"{age}: {n:,}" for age, n in counts.items())
+    ages = np.repeat(np.array([*counts]), [*counts.values()])
+    most = ", ".join(f"{age}: {n:,}" for age, n in Counter(counts).most_common(5))
+    return (
+        f"{ages.mean():.1f} on average, 95 % at most {np.percentile(ages, 95, method='inverted_cdf')}, "
+        f"largest {ages.max()}; most often {most}"
+    )
+
+
+def _bits_in_words(bits: Mapping[str, float]) -> str:
+    if bits["min"] == bits["max"]:
+        return f"{bits['max']:,.0f} bits, always"
+    return f"{bits['mean']:,.0f} bits on average, {bits['min']:,.0f} to {bits['max']:,.0f}"
+
+
+def _sent_in_words(summary: Mapping[str, Any]) -> str:
+    """Say what uploads cost beside what the radio grants them."""
+    budget, sent = summary["budget_bits_per_upload"], summary["sent_bits_per_upload"]
+    if sent is None:
+        return "depends on the updates: this codec tells it as it encodes"
+    return _bits_in_words(sent) + ("; this codec does not keep to the budget" if sent["max"] > budget["max"] else "")
+
+
 def plan_tables(system: System, rows: list[dict[str, Any]], summary: dict[str, Any], limit: int) -> list[Table]:
     """Lay the plan out: the numbers, then the first ticks."""
     facts = Table(title="Plan (nothing trained)", title_justify="left", show_header=False, box=None, padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
-    ready, kept, bits = summary["ready"], summary["kept_share"], summary["bits_per_upload"]
+    ready, kept = summary["ready"], summary["kept_share"]
     facts.add_row("model parameters d", f"{summary['num_parameters']:,}")
     facts.add_row("aggregations", f"{summary['aggregations']:,} ({summary['empty_aggregations']} with nobody ready)")
     facts.add_row("ready devices", f"{ready['mean']:.1f} on average, {ready['min']} to {ready['max']}")
-    facts.add_row("ages of ready devices", ", ".join(f"{age}: {n:,}" for age, n in summary["ages_of_ready"].items()))
+    facts.add_row("ages of ready devices", ages_in_words(summary["ages_of_ready"]))
     facts.add_row("symbols per aggregation", f"{summary['symbols_per_aggregation']:,.0f}")
     if kept is None:
         facts.add_row("schedule", "not known before training: this scheduler asks for update norms")
     else:
         facts.add_row("uploads", f"{summary['uploads']:,}")
         facts.add_row("airtime", f"{summary['symbols']:,.0f} symbols in all")
-        facts.add_row(
-            "ages of scheduled devices", ", ".join(f"{a}: {n:,}" for a, n in summary["ages_of_picked"].items())
-        )
-        facts.add_row("bits per upload", f"{bits['mean']:,.0f} on average, {bits['min']:,.0f} to {bits['max']:,.0f}")
+        facts.add_row("ages of scheduled devices", ages_in_words(summary["ages_of_picked"]))
+        facts.add_row("budget of an upload", _bits_in_words(summary["budget_bits_per_upload"]))
+        facts.add_row("sent in an upload", _sent_in_words(summary))
         facts.add_row(
             "kept share r/d", f"{kept['mean']:.3f} on average, least {kept['min']:.4f}, whole in {kept['full']:.0%}"
         )
@@ -94,13 +135,15 @@ def plan_tables(system: System, rows: list[dict[str, Any]], summary: dict[str, A
     for name in ("t", "time", "ready"):
         ticks.add_column(name, justify="right")
     ticks.add_column("picked (age)")
-    for name in ("kbit each", "r/d", "label variance"):
+    for name in ("kbit granted", "sent", "r/d", "label variance"):
         ticks.add_column(name, justify="right")
     for row in rows[:limit]:
         cells = [str(row["index"]), f"{row['time']:.3g}", str(len(row["ready"]))]
         if row.get("picked"):
             who = " ".join(f"{k}({a})" for k, a in zip(row["picked"], row["age"], strict=True))
             share = row["num_kept"][0] / summary["num_parameters"]
-            cells += [who, f"{row['budget_bits'][0] / 1000:,.1f}", f"{share:.3f}", f"{row['label_variance']:,.0f}"]
+            sent = "-" if row["sent_bits"] is None else f"{row['sent_bits'][0] / 1000:,.1f}"
+            cells += [who, f"{row['budget_bits'][0] / 1000:,.1f}", sent, f"{share:.3f}"]
+            cells += [f"{row['label_variance']:,.0f}"]
         ticks.add_row(*cells)
     return [facts, ticks]
