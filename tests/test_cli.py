@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,10 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fedtide.cli import app
 from fedtide.report.plan import ages_in_words
+from fedtide.theory.options import Options
 from helpers import EXAMPLES
 
 COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
@@ -142,6 +145,30 @@ def test_lists():
     assert keys["policy.limit"]["default"] == 8
     assert all(row["about"] for row in keys.values())
     assert invoke("policies").exit_code == invoke("run", "--keys").exit_code == invoke("--version").exit_code == 0
+
+
+def test_policies_are_wrapped_and_not_cut_off(monkeypatch):
+    listed = json.loads(invoke("policies", "--json").stdout)
+    monkeypatch.setattr("fedtide.cli.out", Console(width=80))
+    text = invoke("policies").stdout
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()[:-1]) <= 80
+    together = re.sub(r"\s", "", text)
+    for kind, choices in listed.items():
+        assert kind in text
+        for name, about in choices.items():
+            assert name in text
+            for word in about.split():
+                assert word in together, (name, word)
+
+
+def test_keys_of_the_theory():
+    keys = json.loads(invoke("theory", "--keys", "--json").stdout)
+    assert list(keys) == list(Options.model_fields)
+    assert keys["num_levels"] == {"default": 4, "about": "nu"}
+    text = invoke("theory", "--keys").stdout
+    assert all(key in text for key in keys)
+    assert "who uploads" in text
 
 
 def test_data_status(tmp_path, monkeypatch):

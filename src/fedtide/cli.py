@@ -220,9 +220,10 @@ def policies(as_json: AsJson = False) -> None:
     if as_json:
         print_json(listed)
         return
-    table = Table(box=None, padding=(0, 2))
-    for heading in ("key", "value", "what it does"):
-        table.add_column(heading)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)  # every column counts in 80
+    for heading in ("key", "value"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what it does", overflow="fold")  # a value too long for the line is wrapped, not cut off
     for key, choices in listed.items():
         for position, (name, text) in enumerate(choices.items()):
             table.add_row(f"[bold]{key}[/]" if position == 0 else "", f"[cyan]{name}[/]", escape(text))
@@ -246,6 +247,10 @@ def _list_keys(as_json: bool) -> None:
     for key, field in fields.items():
         group, _, leaf = key.rpartition(".")
         rows[key] = {"default": defaults[group][leaf] if group else defaults[leaf], "about": field.description}
+    _print_keys(rows, as_json)
+
+
+def _print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
@@ -293,11 +298,20 @@ def theory(
         Path | None, typer.Option("--out", "-o", help="A folder for theory.json and the figures.")
     ] = None,
     as_json: AsJson = False,
+    show_keys: Annotated[bool, typer.Option("--keys", help="List every key with its default, and stop.")] = False,
 ) -> None:
     """Evaluate Theorem 1: every constant and how it was obtained, the step-size condition, bound against measurement.
 
     [dim]fedtide theory task=softmax num_levels=8 --out theory[/]
     """
+    if show_keys:
+        from fedtide.theory.options import Options
+
+        fields = Options.model_fields
+        _print_keys(
+            {key: {"default": each.default, "about": each.description} for key, each in fields.items()}, as_json
+        )
+        return
     from fedtide.theory.command import run as evaluate
 
     evaluate(list(words or []), folder, out, as_json, say)

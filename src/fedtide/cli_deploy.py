@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedtide import config
-from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
+from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say, warn
 from fedtide.errors import FedtideError
 
 deploy_app = typer.Typer(
@@ -53,11 +53,14 @@ def deploy_demo(
     """
     _need_flower()
     from fedtide.flower.demo import Demo, View, demo_experiment, run_demo, table
+    from fedtide.flower.settings import doubt
     from fedtide.system import load_dataset
 
     demo = Demo(nodes, periods, period, "synthetic" if synthetic else "mnist", seed, secure)
     changes = config.read_words(words or [])
     experiment = demo_experiment(demo, changes)
+    if problem := doubt(experiment):
+        warn(problem)
     folder = folder or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     load_dataset(experiment, say)  # fetched once, before six nodes ask for it
     minutes = periods * period / 60 + 0.5
@@ -117,7 +120,7 @@ def deploy_make_app(
     """
     _need_flower()
     from fedtide.flower.bundle import write_app
-    from fedtide.flower.settings import Deployment, Terms, deployment
+    from fedtide.flower.settings import Deployment, Terms, deployment, doubt
 
     if show_settings:
         listed = Table(box=None, padding=(0, 2))
@@ -130,6 +133,8 @@ def deploy_make_app(
     terms = Terms(config.experiment(config.read_words(words or [])), deployment(config.parse_overrides(setting or [])))
     if terms.experiment.timeline.name != "periodic":
         raise FedtideError(f"timeline.name={terms.experiment.timeline.name!r}: a deployment aggregates every period")
+    if problem := doubt(terms.experiment):
+        warn(problem)
     write_app(target, terms, run_folder.absolute())
     periods = round(terms.experiment.timeline.horizon / terms.experiment.timeline.period)
     out.print(

@@ -50,6 +50,11 @@ def say(text: str) -> None:
     err.print(escape(text), style="dim", highlight=False, soft_wrap=True)
 
 
+def warn(text: str) -> None:
+    """Tell people that something will probably not go well."""
+    err.print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+
 def print_json(tree: Any) -> None:
     """Print plain data for programs."""
     sys.stdout.write(json.dumps(tree, indent=2) + "\n")

@@ -15,6 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedtide.cli_deploy import deploy_app, replay
+from fedtide.errors import FedtideError
 from fedtide.flower import trace
 from fedtide.flower.demo import Demo, View, demo_experiment, paces, table
 from fedtide.flower.federation import ended_by_signals
@@ -79,6 +80,23 @@ def test_app_and_settings(tmp_path: Path) -> None:
     told = run("deploy", "app", str(tmp_path / "bad"), "-s", "poll=400", code=2)
     assert "poll=400.0 exceeds start_timeout=300.0; look more often" in told
     run("deploy", "app", str(tmp_path / "bad"), "framework=fedavg", code=2)
+
+
+def test_a_period_too_short_for_flower_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = run("deploy", "app", str(tmp_path / "app"), "fleet.num_devices=20", "-s", "min_nodes=20")
+    assert "140 periods of 0.25 s" in told
+    assert "warning: timeline.period=0.25 is in seconds on devices" in told
+    assert "Lengthen timeline.period" in told
+    times = ["timeline.period=10", "timeline.horizon=100"]
+    assert "warning" not in run("deploy", "app", str(tmp_path / "slow"), *times)
+
+    def nothing(*_: object) -> None:
+        raise FedtideError("stop here")
+
+    monkeypatch.setattr("fedtide.flower.demo.run_demo", nothing)
+    words = ["deploy", "demo", "--synthetic", "--out", str(tmp_path / "run"), "data.num_train=600", "data.num_test=50"]
+    assert "warning: timeline.period=5 is in seconds" in run(*words, "--period", "5", code=2)
+    assert "warning" not in run(*words, "--period", "10", code=2)
 
 
 def test_keys(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from fedtide import config
 from fedtide.config import Count, Experiment, Positive
 from fedtide.errors import FedtideError
 
+SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
+
 
 class Deployment(BaseModel):
     """Everything about a federation that is not part of the experiment. Times are in seconds."""
@@ -70,6 +72,18 @@ def _explain(error: Any) -> str:
     about = Deployment.model_fields[key].description if key in Deployment.model_fields else None
     message = error["msg"][0].lower() + error["msg"][1:]
     return f"{key}={error['input']!r}{f' ({about})' if about else ''}: {message}"
+
+
+def doubt(experiment: Experiment) -> str | None:
+    """Say what makes an experiment unlikely to work on real devices, or None."""
+    period = experiment.timeline.period
+    if period >= SHORTEST_PERIOD:
+        return None
+    return (
+        f"timeline.period={period:g} is in seconds on devices, and below {SHORTEST_PERIOD:g} uploads will miss their "
+        "deadline: Flower takes two to five seconds for a reply. Lengthen timeline.period, and with it timeline.horizon and "
+        "fleet.max_duration"
+    )
 
 
 def to_run_config(terms: Terms) -> dict[str, str]:
