@@ -121,6 +121,15 @@ def test_experiment_file() -> None:
     assert len(fedtide.simulate(experiment).rounds) == 2
 
 
+def test_the_curve_of_the_experiment_file_rises() -> None:
+    """As a first example it must be seen to learn: far above the 0.1 of a guess among ten labels."""
+    tree = config.read_file(EXAMPLES / "experiment.yaml")
+    accuracy = [each.test_accuracy for each in fedtide.simulate(config.experiment(tree)).rounds]
+    assert len(accuracy) == 20
+    assert accuracy[0] < 0.4
+    assert min(accuracy[-5:]) > 0.6
+
+
 def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
     gains = load("compare").main("torch", seeds=2)
     assert len(gains) == 2
