@@ -38,7 +38,14 @@ def test_every_figure_and_the_ledger(tmp_path, monkeypatch):
     assert found.exit_code == 0, found.output
     claims = json.loads(found.stdout)
     assert all(each["verdict"] != "runs missing" for each in claims)
-    for name in [*FIGURES, "timeline-frameworks", "timeline-ages", "frameworks-bits", "frameworks-samples_trained"]:
+    for name in [
+        *FIGURES,
+        *(f"{each}-difference" for each in FIGURES),
+        "timeline-frameworks",
+        "timeline-ages",
+        "frameworks-bits",
+        "frameworks-samples_trained",
+    ]:
         for kind in ("pdf", "svg", "png"):
             assert (tmp_path / "docs" / "figures" / f"paper-{name}.{kind}").stat().st_size > 5000
     page = (tmp_path / "docs" / "paper.md").read_text()

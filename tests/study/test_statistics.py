@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedtide.study.result import COLUMNS, RunResult
-from fedtide.study.statistics import band, compare, final_accuracy, mean_accuracy, roughness
+from fedtide.study.statistics import band, compare, difference_band, final_accuracy, mean_accuracy, roughness
 
 numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 
@@ -99,3 +99,22 @@ def test_band_is_mean_and_interval_over_seeds():
     assert drawn.mean == pytest.approx([0.2, 0.3])
     assert np.all(drawn.low < drawn.mean)
     assert np.all(drawn.mean < drawn.high)
+
+
+def test_the_band_of_a_difference_is_paired_and_ends_at_what_decides_claims():
+    """Seeds differ a lot, the variants by 0.1 on each: pairing leaves no spread."""
+    time = [0.5 * k for k in range(1, 9)]
+    better = {seed: result([level] * 8, time) for seed, level in enumerate((0.2, 0.5, 0.8))}
+    worse = {seed: result([level - 0.1] * 8, time) for seed, level in enumerate((0.2, 0.5, 0.8, 0.9))}
+    drawn = difference_band(worse, better, "test_accuracy")
+    assert drawn is not None
+    assert drawn.num_seeds == 3
+    assert drawn.x == pytest.approx(time)
+    assert drawn.mean[0] == pytest.approx(0)  # chance until then, for both
+    assert drawn.high - drawn.low == pytest.approx(np.zeros(8), abs=1e-12)
+    assert drawn.mean[-1] == pytest.approx(mean_accuracy(worse[0]) - mean_accuracy(better[0]))
+    late = {0: result([0.5] * 4, [1.0, 2.0, 3.0, 4.0])}
+    begun = difference_band(better, late, "test_accuracy")
+    assert begun is not None
+    assert begun.x == pytest.approx([1, 2, 3, 4])
+    assert difference_band({0: better[0]}, {1: worse[1]}, "test_accuracy") is None

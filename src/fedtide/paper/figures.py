@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedtide.study.spec import Study, make
@@ -29,6 +30,13 @@ class Figure(NamedTuple):
     column: str = "test_accuracy"
     over: str = "time"
     seeds: int = 3
+    # curve -> the curve it is measured against, seed by seed; "": for all that are not named
+    against: Mapping[str, str] = MappingProxyType({})
+
+    def reference(self, curve: str) -> str | None:
+        """Return the curve that this one is measured against; None for a reference itself."""
+        found = self.against.get(curve, self.against.get("", curve))
+        return None if found == curve else found
 
     def variants(self) -> dict[str, dict[str, Any]]:
         """Return every curve in every setting, labelled `curve | setting`."""
@@ -66,6 +74,7 @@ FIGURES: dict[str, Figure] = {
             "Test accuracy of the proposed scheme for several R; N=40, n=50,000, $\\gamma$=1, $\\tilde T=T_{\\max}/4$.",
             {"fleet": {"num_devices": 40}, "radio": {"num_symbols": 50_000}},
             {f"R={limit}": {"policy": {"limit": limit}} for limit in (2, 4, 8, 12, 20)},
+            against={"": "R=4"},
         ),
         Figure(
             "period",
@@ -80,6 +89,7 @@ FIGURES: dict[str, Figure] = {
                 "$T_{\\max}$": {**_RANDOM, "timeline": {"period": 1.0}},
                 "FedAvg": _FEDAVG,
             },
+            against={"": "$T_{\\max}/4$"},
         ),
         Figure(
             "frameworks",
@@ -94,6 +104,7 @@ FIGURES: dict[str, Figure] = {
                 "FedAsync 0.4": {"framework": "fedasync", "policy": {"limit": 1, "combiner_args": {"mixing": 0.4}}},
                 "FedAsync 0.8": {"framework": "fedasync", "policy": {"limit": 1, "combiner_args": {"mixing": 0.8}}},
             },
+            against={"": "periodic, random"},
         ),
         Figure(
             "training_loss",
@@ -114,6 +125,7 @@ FIGURES: dict[str, Figure] = {
             },
             column="train_loss",
             over="index",
+            against={"": "random"},
         ),
         Figure(
             "schedulers",
@@ -128,6 +140,7 @@ FIGURES: dict[str, Figure] = {
                 "age-based": _scheduler("age_based"),
             },
             seeds=5,
+            against={"": "proposed"},
         ),
         Figure(
             "weights",
@@ -141,6 +154,11 @@ FIGURES: dict[str, Figure] = {
                 for age_base in (1.0, FRESH, OLD)
             },
             seeds=5,
+            against={
+                f"{name}, $\\gamma$={age_base:g}": f"{name}, $\\gamma$=1"
+                for name in ("proposed", "random")
+                for age_base in (FRESH, OLD)
+            },
         ),
         Figure(
             "profiles",
@@ -159,6 +177,7 @@ FIGURES: dict[str, Figure] = {
                 "released code": {"profile": "released-code"},
             },
             settings=("non-i.i.d.",),
+            against={"": "paper"},
         ),
     )
 }

@@ -93,6 +93,10 @@ FULL = (
     "partitions and batches per seed, so differences are paired. This page is written by `fedtide paper`; the runs behind "
     "it are in `results/paper`, and running the command again adds only what is missing."
 )
+DIFFERENCE = (
+    "The same as a difference from a reference, seed by seed, of the averages up to each moment: what pairing leaves of the "
+    "noise, with its 95 % band. The right end is the number by which claims are decided."
+)
 QUICK = (
     "**A quick look, not the paper's figures**: every run is cut to a tenth of its horizon, with two seeds unless told "
     "otherwise, by `fedtide paper --quick`. What such short runs say about the claims is preliminary; `fedtide paper` does "
@@ -131,10 +135,14 @@ def write(
         lines.append(f"| {row['text']} | {MARKS[row['verdict']]} | {' | '.join(map(str, count))} |")
     lines += ["", "## Runs", "", *_runs_table(results), "", "## Figures", ""]
     for name, paths in figures.items():
-        image = next(path for path in paths if path.suffix == ".png")
+        image = os.path.relpath(next(path for path in paths if path.suffix == ".png"), page.parent)
+        base = name.removesuffix("_difference")
+        if base != name:  # below its figure
+            lines += [f"![{FIGURES[base].title}, differences]({image})", "", DIFFERENCE, ""]
+            continue
         figure = FIGURES.get(name)
         title = figure.title if figure else name.replace("_", " ")
-        lines += [f"### {title}", "", f"![{title}]({os.path.relpath(image, page.parent)})", ""]
+        lines += [f"### {title}", "", f"![{title}]({image})", ""]
         if figure:
             lines += [plain(figure.caption), "", *_ledger_table(ledger(figure, results[name])), ""]
         if name == "profiles":

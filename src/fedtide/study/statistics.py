@@ -64,6 +64,37 @@ def band(results: Sequence[RunResult], column: str, over: str = "time") -> Band:
     return Band(x, mean, mean - width, mean + width, len(results))
 
 
+def average_so_far(result: RunResult, column: str) -> Floats:
+    """Return the average of a column up to every evaluation; at the end it is what mean_accuracy or mean_train_loss says."""
+    values, time = result.column(column), result.column("time")
+    if column != "test_accuracy":
+        return np.asarray(np.cumsum(values) / np.arange(1, len(values) + 1))
+    held = np.concatenate([[CHANCE], values[:-1]])  # a model counts until the next one; chance before the first
+    return np.asarray(np.cumsum(held * np.diff(time, prepend=0.0)) / time)
+
+
+def difference_band(
+    results: Mapping[int, RunResult], reference: Mapping[int, RunResult], column: str, over: str = "time"
+) -> Band | None:
+    """Return one variant's average so far less another's, over the seeds that both have, with its band; None without any.
+
+    Averages, because accuracies of single aggregations swing too much to be told apart; the last point is the difference
+    by which claims are decided.
+    """
+    seeds = sorted(set(results) & set(reference))
+    if not seeds:
+        return None
+    pairs = [(results[seed], reference[seed]) for seed in seeds]
+    x = max((each.column(over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))  # both have begun
+    one, other = (
+        np.stack([np.interp(x, pair[side].column(over), average_so_far(pair[side], column)) for pair in pairs])
+        for side in (0, 1)
+    )
+    mean = (one - other).mean(axis=0)
+    width = half_width(one - other) if len(seeds) > 1 else np.zeros_like(mean)
+    return Band(x, mean, mean - width, mean + width, len(seeds))
+
+
 def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:
     """Compare two variants by a number per seed, a[i] and b[i] of the same seed."""
     difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
