@@ -136,12 +136,15 @@ def study_plot(
     over: Annotated[
         str, typer.Option("--over", help="Against what: time, index, bits, symbols, samples_trained.")
     ] = "time",
+    against: Annotated[
+        str | None, typer.Option("--against", help="A variant: draw paired differences from it, averaged up to then.")
+    ] = None,
 ) -> None:
-    """Plot mean curves with 95 % bands, as PDF, SVG and PNG."""
+    """Plot mean curves with 95 % bands, as PDF, SVG and PNG; or what tells the variants apart, with --against."""
     from fedtide.study.plot import draw_study
 
     study = read(file)
-    for path in draw_study(study, Store(store), to or Path(study.name), column, over):
+    for path in draw_study(study, Store(store), to or Path(study.name), column, over, against):
         out.print(str(path), highlight=False)
 
 

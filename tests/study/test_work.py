@@ -213,6 +213,7 @@ def invoke(*words):
         (["show", "--metric", "mean_train_loss"], "learning.training_loss=true", 2),
         (["run", "--address", "tcp://host:1"], "--backend dask", 2),
         (["plot", "--out", "file/x"], "cannot be written", 4),
+        (["plot", "--against", "limit=3"], "there are 'limit=1', 'limit=2'", 2),
     ],
 )
 def test_mistakes_get_one_line(done, tmp_path, monkeypatch, words, message, code):
@@ -227,5 +228,6 @@ def test_mistakes_get_one_line(done, tmp_path, monkeypatch, words, message, code
 
 def test_a_plot_makes_its_folder(done, tmp_path):
     path, store = done
-    assert invoke("plot", path, "--store", store, "--out", tmp_path / "new" / "x").exit_code == 0
-    assert (tmp_path / "new" / "x.png").stat().st_size > 5000
+    for name, words in (("x", []), ("y", ["--against", "limit=1"])):
+        assert invoke("plot", path, "--store", store, "--out", tmp_path / "new" / name, *words).exit_code == 0
+        assert (tmp_path / "new" / f"{name}.png").stat().st_size > 5000
