@@ -152,7 +152,7 @@ def draw_distortion() -> None:
             panel.plot(rates, 2 ** (-2 * rates), color="black", linewidth=1, label="Gaussian of the same variance")
             panel.set(title=title, xlabel="bits per element", yscale="log", ylim=(1e-3, 30), xlim=(0, 4))
         figure.axes[0].set_ylabel("squared error / squared norm")
-        figure.axes[0].legend(fontsize=7)
+        figure.axes[0].legend(fontsize=7, loc="lower left")
         figure.savefig(FIGURES / "codec-distortion.png", dpi=150)
 
 
