@@ -210,7 +210,7 @@ def paper(
     """  # fmt: skip
     from fedtide.paper import page
     from fedtide.paper.figures import FIGURES
-    from fedtide.paper.reproduce import QUICK, chosen, collect, draw_all, studies, together, verdicts
+    from fedtide.paper.reproduce import QUICK, chosen, collect, draw_all, studies, together, verdicts, without_run
 
     wanted = list(figures or [])
     names = chosen([name for name in wanted if name != "claims"])
@@ -224,7 +224,9 @@ def paper(
         failures = do_runs(together("paper", studies(names, seeds, shrunk)), kept, workers, backend, address)
     results = collect(list(FIGURES), kept, shrunk, seeds or 0)
     decided = verdicts(results)
-    drawn = draw_all(chosen([]) if with_page else names, results, to / "figures", say)
+    if with_page:  # the page shows whole figures only, and says what is missing from the others
+        names = [name for name in chosen([]) if name not in FIGURES or not without_run(name, results)]
+    drawn = draw_all(names, results, to / "figures", say)
     for paths in drawn.values():
         say(f"drawn: {', '.join(str(path) for path in paths)}")
     if with_page:

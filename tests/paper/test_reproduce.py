@@ -61,3 +61,15 @@ def test_every_figure_and_the_ledger(tmp_path, monkeypatch):
 def test_an_unknown_figure_is_said():
     with pytest.raises(FedtideError, match="no figure 'fig7'"):
         reproduce.chosen(["fig7"])
+
+
+def test_the_page_shows_whole_figures_and_says_what_is_missing(tmp_path):
+    found = CliRunner().invoke(
+        app, ["paper", "claims", "--store", str(tmp_path / "store"), "--out", str(tmp_path / "docs")]
+    )
+    assert found.exit_code == 0, found.output
+    page = (tmp_path / "docs" / "paper.md").read_text()
+    assert page.count("Not drawn yet") == len(FIGURES)
+    assert "10 of 10 curves have no run. `fedtide paper schedulers` adds them." in page
+    assert "figures/paper-timeline-ages.png" in page
+    assert not (tmp_path / "docs" / "figures" / "paper-schedulers.png").exists()

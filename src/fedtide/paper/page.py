@@ -10,7 +10,7 @@ from typing import Any
 
 from fedtide.paper.claims import Results, Verdict, side_label
 from fedtide.paper.figures import FIGURES
-from fedtide.paper.reproduce import ledger
+from fedtide.paper.reproduce import ledger, without_run
 from fedtide.records import write_atomically
 from fedtide.study.statistics import CONFIDENCE, METRICS, compare
 
@@ -88,7 +88,7 @@ def in_words(row: Mapping[str, Any]) -> str:
 
 
 FULL = (
-    "Every figure of *Scheduling and Aggregation Design for Asynchronous Federated Learning over Wireless Networks* (Hu, "
+    "The figures of *Scheduling and Aggregation Design for Asynchronous Federated Learning over Wireless Networks* (Hu, "
     "Chen, Larsson), from full runs: mean over seeds with a 95 % band. All policies meet the same fading, durations, "
     "partitions and batches per seed, so differences are paired. This page is written by `fedtide paper`; the runs behind "
     "it are in `results/paper`, and running the command again adds only what is missing."
@@ -147,6 +147,14 @@ def write(
             lines += [plain(figure.caption), "", *_ledger_table(ledger(figure, results[name])), ""]
         if name == "profiles":
             lines += [*_profiles_table(results[name]), ""]
+    for name in (name for name in FIGURES if name not in figures):
+        absent = f"{len(without_run(name, results))} of {len(FIGURES[name].variants())} curves"
+        lines += [
+            f"### {FIGURES[name].title}",
+            "",
+            f"Not drawn yet: {absent} have no run. `fedtide paper {name}` adds them.",
+            "",
+        ]
     lines += ["## Every comparison", "", "| claim | should be better | than | metric | difference (95 % interval) | verdict |",
               "|---|---|---|---|---|---|"]  # fmt: skip
     for row in rows:

@@ -56,6 +56,11 @@ def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None,
     return found
 
 
+def without_run(name: str, results: Results) -> list[str]:
+    """Return the curves of a figure that have no run yet."""
+    return [label for label in FIGURES[name].variants() if not results.get(name, {}).get(label)]
+
+
 def draw_all(
     names: Sequence[str], results: Results, folder: Path, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, list[Path]]:
