@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 
 import fedtide
-from fedtide import records
 from fedtide.learning.trainer import LocalWork, Score, batches
+from fedtide.records import folder as run_folder
 from fedtide.rng import stream
 from helpers import small, small_dataset
 
@@ -59,7 +59,7 @@ class NumpyTrainer:
 def main(folder: str) -> fedtide.Result:
     from fedtide.system import build
 
-    records.CHECKPOINT_SECONDS = 0.02
+    run_folder.CHECKPOINT_SECONDS = 0.02
     system = build(EXPERIMENT, dataset=DATASET)
     return fedtide.simulate(EXPERIMENT, folder, system=system, trainer=NumpyTrainer(system.fleet.partition))
 

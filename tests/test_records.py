@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide import config, records
+from fedtide import config
 from fedtide.errors import RunFolderError
 from fedtide.records import (
     Ledger,
@@ -382,7 +382,7 @@ def test_write_atomically_keeps_the_old_file_when_the_disk_is_full(
 
 @pytest.mark.parametrize("what", ["fsync", "replace"])
 def test_full_disk_while_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(records, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("fedtide.records.folder.CHECKPOINT_SECONDS", 0.0)
 
     def fill(record: RoundRecord, total: int) -> None:
         if record.index == 5:

@@ -15,6 +15,7 @@ import pytest
 import fedtide
 import killed_run
 from fedtide import records
+from fedtide.errors import RunFolderError
 from fedtide.records import RoundRecord, is_complete, read_rounds
 from helpers import FakeTrainer, run, small, small_dataset
 
@@ -91,7 +92,7 @@ def test_interrupt_after_any_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, every: float
 ) -> None:
     """Devices are at work across every boundary; they go on from the versions they hold."""
-    monkeypatch.setattr(records, "CHECKPOINT_SECONDS", every)
+    monkeypatch.setattr("fedtide.records.folder.CHECKPOINT_SECONDS", every)
 
     def stop(record: RoundRecord, total: int) -> None:
         if record.index == stop_after:
@@ -143,16 +144,16 @@ def test_torch_resumes_to_the_same_bits(tmp_path: Path) -> None:
 
 def test_resuming_after_a_failed_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rounds ran ahead of the checkpoint: they are cut off and played again."""
-    monkeypatch.setattr(records, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("fedtide.records.folder.CHECKPOINT_SECONDS", 0.0)
     real = records.RunFolder.checkpoint
 
     def fails_late(self: records.RunFolder) -> None:
         if self._last is not None and self._last[0].version > 4:
-            raise records.RunFolderError("no space")
+            raise RunFolderError("no space")
         real(self)
 
     monkeypatch.setattr(records.RunFolder, "checkpoint", fails_late)
-    with pytest.raises(records.RunFolderError):
+    with pytest.raises(RunFolderError):
         run(STOPPED, tmp_path / "run")
     monkeypatch.undo()
     assert len(read_rounds(tmp_path / "run")) == 4

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
-from fedtide import records
 from fedtide.errors import RunFolderError
 from fedtide.study.result import COLUMNS, RunResult, Store, same
 
@@ -27,7 +27,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     def full(fd):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(records.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunFolderError, match="No space left"):
         store.save("abc", RESULT._replace(experiment={"seed": 2}))
     with pytest.raises(RunFolderError, match="No space left"):
