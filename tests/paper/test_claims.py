@@ -55,6 +55,16 @@ def test_a_claim_holds_only_if_all_its_comparisons_do():
     )
 
 
+def test_the_weakest_comparison_is_the_one_on_which_the_claim_hangs():
+    good, bad, near = runs([0.9, 0.91, 0.92]), runs([0.5, 0.52, 0.53]), runs([0.9, 0.9, 0.93])
+    results = {"R": {"a": good, "b": bad, "n": near}}
+    sure, doubtful, wrong = Check("R", "a", "b"), Check("R", "a", "n"), Check("R", "b", "a")
+    assert decide(Claim("c", "text", (sure, doubtful)), results).weakest == 1
+    assert decide(Claim("c", "text", (doubtful, wrong, sure)), results).weakest == 1
+    assert decide(Claim("c", "text", (wrong, sure), ((sure, doubtful), (wrong,))), results).weakest == 3
+    assert decide(Claim("c", "text", (sure, Check("R", "a", "missing"))), results).weakest == 1
+
+
 def test_one_way_in_which_a_claim_holds_is_enough():
     good, bad, wild = runs([0.9, 0.91, 0.92]), runs([0.5, 0.52, 0.53]), runs([0.1, 0.9, 0.4])
     results = {"R": {"a": good, "b": bad, "w": wild}}

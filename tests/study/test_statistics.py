@@ -81,8 +81,18 @@ def test_one_seed_resolves_nothing():
 def test_metrics():
     assert mean_accuracy(result([0.4, 1.0, 1.0])) == pytest.approx((0.1 + 0.4 + 1.0) / 3)
     assert final_accuracy(result([0.0] * 9 + [0.8, 0.9], time=list(range(11)))) == pytest.approx(0.85)
-    assert roughness(result([0.0, 0.5, 0.5, 0.5])) == 0
-    assert roughness(result([0.0, 0.0, 0.1, 0.0, 0.1])) == pytest.approx(0.1)
+
+
+def test_roughness_is_the_scatter_around_a_trend_however_often_there_is_an_evaluation():
+    def noisy(count, spread):
+        time = np.linspace(0.1, 10, count)
+        noise = spread * np.random.default_rng(count).standard_normal(count)
+        return result(list(0.5 + 0.06 * time - 0.002 * time**2 + noise), list(time))
+
+    assert roughness(noisy(40, 0.0)) == pytest.approx(0, abs=1e-12)  # a smooth rise is not rough
+    assert roughness(noisy(4000, 0.01)) == pytest.approx(0.01, rel=0.05)
+    assert np.mean([roughness(noisy(count, 0.01)) ** 2 for count in range(20, 60)]) == pytest.approx(1e-4, rel=0.15)
+    assert roughness(result([0.0, 0.5, 0.5, 0.5])) == 0  # three points lie on some quadratic
 
 
 def test_the_mean_accuracy_starts_at_zero_for_everyone():

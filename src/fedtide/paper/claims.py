@@ -9,6 +9,7 @@ contradicted. Otherwise it is not resolved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,6 +67,15 @@ class Finding(NamedTuple):
             return "runs missing"
         return {"higher": "holds", "lower": "contradicted"}.get(found.verdict, "not resolved")
 
+    @property
+    def strength(self) -> float:
+        """How many half-widths the difference is from zero, in the claimed direction; minus infinity without runs."""
+        found = self.at(CONFIDENCE)
+        if found is None:
+            return -math.inf
+        width = found.high - found.mean
+        return found.mean / width if width else math.copysign(math.inf, found.mean) if found.mean else 0.0
+
 
 class Verdict(NamedTuple):
     """A claim, decided."""
@@ -77,6 +87,12 @@ class Verdict(NamedTuple):
     def findings(self) -> tuple[Finding, ...]:
         """Every comparison of the claim."""
         return tuple(finding for group in self.groups for finding in group)
+
+    @property
+    def weakest(self) -> int:
+        """Where among the findings the one is on which the claim hangs: the weakest of its group, of the strongest group."""
+        group = max(self.groups, key=lambda each: min(finding.strength for finding in each))
+        return self.findings.index(min(group, key=lambda finding: finding.strength))
 
     @property
     def verdict(self) -> str:

@@ -9,36 +9,33 @@ from typing import Any
 from fedtide.paper.figures import Figure, label
 from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
 from fedtide.study.result import RunResult
-from fedtide.study.statistics import band, difference_band
+from fedtide.study.statistics import Band, band, difference_band
 
 Curves = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
 
 
-def draw(figure: Figure, curves: Curves, stem: Path, over: str | None = None) -> list[Path]:
+def draw(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
     """Draw one figure of the paper; settings share the value axis."""
     import matplotlib as mpl
 
-    over = over or figure.over
     with mpl.rc_context(STYLE):
         page = new_figure(3.6 * len(figure.settings), 3.1)
         panels = page.subplots(1, len(figure.settings), squeeze=False, sharey=True)[0]
-        for panel, setting in zip(panels, figure.settings, strict=True):
-            seeds = set()
-            for position, name in enumerate(figure.curves):
-                runs = curves.get(label(name, setting), {})
-                if not runs:
-                    continue
-                drawn = band(list(runs.values()), figure.column, over)
-                colour = COLOURS[position % len(COLOURS)]
-                panel.plot(drawn.x, drawn.mean, color=colour, label=name)
-                panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
-                seeds.add(drawn.num_seeds)
-            panel.set_title(f"{setting} data ({_range(seeds)})", fontsize=9)
-            panel.set_xlabel(axis_name(over))
-        panels[0].set_ylabel(axis_name(figure.column))
-        if figure.column == "test_accuracy":
-            _zoom(panels[0], curves)
+        _fill(panels, figure, curves, figure.over)
         panels[0].legend(fontsize=7.5, loc="best")
+        return save(page, stem)
+
+
+def draw_resources(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
+    """Draw the same curves against what they cost: a row for the bits sent, a row for the samples that devices trained on."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        page = new_figure(3.6 * len(figure.settings), 5.4)
+        rows = page.subplots(2, len(figure.settings), squeeze=False, sharey=True)
+        for panels, over in zip(rows, ("bits", "samples_trained"), strict=True):
+            _fill(panels, figure, curves, over)
+        rows[0][0].legend(fontsize=7.5, loc="best")
         return save(page, stem)
 
 
@@ -60,9 +57,7 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
                 drawn = difference_band(runs, against, figure.column, figure.over)
                 if drawn is None:
                     continue
-                colour = COLOURS[position % len(COLOURS)]
-                panel.plot(drawn.x, drawn.mean, color=colour, label=f"{name} $-$ {reference}")
-                panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
+                _curve(panel, drawn, position, f"{name} $-$ {reference}")
                 seeds.add(drawn.num_seeds)
                 heights.append(drawn.mean[len(drawn.x) // 7 :])
             panel.axhline(0, color="black", linewidth=0.8)
@@ -75,6 +70,44 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
             panels[0].set_ylim(low - margin, high + margin)
         panels[0].legend(fontsize=7, loc="best")
         return save(page, stem)
+
+
+def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
+    """Draw mean curves and bands, one panel per setting, against a recorded column."""
+    from matplotlib.ticker import EngFormatter
+
+    lowest, highest = [], []
+    for panel, setting in zip(panels, figure.settings, strict=True):
+        seeds = set()
+        for position, name in enumerate(figure.curves):
+            runs = curves.get(label(name, setting), {})
+            if not runs:
+                continue
+            drawn = band(list(runs.values()), figure.column, over)
+            _curve(panel, drawn, position, name)
+            seeds.add(drawn.num_seeds)
+            lowest.append(drawn.mean.min())
+            highest.append(drawn.mean.max())
+        panel.set_title(f"{setting} data ({_range(seeds)})", fontsize=9)
+        panel.set_xlabel(axis_name(over))
+        if over in ("bits", "samples_trained"):
+            panel.xaxis.set_major_formatter(EngFormatter())  # 10 M
+    panels[0].set_ylabel(axis_name(figure.column))
+    if figure.column == "test_accuracy":
+        _zoom(panels[0], curves)
+    elif lowest:  # a loss falls by a factor, not by an amount; a band may reach below zero
+        for panel in panels:
+            panel.set_yscale("log")
+            panel.grid(visible=True, which="minor", linewidth=0.3)
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.yaxis.set_minor_formatter("")
+        panels[0].set_ylim(0.7 * min(lowest), 1.2 * max(highest))
+
+
+def _curve(panel: Any, drawn: Band, position: int, name: str) -> None:
+    colour = COLOURS[position % len(COLOURS)]
+    panel.plot(drawn.x, drawn.mean, color=colour, label=name)
+    panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
 
 
 def _zoom(panel: Any, curves: Curves) -> None:

@@ -30,6 +30,7 @@ class Figure(NamedTuple):
     column: str = "test_accuracy"
     over: str = "time"
     seeds: int = 3
+    resources: bool = False  # its curves spend different amounts: draw them against bits and samples as well
     # curve -> the curve it is measured against, seed by seed; "": for all that are not named
     against: Mapping[str, str] = MappingProxyType({})
 
@@ -62,6 +63,7 @@ def _weights(scheduler: str, age_base: float) -> Tree:
 
 
 _N40: Tree = {"fleet": {"num_devices": 40}, "policy": {"limit": 8}, "radio": {"num_symbols": 300_000}}
+_N100: Tree = {"fleet": {"num_devices": 100}, "policy": {"limit": 30}, "radio": {"num_symbols": 380_000}}
 _RANDOM: Tree = {"policy": {"scheduler": "random"}}
 _FEDAVG: Tree = {"framework": "fedavg", "policy": {"scheduler": "random"}}
 
@@ -74,6 +76,7 @@ FIGURES: dict[str, Figure] = {
             "Test accuracy of the proposed scheme for several R; N=40, n=50,000, $\\gamma$=1, $\\tilde T=T_{\\max}/4$.",
             {"fleet": {"num_devices": 40}, "radio": {"num_symbols": 50_000}},
             {f"R={limit}": {"policy": {"limit": limit}} for limit in (2, 4, 8, 12, 20)},
+            resources=True,
             against={"": "R=4"},
         ),
         Figure(
@@ -89,6 +92,7 @@ FIGURES: dict[str, Figure] = {
                 "$T_{\\max}$": {**_RANDOM, "timeline": {"period": 1.0}},
                 "FedAvg": _FEDAVG,
             },
+            resources=True,
             against={"": "$T_{\\max}/4$"},
         ),
         Figure(
@@ -104,6 +108,7 @@ FIGURES: dict[str, Figure] = {
                 "FedAsync 0.4": {"framework": "fedasync", "policy": {"limit": 1, "combiner_args": {"mixing": 0.4}}},
                 "FedAsync 0.8": {"framework": "fedasync", "policy": {"limit": 1, "combiner_args": {"mixing": 0.8}}},
             },
+            resources=True,
             against={"": "periodic, random"},
         ),
         Figure(
@@ -147,7 +152,7 @@ FIGURES: dict[str, Figure] = {
             "How age counts",
             "Test accuracy of age-aware weights under proposed and random scheduling; N=100, R=30, n=380,000, "
             "$\\tilde T=T_{\\max}/4$.",
-            {"fleet": {"num_devices": 100}, "policy": {"limit": 30}, "radio": {"num_symbols": 380_000}},
+            _N100,
             {
                 f"{name}, $\\gamma$={age_base:g}": _weights(scheduler, age_base)
                 for name, scheduler in (("proposed", "data_importance"), ("random", "random"))
@@ -159,6 +164,16 @@ FIGURES: dict[str, Figure] = {
                 for name in ("proposed", "random")
                 for age_base in (FRESH, OLD)
             },
+        ),
+        Figure(
+            "gamma",
+            "How far age can count",
+            "Test accuracy of random scheduling for a wider range of $\\gamma$ than the paper's: below 1 favours fresh "
+            "updates, above 1 old ones; N=100, R=30, n=380,000, $\\tilde T=T_{\\max}/4$.",
+            _N100,
+            {f"$\\gamma$={age_base:g}": _weights("random", age_base) for age_base in (0.5, FRESH, 1.0, OLD, 2.0)},
+            seeds=5,
+            against={"": "$\\gamma$=1"},
         ),
         Figure(
             "profiles",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.paper.claims import Results, Verdict, side_label
-from fedtide.paper.figures import FIGURES
+from fedtide.paper.figures import FIGURES, Figure, label
 from fedtide.paper.reproduce import ledger, without_run
 from fedtide.records import write_atomically
 from fedtide.study.statistics import CONFIDENCE, METRICS, compare
@@ -42,6 +42,7 @@ def claims_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
             "claim": verdict.claim.name,
             "text": verdict.claim.text,
             "verdict": verdict.verdict,
+            "weakest": verdict.weakest,
             "comparisons": [
                 {
                     "figure": each.check.figure,
@@ -93,10 +94,17 @@ FULL = (
     "partitions and batches per seed, so differences are paired. This page is written by `fedtide paper`; the runs behind "
     "it are in `results/paper`, and running the command again adds only what is missing."
 )
-DIFFERENCE = (
-    "The same as a difference from a reference, seed by seed, of the averages up to each moment: what pairing leaves of the "
-    "noise, with its 95 % band. The right end is the number by which claims are decided."
-)
+# What stands below a figure, by the kind of drawing.
+BELOW = {
+    "difference": "The same as a difference from a reference, seed by seed, of the averages up to each moment: what pairing "
+    "leaves of the noise, with its 95 % band. The right end is the number by which claims are decided.",
+    "resources": "The same curves against what they cost: bits sent over the uplink, and samples that devices trained on, "
+    "used or wasted.",
+}
+TIMELINES = {
+    "frameworks_timeline": "Three frameworks in time, drawn from event traces",
+    "ages_timeline": "Ages and subsets of devices, drawn from an event trace",
+}
 QUICK = (
     "**A quick look, not the paper's figures**: every run is cut to a tenth of its horizon, with two seeds unless told "
     "otherwise, by `fedtide paper --quick`. What such short runs say about the claims is preliminary; `fedtide paper` does "
@@ -123,30 +131,37 @@ def write(
         "",
         "A claim holds if each of its comparisons is resolved in the claimed direction (95 % interval of the paired "
         "difference). It is contradicted if one of its m comparisons is resolved the other way by an interval of 1 - 5 %/m, "
-        "so that a claim of many comparisons is not contradicted by chance. `mean_accuracy` is the test accuracy averaged over "
-        "the horizon, from time 0 for everyone, so it counts speed and level alike.",
+        "so that a claim of many comparisons is not contradicted by chance. The last column has the comparison on which the "
+        "claim hangs, and its difference: positive is as claimed.",
         "",
-        "| claim | verdict | comparisons that hold | contradicted | not resolved | runs missing |",
-        "|---|---|---|---|---|---|",
+        "Accuracies are compared as averages over the horizon from time 0 (`mean_accuracy`), so that speed and level both "
+        "count; losses as averages over the iterations (`mean_train_loss`); smoothness as the scatter of the accuracy around "
+        "its own quadratic trend in the second half of the horizon (`roughness`).",
+        "",
+        "| claim | verdict | comparisons that hold | the weakest of them |",
+        "|---|---|---|---|",
     ]
     rows = claims_rows(verdicts)
     for row in rows:
-        count = [sum(each["verdict"] == answer for each in row["comparisons"]) for answer in MARKS]
-        lines.append(f"| {row['text']} | {MARKS[row['verdict']]} | {' | '.join(map(str, count))} |")
+        weakest = row["comparisons"][row["weakest"]]
+        lines.append(
+            f"| {row['text']} | {MARKS[row['verdict']]} | {_count(row['comparisons'])} "
+            f"| {in_words(weakest)}: {effect(weakest)} |"
+        )
     lines += ["", "## Runs", "", *_runs_table(results), "", "## Figures", ""]
     for name, paths in figures.items():
         image = os.path.relpath(next(path for path in paths if path.suffix == ".png"), page.parent)
-        base = name.removesuffix("_difference")
-        if base != name:  # below its figure
-            lines += [f"![{FIGURES[base].title}, differences]({image})", "", DIFFERENCE, ""]
+        base, _, kind = name.rpartition("_")
+        if kind in BELOW:  # below its figure
+            lines += [f"![{FIGURES[base].title}, {kind}]({image})", "", BELOW[kind], ""]
             continue
         figure = FIGURES.get(name)
-        title = figure.title if figure else name.replace("_", " ")
+        title = figure.title if figure else TIMELINES[name]
         lines += [f"### {title}", "", f"![{title}]({image})", ""]
         if figure:
             lines += [plain(figure.caption), "", *_ledger_table(ledger(figure, results[name])), ""]
-        if name == "profiles":
-            lines += [*_profiles_table(results[name]), ""]
+        if figure and not any(check.figure == name for verdict in verdicts for check in verdict.claim.checks):
+            lines += [*_differences_table(figure, results[name]), ""]
     for name in (name for name in FIGURES if name not in figures):
         absent = f"{len(without_run(name, results))} of {len(FIGURES[name].variants())} curves"
         lines += [
@@ -199,15 +214,25 @@ def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _profiles_table(curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
-    """Say how far each difference moves the result from the text's values."""
+def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
+    """Say how far each curve is from its reference, for a figure about which the paper claims nothing."""
     metric = METRICS["mean_accuracy"]
-    base = next((runs for label, runs in curves.items() if label.startswith("paper |")), {})
-    lines = ["| changed | mean accuracy, difference from the text (95 % interval) |", "|---|---|"]
-    for label, runs in curves.items():
-        seeds = sorted(set(base) & set(runs))
-        if runs is base or not seeds:
-            continue
-        found = _finite(compare([metric(runs[s]) for s in seeds], [metric(base[s]) for s in seeds])._asdict())
-        lines.append(f"| {plain(label).partition(' | ')[0]} | {effect(found)} |")
+    lines = ["| curve | mean accuracy, less that of | difference (95 % interval) |", "|---|---|---|"]
+    for setting in figure.settings:
+        for curve in figure.curves:
+            reference = figure.reference(curve)
+            if reference is None:
+                continue
+            runs, base = (curves.get(label(each, setting), {}) for each in (curve, reference))
+            seeds = sorted(set(base) & set(runs))
+            if seeds:
+                found = compare([metric(runs[s]) for s in seeds], [metric(base[s]) for s in seeds])
+                lines.append(f"| {plain(curve)}, {setting} | {plain(reference)} | {effect(_finite(found._asdict()))} |")
     return lines
+
+
+def _count(comparisons: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many comparisons hold, and what of the others is not merely unresolved."""
+    count = {answer: sum(each["verdict"] == answer for each in comparisons) for answer in MARKS}
+    rest = [f"{count[answer]} {answer}" for answer in ("contradicted", "runs missing") if count[answer]]
+    return f"{count['holds']} of {len(comparisons)}" + (f" ({', '.join(rest)})" if rest else "")

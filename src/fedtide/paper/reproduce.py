@@ -9,7 +9,7 @@ from typing import Any
 from fedtide.errors import FedtideError
 from fedtide.paper import timelines
 from fedtide.paper.claims import CLAIMS, Results, Verdict, decide
-from fedtide.paper.draw import draw, draw_difference
+from fedtide.paper.draw import draw, draw_difference, draw_resources
 from fedtide.paper.figures import FIGURES, Figure, study
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Run, Study
@@ -74,9 +74,8 @@ def draw_all(
             figure = FIGURES[name]
             drawn[name] = draw(figure, results[name], folder / f"paper-{name}")
             drawn[f"{name}_difference"] = draw_difference(figure, results[name], folder / f"paper-{name}-difference")
-            if name == "frameworks":
-                for over in ("bits", "samples_trained"):
-                    drawn[f"{name}_{over}"] = draw(figure, results[name], folder / f"paper-{name}-{over}", over)
+            if figure.resources:
+                drawn[f"{name}_resources"] = draw_resources(figure, results[name], folder / f"paper-{name}-resources")
         else:
             say(f"{name}: no finished run yet, so no figure")
     return drawn
