@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.model import MODELS, initialize, num_parameters
 from fedtide.learning.torch import TorchTrainer, build_module
 from fedtide.learning.trainer import LocalWork, batches
@@ -79,6 +79,45 @@ def test_state_outside_the_parameters_is_refused() -> None:
 def test_something_that_is_no_module_is_refused() -> None:
     with pytest.raises(FedtideError, match=r"not a torch\.nn\.Module"):
         TorchTrainer(lambda: 3, DATA.train, PARTITION, LocalWork(), 0)
+
+
+class Broken(nn.Module):
+    """A module that fails where it is told to."""
+
+    def __init__(self, fails: str) -> None:
+        super().__init__()
+        if fails == "making":
+            raise KeyError("width")
+        self.fails, self.layer, self.unused = fails, nn.Linear(64, 3), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fails == "forward" or (self.fails == "training" and self.training):
+            raise RuntimeError("two shapes\ndo not fit")
+        logits: torch.Tensor = self.layer(x.flatten(1)) + (0 if self.fails == "unused" else self.unused)
+        return logits[:, 0] if self.fails == "shape" else logits
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        ("making", r"raised KeyError: 'width' \(.*test_torch\.py:\d+\)"),
+        ("forward", r"raised RuntimeError: two shapes do not fit \(.*test_torch\.py:\d+\)"),
+        ("shape", r"to \(2,\); return logits \(2, 3\)"),
+    ],
+)
+def test_a_users_module_that_cannot_work_is_one_line_before_the_run(fails: str, message: str) -> None:
+    with pytest.raises(FedtideError, match=message):
+        TorchTrainer(lambda: Broken(fails), DATA.train, PARTITION, LocalWork(), 0)
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"), [("training", "two shapes do not fit"), ("unused", "not have been used")]
+)
+def test_a_users_module_that_fails_in_training_is_one_line(fails: str, message: str) -> None:
+    trainer = TorchTrainer(lambda: Broken(fails), DATA.train, PARTITION, LocalWork(), 0)
+    start = trainer.initial_model(0)
+    with pytest.raises(TrainingError, match=message):
+        trainer.train(start[None], np.array([0]), np.array([1]), np.array([0.1]))
 
 
 def test_initial_model_of_a_users_module_follows_the_seed_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +13,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
 from fedtide.learning.trainer import LocalWork, Score, batches
+from fedtide.plugins import reported
 from fedtide.rng import key, stream
 from fedtide.types import Floats, Ints, Samples, Vector
 
@@ -86,6 +88,26 @@ class TorchTrainer:
                 f"the module keeps state outside its parameters ({', '.join(stateful[:3])}), which devices do not send; "
                 "use GroupNorm or LayerNorm in place of BatchNorm"
             )
+        if not isinstance(self.model, m.Model):
+            self._try()
+
+    def _try(self) -> None:
+        """Raise if a user's module does not take two images to logits: sooner than after the first period."""
+        with self._reported(FedtideError), torch.no_grad():
+            logits = self._module().eval()(self._images[:2])
+        shape: tuple[int, ...] = tuple(getattr(logits, "shape", ()))
+        labels = int(self._labels.max()) + 1
+        if len(shape) != 2 or shape[0] != len(self._images[:2]) or shape[1] < labels:
+            raise FedtideError(
+                f"the module takes images {tuple(self._images[:2].shape)} to {shape or type(logits).__name__}; "
+                f"return logits (2, {labels}), a row per image"
+            )
+
+    def _reported(self, failure: type[FedtideError] = TrainingError) -> AbstractContextManager[None]:
+        """Turn what a user's module raises into one line with the line of the user's file."""
+        if isinstance(self.model, m.Model):
+            return nullcontext()
+        return reported("learning.model", getattr(self.model, "__name__", "?"), self.model, failure)
 
     def _module(self) -> Any:
         if isinstance(self.model, m.Model):
@@ -94,7 +116,8 @@ class TorchTrainer:
             raise FedtideError(
                 f"learning.model is a {type(self.model).__name__}: name the class or function that makes the module"
             )
-        module = self.model()
+        with self._reported(FedtideError):
+            module = self.model()
         if not isinstance(module, nn.Module):
             raise FedtideError(
                 f"learning.model made a {type(module).__name__}, not a torch.nn.Module; return the module"
@@ -111,6 +134,10 @@ class TorchTrainer:
 
     def train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
         """Return the updates [r d]."""
+        with self._reported():
+            return self._train(start, device, version, learning_rate)
+
+    def _train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
         jobs = list(zip(start, device.tolist(), version.tolist(), learning_rate.tolist(), strict=True))
         if self.threads == 1 or len(jobs) < 2:
             updates = [self._train_one(*job) for job in jobs]
@@ -152,7 +179,7 @@ class TorchTrainer:
         vector_to_parameters(torch.from_numpy(model.copy()).to(self.device), module.parameters())
         module.eval()
         right, loss = 0, 0.0
-        with torch.no_grad():
+        with self._reported(), torch.no_grad():
             for begin in range(0, len(samples.labels), EVALUATION_BATCH):
                 part = slice(begin, begin + EVALUATION_BATCH)
                 logits = module(torch.from_numpy(samples.images[part]).to(self.device))
