@@ -186,8 +186,8 @@ def paper(
         list[str] | None,
         typer.Argument(
             metavar="[FIGURE]...",
-            help="R, period, frameworks, training_loss, schedulers, weights, profiles, "
-            "timelines; or `claims` for the ledger. Default: all.",
+            help="R, period, frameworks, training_loss, schedulers, weights, gamma, "
+            "profiles, timelines; or `claims` for the ledger. Default: all.",
         ),
     ] = None,
     seeds: Annotated[
@@ -223,21 +223,21 @@ def paper(
     if not draw_only and wanted != ["claims"]:
         failures = do_runs(together("paper", studies(names, seeds, shrunk)), kept, workers, backend, address)
     results = collect(list(FIGURES), kept, shrunk, seeds or 0)
-    decided = verdicts(results)
+    decided, others = verdicts(results)
     if with_page:  # the page shows whole figures only, and says what is missing from the others
         names = [name for name in chosen([]) if name not in FIGURES or not without_run(name, results)]
     drawn = draw_all(names, results, to / "figures", say)
     for paths in drawn.values():
         say(f"drawn: {', '.join(str(path) for path in paths)}")
     if with_page:
-        page.write(to / "paper.md", drawn, results, decided, quick)
+        page.write(to / "paper.md", drawn, results, decided, others, quick)
         say(f"written: {to / 'paper.md'}")
     else:
         say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
     if as_json:
-        print_json(page.claims_rows(decided))
+        print_json(page.claims_rows(decided, others))
     else:
-        _print_claims(page.claims_rows(decided))
+        _print_claims(page.claims_rows(decided, others))
     _finish(failures)
 
 
@@ -249,6 +249,9 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         colour = colours.get(row["verdict"], "yellow")
         out.print(f"\n[bold {colour}]{row['verdict']}:[/] [bold]{escape(row['text'])}[/]", highlight=False)
+        if row["by_other_measure"] != row["verdict"]:
+            metric = row["comparisons"][0]["by_other_measure"]["metric"]
+            out.print(f"    [dim]by {metric}: {row['by_other_measure']}[/]", highlight=False)
         table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
         table.add_column(min_width=2)
         table.add_column()

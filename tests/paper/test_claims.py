@@ -5,7 +5,7 @@ import pytest
 
 from fedtide.paper.claims import CLAIMS, Check, Claim, caption_check, decide
 from fedtide.paper.figures import FIGURES, study
-from fedtide.paper.page import claims_rows, in_words
+from fedtide.paper.page import claims_rows, effect, in_words
 from fedtide.study.result import COLUMNS, RunResult
 
 
@@ -59,10 +59,42 @@ def test_the_weakest_comparison_is_the_one_on_which_the_claim_hangs():
     good, bad, near = runs([0.9, 0.91, 0.92]), runs([0.5, 0.52, 0.53]), runs([0.9, 0.9, 0.93])
     results = {"R": {"a": good, "b": bad, "n": near}}
     sure, doubtful, wrong = Check("R", "a", "b"), Check("R", "a", "n"), Check("R", "b", "a")
-    assert decide(Claim("c", "text", (sure, doubtful)), results).weakest == 1
-    assert decide(Claim("c", "text", (doubtful, wrong, sure)), results).weakest == 1
-    assert decide(Claim("c", "text", (wrong, sure), ((sure, doubtful), (wrong,))), results).weakest == 3
-    assert decide(Claim("c", "text", (sure, Check("R", "a", "missing"))), results).weakest == 1
+
+    def hangs_on(*groups):
+        verdict = decide(Claim("c", "text", groups[0], groups[1:]), results)
+        return verdict.weakest.check, [finding.check for finding in verdict.decisive]
+
+    missing = Check("R", "a", "missing")
+    assert hangs_on((sure, doubtful)) == (doubtful, [sure, doubtful])
+    assert hangs_on((doubtful, wrong, sure)) == (wrong, [doubtful, wrong, sure])
+    assert hangs_on((wrong, sure), (sure, doubtful), (wrong,)) == (doubtful, [sure, doubtful])
+    assert hangs_on((sure, missing)) == (missing, [sure, missing])
+
+
+def test_what_is_contradicted_is_so_whatever_is_missing():
+    results = {"R": {"a": runs([0.9, 0.91, 0.92]), "b": runs([0.5, 0.52, 0.53])}}
+    wrong, sure, missing = Check("R", "b", "a"), Check("R", "a", "b"), Check("R", "a", "missing")
+    assert decide(Claim("c", "text", (wrong, missing)), results).verdict == "contradicted"
+    assert decide(Claim("c", "text", (sure, missing)), results).verdict == "runs missing"
+    assert decide(Claim("c", "text", (missing,), ((sure,),)), results).verdict == "holds"
+
+
+def test_runs_too_short_to_tell_are_not_resolved():
+    results = {"R": {"a": runs([0.9, 0.8]), "b": runs([0.7, 0.6])}}  # two evaluations: no scatter to speak of
+    verdict = decide(claim(metric="roughness"), results)
+    assert verdict.verdict == "not resolved"
+    assert effect(claims_rows([verdict])[0]["weakest"]) == "runs too short to tell"
+
+
+def test_every_claim_is_decided_by_another_measure_too():
+    results = {"R": {"a": runs([0.9, 0.91, 0.92]), "b": runs([0.5, 0.52, 0.53])}}
+    other = decide(claim().by_other_measure(), results)
+    assert other.findings[0].check.metric == "final_accuracy"
+    assert other.findings[0].difference == pytest.approx((0.4, 0.39, 0.39))
+    row = claims_rows([decide(claim(), results)], [other])[0]
+    assert (row["verdict"], row["by_other_measure"]) == ("holds", "holds")
+    for each in CLAIMS:
+        assert len(each.by_other_measure().groups) == len(each.groups)
 
 
 def test_one_way_in_which_a_claim_holds_is_enough():

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedtide.study.result import COLUMNS, RunResult
-from fedtide.study.statistics import band, compare, difference_band, final_accuracy, mean_accuracy, roughness
+from fedtide.study.statistics import (
+    band,
+    compare,
+    difference_band,
+    final_accuracy,
+    mean_accuracy,
+    roughness,
+    shared,
+    variation,
+)
 
 numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 
@@ -68,6 +77,10 @@ def test_seeds_needed_would_indeed_resolve():
     assert found.verdict == "not resolved"
     n = found.seeds_needed
     assert n is not None
+    rng = np.random.default_rng(0)
+    again = [compare(rng.normal(difference.mean(), difference.std(ddof=1), n), np.zeros(n)) for _ in range(1000)]
+    assert np.mean([each.verdict == "higher" for each in again]) == pytest.approx(0.8, abs=0.05)
+    assert compare([0.5, -0.4], [0.0, 0.0]).seeds_needed is None  # two seeds say too little about the spread
     width = stats.t.ppf(0.975, n - 1) * difference.std(ddof=1) / math.sqrt(n)
     assert width < difference.mean()
 
@@ -92,7 +105,23 @@ def test_roughness_is_the_scatter_around_a_trend_however_often_there_is_an_evalu
     assert roughness(noisy(40, 0.0)) == pytest.approx(0, abs=1e-12)  # a smooth rise is not rough
     assert roughness(noisy(4000, 0.01)) == pytest.approx(0.01, rel=0.05)
     assert np.mean([roughness(noisy(count, 0.01)) ** 2 for count in range(20, 60)]) == pytest.approx(1e-4, rel=0.15)
-    assert roughness(result([0.0, 0.5, 0.5, 0.5])) == 0  # three points lie on some quadratic
+    assert math.isnan(roughness(result([0.0, 0.5, 0.5, 0.5])))  # three points lie on some quadratic
+
+
+def test_variation_is_the_length_of_the_ups_and_downs_per_time():
+    calm = result([0.5] * 4 + [0.7, 0.8, 0.9, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    assert variation(calm) == pytest.approx(0.5 / 4)  # 0.5 to 1.0 from time 4 to 8
+    zigzag = result([0.5, 0.6] * 8, [0.5 * k for k in range(1, 17)])
+    assert variation(zigzag) == pytest.approx(0.1 / 0.5)
+    assert math.isnan(variation(result([0.5], [1.0])))
+
+
+def test_means_are_compared_on_shared_seeds():
+    one, two, three = (result([level]) for level in (0.1, 0.2, 0.3))
+    curves = {"a": {0: one, 1: two, 2: three}, "b": {2: one, 1: three}, "none yet": {}}
+    assert shared(curves) == {"a": [two, three], "b": [three, one]}
+    assert shared({"a": {0: one}, "b": {1: two}}) == {"a": [one], "b": [two]}  # none shared: better than nothing
+    assert shared({}) == {}
 
 
 def test_the_mean_accuracy_starts_at_zero_for_everyone():

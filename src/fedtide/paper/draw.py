@@ -9,7 +9,7 @@ from typing import Any
 from fedtide.paper.figures import Figure, label
 from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
 from fedtide.study.result import RunResult
-from fedtide.study.statistics import Band, band, difference_band
+from fedtide.study.statistics import Band, band, difference_band, shared
 
 Curves = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
 
@@ -79,11 +79,11 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
     lowest, highest = [], []
     for panel, setting in zip(panels, figure.settings, strict=True):
         seeds = set()
+        runs = shared({name: curves.get(label(name, setting), {}) for name in figure.curves})
         for position, name in enumerate(figure.curves):
-            runs = curves.get(label(name, setting), {})
-            if not runs:
+            if name not in runs:
                 continue
-            drawn = band(list(runs.values()), figure.column, over)
+            drawn = band(runs[name], figure.column, over)
             _curve(panel, drawn, position, name)
             seeds.add(drawn.num_seeds)
             lowest.append(drawn.mean.min())
@@ -106,7 +106,8 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
 
 def _curve(panel: Any, drawn: Band, position: int, name: str) -> None:
     colour = COLOURS[position % len(COLOURS)]
-    panel.plot(drawn.x, drawn.mean, color=colour, label=name)
+    style = "-" if drawn.num_seeds > 1 else "--"  # no band: one seed says nothing about the spread
+    panel.plot(drawn.x, drawn.mean, style, color=colour, label=name)
     panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
 
 

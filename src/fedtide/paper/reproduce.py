@@ -13,6 +13,7 @@ from fedtide.paper.draw import draw, draw_difference, draw_resources
 from fedtide.paper.figures import FIGURES, Figure, study
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Run, Study
+from fedtide.study.statistics import shared
 
 TIMELINES = "timelines"
 # A quick look: a tenth of the horizon.
@@ -81,35 +82,41 @@ def draw_all(
     return drawn
 
 
-def verdicts(results: Results) -> list[Verdict]:
-    """Decide every claim."""
-    return [decide(claim, results) for claim in CLAIMS]
+def verdicts(results: Results) -> tuple[list[Verdict], list[Verdict]]:
+    """Decide every claim, and again by the other measures."""
+    return [decide(claim, results) for claim in CLAIMS], [decide(claim.by_other_measure(), results) for claim in CLAIMS]
 
 
 def ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) -> list[dict[str, Any]]:
-    """Return what each curve of a figure spent, averaged over its seeds (wall time: the quickest)."""
+    """Return what each curve of a figure spent, averaged over the seeds that a panel's curves share (wall time: the least)."""
     rows = []
-    for label in figure.variants():
-        runs = list(curves.get(label, {}).values())
-        if not runs:
-            continue
-
-        def mean(column: str, runs: list[RunResult] = runs) -> float:
-            return sum(float(run.column(column)[-1]) for run in runs) / len(runs)
-
-        used, trained = mean("samples_used"), mean("samples_trained")
-        rows.append(
-            {
-                "curve": label,
-                "seeds": len(runs),
-                "uploads": sum(run.totals["uploads"] or 0 for run in runs) / len(runs),
-                "symbols": mean("symbols"),
-                "bits": mean("bits"),
-                "samples_trained": trained,
-                "samples_wasted": trained - used,
-                "kept_share": sum(run.totals["mean_kept_share"] or 0 for run in runs) / len(runs),
-                # The least: the machine may have been busy with other work during the rest.
-                "seconds": min((run.totals["seconds"] for run in runs if run.totals["seconds"]), default=None),
-            }
-        )
+    for setting in figure.settings:
+        labels = [name for name in figure.variants() if name.endswith(f" | {setting}")]
+        rows += [_spent(name, runs) for name, runs in shared({name: curves.get(name, {}) for name in labels}).items()]
     return rows
+
+
+def _spent(name: str, runs: Sequence[RunResult]) -> dict[str, Any]:
+    def mean(column: str) -> float:
+        return sum(float(run.column(column)[-1]) for run in runs) / len(runs)
+
+    def mean_total(total: str) -> float:
+        return sum(run.totals[total] or 0 for run in runs) / len(runs)
+
+    used, trained = mean("samples_used"), mean("samples_trained")
+    return {
+        "curve": name,
+        "seeds": len(runs),
+        "uploads": mean_total("uploads"),
+        "symbols": mean("symbols"),
+        "bits": mean("bits"),
+        "samples_trained": trained,
+        "samples_wasted": trained - used,
+        "kept_share": mean_total("mean_kept_share"),
+        # None: this scheduler proves nothing
+        "proved_share": mean_total("proved_minimal_share")
+        if runs[0].totals["proved_minimal_share"] is not None
+        else None,
+        # The least: the machine may have been busy with other work during the rest.
+        "seconds": min((run.totals["seconds"] for run in runs if run.totals["seconds"]), default=None),
+    }

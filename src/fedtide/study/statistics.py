@@ -13,6 +13,7 @@ from fedtide.study.result import RunResult
 from fedtide.types import Floats
 
 CONFIDENCE = 0.95
+POWER = 0.8  # with which a stated number of seeds would resolve a difference
 CHANCE = 0.1  # accuracy of a guess: MNIST and the synthetic images have ten labels
 
 
@@ -35,7 +36,7 @@ class Comparison(NamedTuple):
     num_seeds: int
     seeds_needed: (
         int | None
-    )  # to resolve a difference of this size; None if it is resolved, or nothing is there to resolve
+    )  # to resolve a difference of this size with POWER; None if resolved, or too little is known
 
     @property
     def verdict(self) -> str:
@@ -53,6 +54,13 @@ def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
     if n < 2:
         return np.full(values.shape[1:], math.inf)
     return np.asarray(stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n))
+
+
+def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunResult]]:
+    """Return each curve's runs on the seeds that all of them have, so that means compare; those without a run are left out."""
+    begun = {name: runs for name, runs in curves.items() if runs}
+    seeds = sorted(set.intersection(*(set(runs) for runs in begun.values()))) if begun else []
+    return {name: [runs[seed] for seed in seeds or sorted(runs)] for name, runs in begun.items()}
 
 
 def band(results: Sequence[RunResult], column: str, over: str = "time") -> Band:
@@ -106,13 +114,16 @@ def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDEN
 
 
 def _seeds_needed(difference: Floats, confidence: float, most: int = 10_000) -> int | None:
-    """Return how many seeds would resolve a mean of this size with this spread; None if not even `most` would."""
-    if len(difference) < 2:
+    """Return how many seeds would resolve a mean of this size with this spread four times in five.
+
+    None if not even `most` would, and with fewer than three seeds, whose spread says too little.
+    """
+    if len(difference) < 3:
         return None
     mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
     counts = np.unique(np.geomspace(len(difference) + 1, most, 400).astype(int))
-    widths = stats.t.ppf((1 + confidence) / 2, counts - 1) * spread / np.sqrt(counts)
-    enough = np.flatnonzero(widths < mean)
+    quantiles = stats.t.ppf((1 + confidence) / 2, counts - 1) + stats.t.ppf(POWER, counts - 1)
+    enough = np.flatnonzero(quantiles * spread / np.sqrt(counts) < mean)
     return int(counts[enough[0]]) if len(enough) else None
 
 
@@ -150,15 +161,27 @@ def mean_train_loss(result: RunResult) -> float:
 def roughness(result: RunResult) -> float:
     """Return how far the test accuracy strays from its own trend, a quadratic, in the second half: standard deviation.
 
-    Jumps from one evaluation to the next would depend on how often there is one, which differs between periods.
+    NaN if there are too few evaluations to tell.
     """
     time, accuracy = result.column("time"), result.column("test_accuracy")
     late = time >= 0.5 * time[-1]
     time, accuracy = time[late] / time[-1], accuracy[late]
     if len(time) <= 3:  # a quadratic goes through three points
-        return 0.0
+        return math.nan
     strays = accuracy - np.polynomial.Polynomial.fit(time, accuracy, 2)(time)
     return float(np.sqrt(np.sum(strays**2) / (len(time) - 3)))
+
+
+def variation(result: RunResult) -> float:
+    """Return how much the test accuracy goes up and down per unit of time in the second half: the length of its ups and downs.
+
+    It is what makes a drawn curve look rough. NaN with fewer than two evaluations.
+    """
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    late = time >= 0.5 * time[-1]
+    if np.count_nonzero(late) < 2:
+        return math.nan
+    return float(np.abs(np.diff(accuracy[late])).sum() / (time[late][-1] - time[late][0]))
 
 
 METRICS: Mapping[str, Callable[[RunResult], float]] = {
@@ -166,5 +189,6 @@ METRICS: Mapping[str, Callable[[RunResult], float]] = {
     "final_accuracy": final_accuracy,
     "mean_train_loss": mean_train_loss,
     "final_train_loss": final_train_loss,
+    "variation": variation,
     "roughness": roughness,
 }

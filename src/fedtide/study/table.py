@@ -31,7 +31,10 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
         runs = results[label]
         values = {seed: measure(result) for seed, result in runs.items()}
         if any(math.isnan(value) for value in values.values()):
-            raise FedtideError(f"--metric {metric} needs runs with learning.training_loss=true; {label!r} has none")
+            need = (
+                "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
+            )
+            raise FedtideError(f"--metric {metric} needs runs {need}; {label!r} has none")
         shared = sorted(set(runs) & set(first))
         row: dict[str, Any] = {
             "variant": label,
