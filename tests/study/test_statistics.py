@@ -138,6 +138,10 @@ def test_band_is_mean_and_interval_over_seeds():
     assert drawn.mean == pytest.approx([0.2, 0.3])
     assert np.all(drawn.low < drawn.mean)
     assert np.all(drawn.mean < drawn.high)
+    factor = band([result([0.1, 0.2]), result([0.4, 0.2])], "test_accuracy", ratio=True)
+    assert factor.mean == pytest.approx([0.2, 0.2])
+    assert factor.low * factor.high == pytest.approx([0.04, 0.04])
+    assert factor.low[0] > 0
 
 
 def test_the_band_of_a_difference_is_paired_and_ends_at_what_decides_claims():

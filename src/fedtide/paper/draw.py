@@ -83,7 +83,7 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
         for position, name in enumerate(figure.curves):
             if name not in runs:
                 continue
-            drawn = band(runs[name], figure.column, over)
+            drawn = band(runs[name], figure.column, over, ratio=figure.column == "train_loss")
             _curve(panel, drawn, position, name)
             seeds.add(drawn.num_seeds)
             lowest.append(drawn.mean.min())
@@ -95,7 +95,7 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
     panels[0].set_ylabel(axis_name(figure.column))
     if figure.column == "test_accuracy":
         _zoom(panels[0], curves)
-    elif lowest:  # a loss falls by a factor, not by an amount; a band may reach below zero
+    elif lowest:  # a loss falls by a factor, not by an amount
         for panel in panels:
             panel.set_yscale("log")
             panel.grid(visible=True, which="minor", linewidth=0.3)

@@ -118,8 +118,9 @@ FIGURES: dict[str, Figure] = {
         Figure(
             "training_loss",
             "Training loss",
-            "Training loss per iteration of random and proposed scheduling, and of synchronous updates with the same n "
-            "symbols per iteration (i.i.d.); N=40, R=8, n=300,000, $\\gamma$=1, $\\lambda$=0.02, $\\tilde T=T_{\\max}/4$.",
+            "Training loss per iteration (geometric mean over seeds) of random and proposed scheduling, and of synchronous "
+            "updates with the same n symbols per iteration (i.i.d.); N=40, R=8, n=300,000, $\\gamma$=1, $\\lambda$=0.02, "
+            "$\\tilde T=T_{\\max}/4$.",
             {**_N40, "learning": {"training_loss": True}},
             {
                 "random": _RANDOM,

@@ -63,13 +63,18 @@ def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunR
     return {name: [runs[seed] for seed in seeds or sorted(runs)] for name, runs in begun.items()}
 
 
-def band(results: Sequence[RunResult], column: str, over: str = "time") -> Band:
-    """Return the mean curve of one variant; curves on different grids are read off at the first one's points."""
+def band(results: Sequence[RunResult], column: str, over: str = "time", ratio: bool = False) -> Band:
+    """Return the mean curve of one variant; curves on different grids are read off at the first one's points.
+
+    With `ratio` the mean is the geometric one and the band is a factor either way: for losses, which stay above zero.
+    """
     x = results[0].column(over)
     curves = np.stack([np.interp(x, each.column(over), each.column(column)) for each in results])
+    curves = np.log(curves) if ratio else curves
     mean = curves.mean(axis=0)
     width = half_width(curves) if len(results) > 1 else np.zeros_like(mean)
-    return Band(x, mean, mean - width, mean + width, len(results))
+    middle, low, high = (np.exp(line) if ratio else line for line in (mean, mean - width, mean + width))
+    return Band(x, middle, low, high, len(results))
 
 
 def average_so_far(result: RunResult, column: str) -> Floats:
