@@ -10,6 +10,7 @@ from typing import Any
 
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
+from fedtide.learning.native import isa
 from fedtide.plugins import source_digest
 
 
@@ -37,6 +38,7 @@ def versions(experiment: Experiment) -> dict[str, Any]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
+    found["isa"] = isa() if experiment.learning.trainer == "native" else None
     found["files"] = policy_files(experiment)
     return found
 

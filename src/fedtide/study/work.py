@@ -52,13 +52,18 @@ def _mnist(folder: Path | None, num_train: int | None, num_test: int | None) -> 
 
 def run_one(tree: Mapping[str, Any], folder: str | None) -> dict[str, Any]:
     """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out."""
+    from fedtide.records import OtherPathError
     from fedtide.simulate import simulate
 
     begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
     experiment = config.experiment(tree)
     wanted = experiment.data
     dataset = _mnist(wanted.folder, wanted.num_train, wanted.num_test) if wanted.name == "mnist" else None
-    finished = simulate(experiment, folder, dataset=dataset)
+    try:
+        finished = simulate(experiment, folder, dataset=dataset)
+    except OtherPathError:  # a part from another machine, in whose place this one makes its own
+        shutil.rmtree(str(folder))
+        finished, resumed = simulate(experiment, folder, dataset=dataset), False
     seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
     return from_rounds(experiment, finished.rounds, len(finished.model), seconds)._asdict()
 
