@@ -41,6 +41,10 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+class InUseError(RunFolderError):
+    """Another process is at work in the folder."""
+
+
 class OtherPathError(RunFolderError):
     """A run was begun on an instruction path that gives other bits than this machine's."""
 
@@ -119,7 +123,7 @@ class RunFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(lock)
-            raise RunFolderError(
+            raise InUseError(
                 f"{self.path} is in use by another process; wait for it or choose another folder"
             ) from error
         self._lock = lock
