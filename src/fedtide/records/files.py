@@ -10,7 +10,6 @@ from typing import Any
 
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.learning.native import isa
 from fedtide.plugins import source_digest
 
 
@@ -32,6 +31,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def versions(experiment: Experiment) -> dict[str, Any]:
     """Return what a result may depend on besides the experiment."""
+    from fedtide.learning.native import isa  # planning does without the kernel
+
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("fedtide", "numpy", "scipy", "torch"):
         try:
