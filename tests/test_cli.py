@@ -67,6 +67,22 @@ def test_the_default_folder_names_what_it_holds(tmp_path):
     assert folder.name.startswith("periodic-data_importance-shards-")
 
 
+def test_the_default_folder_lies_in_runs_whatever_the_names(tmp_path):
+    timeline = f"timeline.name={EXAMPLES}/my_timeline.py:quick_start"
+    assert invoke("run", *SMALL, timeline).exit_code == 0
+    (made,) = (tmp_path / "runs").iterdir()
+    assert made.name.startswith("quick_start-data_importance-shards-")
+
+
+def test_a_folder_with_brackets_and_a_figure_that_is_gone(tmp_path):
+    found = invoke("run", *SMALL, "--out", "x[/red]y")
+    assert found.exit_code == 0, found.output
+    assert "x[/red]y (complete)" in found.stdout
+    (tmp_path / "x[" / "red]y" / "curve.png").unlink()
+    assert invoke("run", *SMALL, "--out", "x[/red]y").exit_code == 0
+    assert (tmp_path / "x[" / "red]y" / "curve.png").exists()
+
+
 def test_a_file_and_words_on_top(tmp_path):
     (tmp_path / "e.yaml").write_text("policy: {limit: 2, scheduler: random}\nfleet: {num_devices: 6}\n")
     found = invoke("run", "e.yaml", *SMALL, "policy.limit=3", "--out", "r", "--json")
@@ -133,6 +149,11 @@ def test_plan_of_a_scheduler_that_needs_norms():
     found = invoke("plan", *SMALL, "policy.scheduler=best_channel_best_norm")
     assert found.exit_code == 0
     assert "not known before training" in found.stdout
+
+
+def test_plan_when_nobody_is_ever_ready():
+    words = ["fleet.num_devices=2", "policy.limit=1", "fleet.min_duration=0.9", "timeline.horizon=0.5"]
+    assert "nobody is ever ready" in invoke("plan", *SMALL, *words).stdout
 
 
 def test_lists():

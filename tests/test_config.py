@@ -256,3 +256,33 @@ def test_fedbuff_uses_its_whole_buffer():
     assert config.experiment(tree).policy.limit == 12
     assert config.experiment({**tree, "policy": {"limit": 5}}).policy.limit == 5
     assert config.experiment({"framework": "fedbuff"}).policy.limit == 8
+
+
+def test_a_preset_does_not_give_its_arguments_to_another_policy() -> None:
+    assert config.experiment({"framework": "fedasync"}).policy.combiner_args == {"mixing": 0.4}
+    mine = config.experiment({"framework": "fedasync", "policy": {"combiner": "average_deltas"}})
+    assert mine.policy.combiner_args == {}
+    same = config.experiment({"framework": "fedasync", "policy": {"combiner": "mix"}})
+    assert same.policy.combiner_args == {"mixing": 0.4}
+
+
+@pytest.mark.parametrize("timeline", [None, 5])
+def test_a_group_that_is_no_mapping_is_one_line(timeline: Any) -> None:
+    with pytest.raises(FedtideError, match="timeline"):
+        config.experiment({"framework": "fedbuff", "timeline": timeline})
+
+
+def test_a_dotted_key_in_a_file_is_told_where_it_belongs() -> None:
+    with pytest.raises(FedtideError, match=r"inside its group, policy: \{scheduler: \.\.\.\}"):
+        config.experiment({"policy.scheduler": "random"})
+
+
+def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text("learning: {learning_rate: 1e-2}\npolicy: {combiner: mix, combiner_args: {mixing: 4e-1}}\n")
+    tree = config.read_file(path)
+    assert tree["learning"]["learning_rate"] == 0.01
+    assert tree["policy"]["combiner_args"] == {"mixing": 0.4}
+    assert config.parse_overrides(["a.b={c: 1e-1, d: -2E3, e: 1e3x, f: 1.5, g: 12}"]) == {
+        "a": {"b": {"c": 0.1, "d": -2000.0, "e": "1e3x", "f": 1.5, "g": 12}}
+    }

@@ -160,3 +160,22 @@ def test_resuming_after_a_failed_checkpoint(tmp_path: Path, monkeypatch: pytest.
     run(STOPPED, tmp_path / "run")
     run(STOPPED, tmp_path / "whole")
     assert result_of(tmp_path / "run") == result_of(tmp_path / "whole")
+
+
+def test_a_run_does_not_go_on_where_the_bits_would_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instruction paths round differently: half a run on each would be a third result, and nobody would know."""
+    experiment = small({"learning": {"trainer": "native"}})
+
+    def stop(record: RoundRecord, total: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("FEDTIDE_ISA", "avx2")
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "run", on_round=stop)
+    monkeypatch.setenv("FEDTIDE_ISA", "baseline")
+    with pytest.raises(records.OtherPathError, match="set FEDTIDE_ISA=avx2"):
+        run(experiment, tmp_path / "run")
+    monkeypatch.setenv("FEDTIDE_ISA", "avx2")
+    run(experiment, tmp_path / "run")
+    monkeypatch.setenv("FEDTIDE_ISA", "baseline")
+    records.RunFolder.open(tmp_path / "run", experiment).close()  # a finished run may be looked at anywhere

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.errors import FedtideError
-from fedtide.timeline import Buffered, Periodic, Synchronous, check, per_arrival, start_times
+from fedtide.timeline import Buffered, Periodic, Synchronous, checked, per_arrival, start_times
 from fedtide.types import Tick
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
@@ -49,7 +49,7 @@ def test_periodic_is_the_event_simulation(duration: list[float], period: float, 
 
     ticks = Periodic(period)(np.array(duration), horizon)
     assert plain(ticks) == play(duration, horizon, due)
-    check(ticks, len(duration))
+    checked(ticks, len(duration), horizon)
 
 
 @settings(max_examples=150)
@@ -63,7 +63,7 @@ def test_buffered_is_the_event_simulation(duration: list[float], size: int, hori
 
     ticks = Buffered(size)(np.array(duration), horizon)
     assert plain(ticks) == play(duration, horizon, due)
-    check(ticks, len(duration))
+    checked(ticks, len(duration), horizon)
 
 
 thousandths = st.integers(1, 1000).map(lambda n: n / 1000)
@@ -98,7 +98,7 @@ def test_number_of_periods(period: float, horizon: float, count: int) -> None:
 def test_synchronous_has_everyone_fresh() -> None:
     ticks = Synchronous(2.0)(np.array([0.5, 2.0, 1.0]), 7.0)
     assert plain(ticks) == [(2.0 * t, [0, 1, 2], [t] * 3) for t in (1, 2, 3)]
-    check(ticks, 3)
+    checked(ticks, 3, 7.0)
 
 
 def test_simultaneous_arrivals_come_in_the_order_of_device_numbers() -> None:
@@ -136,4 +136,4 @@ READY, START = np.array([0, 1]), np.array([1, 1])
 )
 def test_check_finds_inconsistent_timelines(ticks: list[Tick], message: str) -> None:
     with pytest.raises(FedtideError, match=message):
-        check(ticks, 2)
+        checked(ticks, 2, 9.0)

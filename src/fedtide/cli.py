@@ -89,20 +89,22 @@ def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> N
 
 
 def _default_folder(experiment: Experiment) -> Path:
-    what = Path(experiment.policy.scheduler.rpartition(":")[2]).name
-    return (
-        Path("runs") / f"{experiment.timeline.name}-{what}-{experiment.data.partition}-{config.digest(experiment)[:8]}"
+    clock, who = (
+        Path(name.rpartition(":")[2]).name for name in (experiment.timeline.name, experiment.policy.scheduler)
     )
+    return Path("runs") / f"{clock}-{who}-{experiment.data.partition}-{config.digest(experiment)[:8]}"
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
-    from fedtide.records import RunFolder, is_complete
+    from fedtide.records import RunFolder, is_complete, read_rounds
     from fedtide.report.figure import run_figure
     from fedtide.simulate import simulate
     from fedtide.system import build, make_trainer
 
     if is_complete(folder):
         RunFolder.open(folder, experiment).close()  # refuses another experiment's folder
+        if not (folder / "curve.png").exists():  # made from Python, or killed while it was drawn
+            run_figure(experiment, read_rounds(folder), folder / "curve.png")
         _show(folder, as_json)
         return
     begun = time.perf_counter()

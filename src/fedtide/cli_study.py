@@ -59,7 +59,7 @@ def do_runs(study: Study, store: Store, workers: int, backend: str, address: str
     ) as progress:
         # Runs differ in length: the time left goes by their expected work, not by their number.
         total = sum(expected_work(run.experiment) for run in todo)
-        task = progress.add_task(study.name, total=total, last="", done=0, runs=len(todo))
+        task = progress.add_task(escape(study.name), total=total, last="", done=0, runs=len(todo))
         done = 0
 
         def on_done(outcome: Outcome) -> None:
@@ -84,9 +84,12 @@ def do_runs(study: Study, store: Store, workers: int, backend: str, address: str
 
 def _finish(failures: Sequence[Failure]) -> None:
     if failures:
-        raise FedtideError(
+        error = FedtideError(
             f"{len(failures)} runs failed, see above; all others are kept. Running again tries only these"
         )
+        codes = {failure.exit_code for failure in failures}
+        error.exit_code = codes.pop() if len(codes) == 1 else FedtideError.exit_code
+        raise error
 
 
 @study_app.command("run")
@@ -110,7 +113,7 @@ def study_run(
 def study_show(
     file: File, store: StorePath = Path("results"), metric: Metric = "mean_accuracy", as_json: AsJson = False
 ) -> None:
-    """Show every variant's mean with its interval, and the paired difference from the first one."""
+    """Show every variant's mean, and its paired difference from the first one with its interval."""
     study = read(file)
     if len(missing(study, Store(store))) == len({run.name for run in study.runs}):
         raise FedtideError(
@@ -145,7 +148,7 @@ def study_plot(
 
     study = read(file)
     for path in draw_study(study, Store(store), to or Path(study.name), column, over, against):
-        out.print(str(path), highlight=False)
+        out.print(escape(str(path)), highlight=False, soft_wrap=True)
 
 
 @study_app.command("export")
@@ -159,7 +162,7 @@ def study_export(
     from fedtide.study.export import export
 
     count = export(read(file), Store(store), to)
-    out.print(f"{count:,} rows in {to}", highlight=False)
+    out.print(f"{count:,} rows in {escape(str(to))}", highlight=False, soft_wrap=True)
 
 
 def _rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
@@ -168,15 +171,19 @@ def _rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
     return rows(study, store, metric)
 
 
-def _print_table(study: Study, store: Store, metric: str) -> None:
+def _compared(row: dict[str, Any]) -> tuple[str, str]:
     from fedtide.paper.page import effect
 
-    table = Table(title=f"{study.name}: {metric}", title_justify="left", box=None, padding=(0, 2))
+    return (effect(row), row["verdict"]) if "mean" in row else ("-", "")
+
+
+def _print_table(study: Study, store: Store, metric: str) -> None:
+    table = Table(title=escape(f"{study.name}: {metric}"), title_justify="left", box=None, padding=(0, 2))
     for heading in ("variant", "seeds", "mean", "difference from the first (95 % interval)", "verdict"):
         table.add_column(heading, justify="right" if heading in ("seeds", "mean") else "left", overflow="fold")
     for row in _rows(study, store, metric):
         mean = "-" if row["mean_value"] is None else f"{row['mean_value']:.4f}"
-        table.add_row(escape(row["variant"]), f"{row['done']}/{row['seeds']}", mean, effect(row), row["verdict"])
+        table.add_row(escape(row["variant"]), f"{row['done']}/{row['seeds']}", mean, *_compared(row))
     out.print(table, highlight=False)
 
 
@@ -246,12 +253,13 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     from fedtide.paper.page import effect, in_words
 
     colours = {"holds": "green", "contradicted": "red"}
+    out.print("\n[dim]Differences are positive where they are as claimed.[/]", highlight=False)
     for row in rows:
         colour = colours.get(row["verdict"], "yellow")
         out.print(f"\n[bold {colour}]{row['verdict']}:[/] [bold]{escape(row['text'])}[/]", highlight=False)
         if row["by_other_measure"] != row["verdict"]:
-            metric = row["comparisons"][0]["by_other_measure"]["metric"]
-            out.print(f"    [dim]by {metric}: {row['by_other_measure']}[/]", highlight=False)
+            metrics = dict.fromkeys(each["by_other_measure"]["metric"] for each in row["comparisons"])
+            out.print(f"    [dim]by {', '.join(metrics)}: {row['by_other_measure']}[/]", highlight=False)
         table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
         table.add_column(min_width=2)
         table.add_column()

@@ -23,6 +23,15 @@ Count = Annotated[int, Field(ge=1)]
 Args = dict[str, Any]
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML with the numbers of its version 1.2: version 1.1 takes 1e-3 for a word."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -143,9 +152,11 @@ class Experiment(_Group):
             return given
         filled = merge(PROFILES.get(str(given.get("profile", "paper")), {}), {})
         filled = merge(filled, FRAMEWORKS.get(str(given.get("framework")), {}))
-        filled = merge(filled, given)
-        if filled.get("framework") == "fedbuff":  # everyone in the buffer counts, unless told otherwise
-            size = filled.get("timeline", {}).get("buffer_size", TimelineConfig.model_fields["buffer_size"].default)
+        filled = lay(filled, given)
+        timeline = filled.get("timeline", {})
+        if filled.get("framework") == "fedbuff" and isinstance(timeline, Mapping):
+            # everyone in the buffer counts, unless told otherwise
+            size = timeline.get("buffer_size", TimelineConfig.model_fields["buffer_size"].default)
             filled = merge({"policy": {"limit": size}}, filled)
         learning = given.get("learning", {})
         if isinstance(learning, Mapping) and learning.get("local_steps") is not None and "local_epochs" not in learning:
@@ -218,6 +229,18 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def lay(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay `over` on `under`, but drop the arguments of a policy in whose place `over` puts another."""
+    bare = {key: dict(value) if isinstance(value, Mapping) else value for key, value in under.items()}
+    for group, inner in over.items():
+        below = bare.get(group)
+        if isinstance(inner, Mapping) and isinstance(below, dict):
+            for key in inner:
+                if f"{key}_args" in below and inner[key] != below.get(key):
+                    del below[f"{key}_args"]
+    return merge(bare, over)
+
+
 def all_keys() -> dict[str, Any]:
     """Return every dotted key with its pydantic field."""
     found: dict[str, Any] = {}
@@ -239,11 +262,9 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
             raise FedtideError(f"{word!r} is not key=value; write for example policy.limit=8")
         path = key.strip().split(".")
         try:
-            value = yaml.safe_load(text)
+            value = yaml.load(text, _Loader)
         except yaml.YAMLError as error:
             raise FedtideError(f"{word!r}: the value is not YAML ({' '.join(str(error).split())}); quote it") from error
-        if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
-            value = float(value)  # YAML 1.1 takes 1e-3 for a word
         here = tree
         for part in path[:-1]:
             inner = here.setdefault(part, {})
@@ -259,7 +280,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
 def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
     """Read an experiment file (YAML), or one of another kind."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError as error:
         words = ", or give key=value words" if kind == "experiment" else ""
         raise FedtideError(f"there is no {kind} file {path}; name a YAML file{words}") from error
@@ -299,10 +320,13 @@ def experiment(*trees: Mapping[str, Any]) -> Experiment:
 
 def nearest(key: str) -> str:
     """Say which valid key a wrong one may have meant, or where to look."""
+    if key in all_keys():  # in a file, as one word with a dot
+        group, _, name = key.rpartition(".")
+        return f" of its own: write it inside its group, {group}: {{{name}: ...}}"
     inside = [name for name in all_keys() if name.startswith(f"{key}.")]
     if inside:
         return f": it is a group of keys; name one of {', '.join(inside)}"
-    leaf = [name for name in all_keys() if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    leaf = [each for each in all_keys() if each.rpartition(".")[2] == key.rpartition(".")[2]]
     near = leaf or difflib.get_close_matches(key, [*all_keys(), *Experiment.model_fields], 1, 0.5)
     return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
 

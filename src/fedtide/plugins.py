@@ -1,14 +1,16 @@
 """Names to objects: our own policies, a user's file, or an installed package, all through one door.
 
 A name is looked up as (1) one of ours, (2) `path/to/file.py:attribute`, (3) `package.module:attribute`, (4) an entry
-point of the group `fedtide.<kind>` (say `fedtide.scheduler`) that an installed package offers. A class or factory is
-called with the arguments given in the experiment; a plain function gets them as keywords with every call.
+point of the group `fedtide.<kind>` (say `fedtide.scheduler`) that an installed package offers. A class is called with the
+arguments given in the experiment; a plain function gets them as keywords with every call. A policy depends on what it is
+called with and keeps no state: a resumed run makes it anew.
 
 What a user's policy raises comes out as one line that names the policy and the line of the user's file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import hashlib
@@ -209,12 +211,18 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
         if not path.is_file():
             raise FedtideError(f"{kind}={name!r}: there is no file {place}; give a path relative to the working folder")
         unique = f"fedtide_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+        digest = source_digest(name)
+        known = sys.modules.get(unique)
+        if known is not None and getattr(known, "__fedtide_digest__", None) == digest:
+            return known  # two policies of one file share its module
         spec = importlib.util.spec_from_file_location(unique, path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[unique] = module  # dataclasses look their module up by name
-        spec.loader.exec_module(module)
+        with _neighbours(path):
+            spec.loader.exec_module(module)
+        module.__fedtide_digest__ = digest  # type: ignore[attr-defined]  # only of a file that was read to its end
     except FedtideError:
         raise
     except Exception as error:  # whatever the user's module raises while it is read
@@ -222,8 +230,20 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
     return module
 
 
+@contextmanager
+def _neighbours(path: Path) -> Iterator[None]:
+    """Let a file import what lies beside it, as a script may."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the file took it away itself
+            sys.path.remove(folder)
+
+
 def _make(kind: str, name: str, found: Any, args: Mapping[str, Any]) -> Any:
-    is_maker = inspect.isclass(found) or _is_ours(found)
+    is_maker = inspect.isclass(found) or (inspect.isroutine(found) and _is_ours(found))
     _check_arguments(kind, name, found, args, is_maker)
     if is_maker:
         with reported(kind, name, found):

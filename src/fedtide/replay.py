@@ -19,9 +19,9 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.flower import trace
 from fedtide.flower.journal import Aggregation, Got, round_record
 from fedtide.flower.loaders import bare_system, loader
-from fedtide.flower.node import isa
 from fedtide.flower.settings import deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
+from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.records import Ledger, RoundRecord, RunFolder, read_experiment
 from fedtide.rng import stream
@@ -78,7 +78,7 @@ def replay(
             run.close()
     paths = sorted({path for period in recorded.periods for path in period.isa})
     compared = len(recorded.periods) if player.faithful else 0
-    return Replayed(experiment, rounds, model, compared, player.first_difference, (isa(), paths))
+    return Replayed(experiment, rounds, model, compared, player.first_difference, (native.isa(), paths))
 
 
 def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:
@@ -90,7 +90,7 @@ def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:
                 raise FedtideError(
                     f"{key} is part of what happened and cannot be changed in a replay; change {', '.join(CHANGEABLE)}"
                 )
-    return config.experiment(config.dump(original), changes)
+    return config.experiment(config.lay(config.dump(original), changes))
 
 
 class _Player:
@@ -184,6 +184,7 @@ class _Player:
             missed=period.tick - self.state.uploads[device],
             capacity=np.array(period.capacity, np.float64),
             update_sq_norm=None if norms is None or not self.faithful else np.array(norms),
+            tick=period.tick,
         )
 
     def _train(self, period: Period, devices: list[int]) -> dict[int, Vector]:

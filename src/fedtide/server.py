@@ -16,7 +16,7 @@ from fedtide.policy.combining import Combiner
 from fedtide.policy.scheduling import Scheduler
 from fedtide.policy.weighting import Weighting
 from fedtide.radio.allocation import equal_bits
-from fedtide.types import Candidates, Floats, Grant, Ints, Rng, Selection, Vector
+from fedtide.types import Candidates, Floats, Grant, Ints, Rng, Selection, Vector, read_only
 
 
 class Policy(NamedTuple):
@@ -61,11 +61,15 @@ def plan(policy: Policy, candidates: Candidates, num_symbols: float, rng: Rng) -
     count = min(policy.limit, ready)  # |Pi| = min(R, |K|)
     if count == 0:
         return Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
-    answer: Any = policy.scheduler(candidates, count, rng)
+    columns: dict[str, Any] = {
+        key: read_only(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
+    }
+    answer: Any = policy.scheduler(candidates._replace(**columns), count, rng)
     selection = answer if isinstance(answer, Selection) else Selection(answer)
     picked = _checked(selection.picked, count, ready, plugins.label("scheduler", policy.scheduler))
     symbols, bits = equal_bits(candidates.capacity[picked], num_symbols)
-    return Grant(picked, symbols, bits, selection.proved_minimal)
+    proved = selection.proved_minimal
+    return Grant(picked, symbols, bits, None if proved is None else bool(proved))
 
 
 def _checked(answer: Any, count: int, ready: int, scheduler: str) -> Ints:
@@ -110,13 +114,12 @@ def absorb(
     model = state.models[state.version]
     if len(arrived.device):
         check_finite(arrived.device, updates, state.version)
-        age = state.version - arrived.start
+        age = read_only(state.version - arrived.start)
         weighting = plugins.label("weighting", policy.weighting)
-        weights = _checked_weights(policy.weighting(arrived.num_samples, age), len(age), weighting)
+        weights = _checked_weights(policy.weighting(read_only(arrived.num_samples), age), len(age), weighting)
         starts = np.stack([state.models[int(version)] for version in arrived.start])
-        combined = policy.combiner(model, starts, updates, weights, age)
-        checked = checked_vector(combined, len(model), plugins.label("combiner", policy.combiner))
-        model = checked.astype(np.float32, copy=False)
+        combined = policy.combiner(read_only(model), read_only(starts), read_only(updates), read_only(weights), age)
+        model = checked_vector(combined, len(model), plugins.label("combiner", policy.combiner))
     held, uploads = state.held.copy(), state.uploads.copy()
     held[ready] = state.version + 1
     uploads[arrived.device] += 1
@@ -137,17 +140,28 @@ def check_finite(device: Ints, updates: Vector, version: int) -> None:
 
 
 def _checked_weights(answer: Any, count: int, weighting: str) -> Floats:
-    weights = _as_array(answer)
-    weights = weights.astype(np.float64) if weights.dtype.kind in "fiub" else np.array(np.nan)
-    if weights.shape != (count,) or not np.all(weights >= 0) or not abs(weights.sum() - 1) < 1e-9:
-        raise TrainingError(f"{weighting} returned {_shown(answer)}: it must give {count} weights >= 0 with sum 1")
-    return weights
+    given = _as_array(answer)
+    weights = given.astype(np.float64) if given.dtype.kind in "fiub" else np.array(np.nan)
+    exact = given.dtype.itemsize >= 8  # else they add up to 1 as well as single precision can
+    if weights.shape != (count,) or not np.all(weights >= 0) or not abs(weights.sum() - 1) < (1e-9 if exact else 1e-5):
+        total = f" (the sum is {weights.sum():.12g})" if weights.shape == (count,) else ""
+        raise TrainingError(
+            f"{weighting} returned {_shown(answer)}{total}: it must give {count} weights >= 0 with sum 1"
+        )
+    return weights if exact else weights / weights.sum()
 
 
 def checked_vector(answer: Any, num_parameters: int, policy: str) -> Vector:
-    """Return what a combiner or a codec made as an array [d], or say how it went wrong."""
+    """Return what a combiner or a codec made as float32 [d], or say how it went wrong."""
     vector = _as_array(answer)
     if vector.shape != (num_parameters,) or vector.dtype.kind not in "fiu":
         what = f"an array of shape {vector.shape}" if vector.ndim else f"{_shown(answer)}"
         raise TrainingError(f"{policy} returned {what}: it must give the {num_parameters} numbers of the model")
-    return np.asarray(vector)
+    with np.errstate(over="ignore"):
+        made = np.asarray(vector.astype(np.float32, copy=False))
+    if not np.isfinite(made).all():
+        at = int(np.flatnonzero(~np.isfinite(made))[0])
+        raise TrainingError(
+            f"{policy} returned {vector[at]} at position {at}: it must give finite numbers (what it was given was finite)"
+        )
+    return made

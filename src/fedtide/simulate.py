@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time as wall
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedtide import plugins
-from fedtide.codec.base import Packet
+from fedtide.codec.base import Packet, most_bits
 from fedtide.config import Experiment
-from fedtide.errors import TrainingError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Score, Trainer
 from fedtide.policy.candidates import candidates
@@ -23,7 +23,7 @@ from fedtide.records import Ledger, RoundRecord, RunFolder
 from fedtide.rng import stream
 from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, checked_vector, plan
 from fedtide.system import System, build, make_trainer
-from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Tick, Vector
+from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Tick, Vector, read_only
 
 
 class Planned(NamedTuple):
@@ -105,8 +105,11 @@ def simulate(
 
     folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
     time. eager: train every ready device, scheduled or not (same results, more work). on_round is called with every record
-    and the number of ticks in all. None of these changes a bit of the result.
+    and the number of ticks in all. None of these changes a bit of the result. system: what `build` made of this very
+    experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them for several runs.
     """
+    if system is not None and system.experiment != experiment:
+        raise FedtideError("the system was built from another experiment; build it from the one that is simulated")
     watch = Stopwatch()
     system = system or build(experiment, dataset=dataset)
     trainer = trainer or make_trainer(system, threads)
@@ -115,6 +118,7 @@ def simulate(
         saved = run.load() if run else None
         if saved:
             state, ledger, rounds = saved
+            _check_schedule(system, rounds)
         else:
             model = trainer.initial_model(experiment.seed)
             state, ledger, rounds = begin(model, system.fleet.num_devices), Ledger(), []
@@ -140,6 +144,22 @@ def simulate(
         if run:
             run.close()
     return Result(experiment, rounds, model, watch.seconds)
+
+
+def _check_schedule(system: System, rounds: Sequence[RoundRecord]) -> None:
+    """Raise if a user's scheduler does not pick again what it picked before a run was interrupted.
+
+    It is asked again in the same order, so one that counts its calls has its count back.
+    """
+    if not isinstance(system.policy.scheduler, plugins.Guarded) or system.policy.needs_update_norm:
+        return
+    for record, again in zip(rounds, planned(system), strict=False):
+        if again.grant is not None and again.candidates.device[again.grant.picked].tolist() != record.picked:
+            raise TrainingError(
+                f"{system.policy.scheduler.label} picks other devices at aggregation {record.index} than before the "
+                "interruption: make it depend on its arguments alone (candidates.tick counts the aggregations, rng is the "
+                "same each time), or begin anew in another folder"
+            )
 
 
 def _step(
@@ -212,10 +232,17 @@ def _train(system: System, trainer: Trainer, state: ServerState, device: Ints, s
 
 def _encoded(system: System, update: Vector, bits: float, device: int, tick: Tick) -> Packet:
     """Encode an update; raise if a user's codec returns something else than a packet."""
-    packet: object = system.codec.encode(update, bits, stream(system.experiment.seed, "compress", device, tick.index))
+    rng = stream(system.experiment.seed, "compress", device, tick.index)
+    packet: object = system.codec.encode(read_only(update), bits, rng)
     if not isinstance(packet, Packet):
         codec = plugins.label("codec", system.codec)
         raise TrainingError(f"{codec} encoded to a {type(packet).__name__}: return fedtide.codec.base.packet(...)")
+    if packet.bits > bits and packet.bits > most_bits(system.codec, len(update), bits):
+        codec = plugins.label("codec", system.codec)
+        raise TrainingError(
+            f"{codec} encoded to {packet.bits} bits, and {bits:.1f} were granted to device {device} at aggregation "
+            f"{tick.index}: keep to budget_bits"
+        )
     return packet
 
 

@@ -21,7 +21,7 @@ from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.policy.weighting import WEIGHTINGS
 from fedtide.radio.allocation import symbols_per_tick
 from fedtide.server import Policy
-from fedtide.types import Dataset, Floats, Tick
+from fedtide.types import Dataset, Floats, Tick, read_only
 
 
 class System(NamedTuple):
@@ -106,8 +106,9 @@ def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
     }
     made = plugins.policy("timeline", wanted.name, timeline.TIMELINES, wanted.args, built_in.get(wanted.name, {}))
     with plugins.reported("timeline", wanted.name, made):  # a generator raises only as it is read
-        ticks = list(made(fleet.duration, wanted.horizon))
-        timeline.check(ticks, fleet.num_devices)
+        ticks = timeline.checked(
+            list(made(read_only(fleet.duration), wanted.horizon)), fleet.num_devices, wanted.horizon
+        )
     if not ticks:
         raise FedtideError(
             f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"

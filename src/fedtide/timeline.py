@@ -106,25 +106,33 @@ def start_times(ticks: Sequence[Tick]) -> Floats:
     return np.array([0.0, 0.0, *(tick.time for tick in ticks)])
 
 
-def check(ticks: Sequence[Tick], num_devices: int) -> None:
-    """Raise if a timeline breaks the contract: indices 1, 2, ..., no time travel, no device ready before it began."""
+def checked(ticks: Sequence[Tick], num_devices: int, horizon: float) -> list[Tick]:
+    """Return the ticks in our own types, or raise if a timeline breaks the contract.
+
+    That is: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
+    """
     version = np.ones(num_devices, np.int64)
     time = 0.0
+    good = []
     for index, tick in enumerate(ticks, 1):
-        ready = np.asarray(tick.ready)
+        ready = np.asarray(tick.ready, np.int64)
         problem = None
         if tick.index != index:
             problem = f"tick {index} says its index is {tick.index}"
         elif not (math.isfinite(tick.time) and tick.time >= time):
             problem = f"its time {tick.time} lies before the previous tick's {time}"
+        elif tick.time > horizon * (1 + 1e-9):
+            problem = f"its time {tick.time} lies beyond timeline.horizon={horizon}"
         elif len(ready) and (np.any(np.diff(ready) <= 0) or ready[0] < 0 or ready[-1] >= num_devices):
             problem = f"its ready devices {ready.tolist()} are not ascending, distinct and below {num_devices}"
         elif not np.array_equal(version[ready], tick.start):
             problem = f"its start versions {np.asarray(tick.start).tolist()} should be {version[ready].tolist()}"
         if problem:
             raise FedtideError(f"the timeline is inconsistent at tick {index}: {problem}")
+        good.append(Tick(index, float(tick.time), ready, version[ready]))
         version[ready] = index + 1
         time = tick.time
+    return good
 
 
 TIMELINES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,14 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Vector: TypeAlias = npt.NDArray[np.float32]  # a model or an update [d], or several [r d]
 Rng: TypeAlias = np.random.Generator
+T = TypeVar("T", bound=np.dtype[Any])
+
+
+def read_only(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
+    """Return a view that cannot be written to: what a policy is given belongs to the server."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class Samples(NamedTuple):
@@ -50,6 +58,7 @@ class Candidates(NamedTuple):
     missed: Ints  # ticks so far without an upload of this device [m]
     capacity: Floats  # C_k(t) in bit/symbol [m]
     update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers with needs_update_norm
+    tick: int = 0  # t, for schedulers that take turns: a policy keeps no state of its own
 
 
 class Selection(NamedTuple):

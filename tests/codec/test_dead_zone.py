@@ -106,3 +106,12 @@ def test_quiet_layers_cost_little() -> None:
         for scale, each in zip((blocks, shuffled), ours, strict=True)
     )
     assert together < 0.5 * apart
+
+
+def test_an_upload_that_carries_nothing_says_so() -> None:
+    d, codec, update = 21_840, DeadZone(), update_of("normal", 21_840, RNG(0))
+    little = codec.encode(update, 100.0, RNG(0))
+    assert (little.bits, little.num_kept, codec.num_kept(d, 100.0)) == (0, 0, 0)
+    assert not codec.decode(little).any()
+    enough = codec.encode(update, 19_000.0, RNG(0))
+    assert enough.num_kept == codec.num_kept(d, 19_000.0) == d

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide import plugins
-from fedtide.timeline import TIMELINES, check
+from fedtide.timeline import TIMELINES, checked
 from helpers import EXAMPLES
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -37,7 +37,7 @@ def test_contract(name: str, args: dict[str, Any]) -> None:
         duration = np.array(values)
         duration.flags.writeable = False
         ticks = timeline(duration, horizon)
-        check(ticks, len(values))  # indices, times, readiness and versions fit together,
+        checked(ticks, len(values), horizon)  # indices, times, readiness and versions fit together,
         assert all(tick.time <= horizon * (1 + 1e-9) for tick in ticks)
         began = [0.0, 0.0, *(tick.time for tick in ticks)]
         for tick in ticks:  # nobody is ready sooner than it can be,

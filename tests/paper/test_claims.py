@@ -150,11 +150,12 @@ def test_figures_share_runs():
 
 
 def test_a_comparison_in_words_says_once_what_both_sides_share():
-    def words(better: str, worse: str, lower: bool = False) -> str:
-        return in_words({"better": better, "worse": worse, "lower_is_better": lower})
+    def words(better: str, worse: str, lower: bool = False, metric: str = "mean_accuracy") -> str:
+        return in_words({"better": better, "worse": worse, "lower_is_better": lower, "metric": metric})
 
     assert words("proposed | i.i.d.", "random | i.i.d.") == "proposed > random, i.i.d."
     assert words("random | i.i.d.", "random | non-i.i.d.", lower=True) == "random, i.i.d. < non-i.i.d."
+    assert words("a | i.i.d.", "b | i.i.d.", True, "variation") == "a < b, i.i.d. (variation)"
     assert words("a | i.i.d.", "b | non-i.i.d.") == "a, i.i.d. > b, non-i.i.d."
     assert words("gain of a | i.i.d. over b", "gain of c | i.i.d. over d") == (
         "gain of a, i.i.d. over b > gain of c, i.i.d. over d"

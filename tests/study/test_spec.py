@@ -53,6 +53,9 @@ def test_equal_experiments_share_a_name():
         ("version: 1\nname: x\nvariants: {a: {seed: 1}}", ["seeds"]),
         ("version: 1\nname: x\nseeds: [1, 1]", ["repeats"]),
         ("policy: {limit: 3}", ["is an experiment", "fedtide run"]),
+        ("version: 1\nname: ''", ["name", "at least 1"]),
+        ("version: 1\nname: x\nvariants: {a: {policy.limit: 4}, b: {}}", ["s.yaml: a:", "policy: {limit: ...}"]),
+        ("version: 1\nname: x\naxes: {policy.limit: [8, 50]}", ["s.yaml: limit=50:", "num_devices=40"]),
     ],
 )
 def test_bad_files_say_what_is_wrong(tmp_path, text, words):

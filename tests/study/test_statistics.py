@@ -117,11 +117,22 @@ def test_variation_is_the_length_of_the_ups_and_downs_per_time():
 
 
 def test_means_are_compared_on_shared_seeds():
-    one, two, three = (result([level]) for level in (0.1, 0.2, 0.3))
-    curves = {"a": {0: one, 1: two, 2: three}, "b": {2: one, 1: three}, "none yet": {}}
-    assert shared(curves) == {"a": [two, three], "b": [three, one]}
-    assert shared({"a": {0: one}, "b": {1: two}}) == {"a": [one], "b": [two]}  # none shared: better than nothing
+    one, two, three, four = (result([level]) for level in (0.1, 0.2, 0.3, 0.4))
+    many, fewer = {0: one, 1: two, 2: three, 3: four}, {1: four, 2: three, 3: two}
+    assert shared({"a": many, "b": fewer, "none yet": {}}) == {"a": [two, three, four], "b": [four, three, two]}
+    # a curve with one or two seeds does not cost the others theirs
+    assert shared({"a": many, "b": {7: one}}) == {"a": [one, two, three, four], "b": [one]}
+    assert shared({"a": {0: one}, "b": {1: two}}) == {"a": [one], "b": [two]}
     assert shared({}) == {}
+
+
+def test_curves_end_where_the_first_of_them_ends():
+    """Continued flat, they would seem to have settled."""
+    short, long = result([0.1, 0.2, 0.3], [1.0, 2.0, 3.0]), result([0.1, 0.2, 0.3, 0.9], [2.0, 3.0, 4.0, 5.0])
+    assert band([long, short], "test_accuracy").x == pytest.approx([2, 3])
+    drawn = difference_band({0: long}, {0: short}, "test_accuracy")
+    assert drawn is not None
+    assert drawn.x == pytest.approx([2, 3])
 
 
 def test_the_mean_accuracy_starts_at_zero_for_everyone():

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from fedtide.cli import app
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.study.export import export
 from fedtide.study.result import Store, same
 from fedtide.study.spec import make, read
 from fedtide.study.table import rows
@@ -101,6 +102,59 @@ def test_a_run_that_kills_its_worker_takes_no_other_with_it(tmp_path):
     failures = run_study(study, store, workers=3)
     assert [(failure.run.label, "died 3 times" in failure.reason) for failure in failures] == [("deadly", True)]
     assert [run.label for run in missing(study, store)] == ["deadly"]
+
+
+def start(study_file, store, *more):
+    return subprocess.Popen(
+        [*COMMAND, "study", "run", str(study_file), "--store", str(store), *more], stderr=subprocess.PIPE
+    )
+
+
+@pytest.mark.slow
+def test_sigint_of_the_parent_alone_ends_its_workers_at_once(study_file, undisturbed, tmp_path):
+    """As a job system or an IDE sends it: the workers do not see it themselves."""
+    store = Store(tmp_path / "store")
+    process = start(study_file, store.folder, "-j", "2")
+    wait_for(lambda: list((store.folder / ".work").glob("*/checkpoint.npz")), "a run under way")
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=5)
+    assert process.returncode == 130
+    assert b"Traceback" not in said
+    _, alive = psutil.wait_procs(workers, timeout=5)
+    assert not alive
+    assert run_study(read(study_file), store, workers=2) == []
+    assert_same(read(study_file), store, undisturbed)
+
+
+@pytest.mark.slow
+def test_two_studies_on_one_store_share_the_work(study_file, undisturbed, tmp_path):
+    store = Store(tmp_path / "store")
+    both = [start(study_file, store.folder, "-j", "1") for _ in range(2)]
+    for process in both:
+        _, said = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 0, said
+    assert_same(read(study_file), store, undisturbed)
+
+
+def test_a_policy_file_that_is_edited_while_the_study_runs_is_noticed(study_file, tmp_path):
+    study, store, file = read(study_file), Store(tmp_path / "store"), tmp_path / "slow.py"
+    before = file.read_text()
+    file.write_text(before + "\n# edited\n")
+    failures = run_study(study._replace(runs=study.runs[:1]), store, workers=1)
+    assert [failure.reason.partition(" (")[0] for failure in failures] == [
+        f"{file}:slow is not as it was when the study was read"
+    ]
+    assert missing(study, store) == list(study.runs)
+
+
+def test_a_damaged_part_of_a_run_is_begun_anew(study_file, undisturbed, tmp_path):
+    study, store = read(study_file), Store(tmp_path / "store")
+    folder = store.folder / ".work" / study.runs[0].name
+    folder.mkdir(parents=True)
+    (folder / "experiment.yaml").write_text("seed: [")
+    assert run_study(study._replace(runs=study.runs[:1]), store, workers=1) == []
+    assert same(store.load(study.runs[0].name), undisturbed.load(study.runs[0].name))
 
 
 def test_a_result_that_cannot_be_stored_keeps_its_checkpoint(tmp_path, monkeypatch):
@@ -214,6 +268,8 @@ def invoke(*words):
         (["run", "--address", "tcp://host:1"], "--backend dask", 2),
         (["plot", "--out", "file/x"], "cannot be written", 4),
         (["plot", "--against", "limit=3"], "there are 'limit=1', 'limit=2'", 2),
+        (["plot", "--column", "train_loss"], "learning.training_loss=true", 2),
+        (["plot", "--out", "."], "names no file", 4),
     ],
 )
 def test_mistakes_get_one_line(done, tmp_path, monkeypatch, words, message, code):
@@ -224,6 +280,41 @@ def test_mistakes_get_one_line(done, tmp_path, monkeypatch, words, message, code
     found = invoke(words[0], path, *words[1:], *place)
     assert found.exit_code == code, found.output
     assert message in " ".join(found.output.split())
+
+
+def test_reading_a_store_that_is_not_there_makes_none(done, tmp_path):
+    for words in (["show"], ["plot"], ["export", "-o", tmp_path / "x.csv"]):
+        assert invoke(words[0], done[0], *words[1:], "--store", tmp_path / "typo").exit_code == 2
+    assert not (tmp_path / "typo").exists()
+
+
+def test_the_first_variant_is_compared_with_nothing(done):
+    found = invoke("show", done[0], "--store", done[1])
+    assert found.exit_code == 0, found.output
+    assert "too short" not in found.stdout
+
+
+def test_names_are_printed_as_they_are(done, tmp_path):
+    path = tmp_path / "tiny.yaml"
+    tree = yaml.safe_load(done[0].read_text())
+    path.write_text(yaml.safe_dump({**tree, "name": "a [/b] $5_c{ $6"}))
+    assert "a [/b] $5_c{ $6: mean_accuracy" in invoke("show", path, "--store", done[1]).stdout
+    long = tmp_path / ("deep_" * 20) / "figure [a]"
+    assert f"{long}.pdf" in invoke("plot", path, "--store", done[1], "--out", long).stdout
+    dollars = {"_cost $5_a{ $6": {"policy": {"limit": 1}}, "b": {"policy": {"limit": 2}}}
+    path.write_text(yaml.safe_dump({"version": 1, "name": "x", "base": TINY, "variants": dollars}))
+    assert invoke("plot", path, "--store", done[1], "--out", long).exit_code == 0
+
+
+def test_lists_on_an_axis_are_exported(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    base = TINY | {"timeline": {"horizon": 0.25}}
+    study = make("s", {"a": {"radio": {"large_scale": 2.0}}, "b": {"radio": {"large_scale": [1.0] * 4}}}, [0], base)
+    assert run_study(study, Store(tmp_path), workers=1) == []
+    export(study, Store(tmp_path), tmp_path / "x.parquet")
+    table = parquet.read_table(tmp_path / "x.parquet")
+    assert set(table["radio.large_scale"].to_pylist()) == {"2.0", "[1.0, 1.0, 1.0, 1.0]"}
+    assert str(table.schema.field("train_loss").type) == "double"
 
 
 def test_a_plot_makes_its_folder(done, tmp_path):

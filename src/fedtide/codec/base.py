@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import NamedTuple, Protocol
 
 from fedtide.codec.wire import Header, read_header, seal
@@ -24,6 +25,7 @@ class Packet(NamedTuple):
 
 def packet(codec: int, num_parameters: int, num_kept: int, payload: bytes, bits: int, settings: int = 0) -> Packet:
     """Return the sealed packet around a payload."""
+    num_kept, bits = index(num_kept), index(bits)  # NumPy's whole numbers are not JSON's
     data = seal(Header(codec, num_parameters, num_kept, bits, settings), payload)
     return Packet(num_parameters, num_kept, bits, data)
 
@@ -32,6 +34,12 @@ def received(data: bytes, num_parameters: int) -> Packet:
     """Return the packet that arrived as bytes at a server whose model has num_parameters; raise PacketError if damaged."""
     header = read_header(data)
     return Packet(num_parameters, header.num_kept, header.payload_bits, data)
+
+
+def most_bits(codec: Codec, num_parameters: int, budget_bits: float) -> float:
+    """Return what a packet may cost: the budget, or 32 bits per element for a codec like `ideal` that ignores it."""
+    whole = codec.num_kept(num_parameters, budget_bits) >= num_parameters
+    return max(budget_bits, 32.0 * num_parameters if whole else 0.0)
 
 
 class Codec(Protocol):

@@ -160,6 +160,12 @@ def _step(index: int) -> float:
     return float(2.0 ** (index / STEPS_PER_OCTAVE))
 
 
+@lru_cache(maxsize=8)
+def _least_bits(num_parameters: int) -> float:
+    """Return the length of the code of zeros."""
+    return _quantize(np.zeros(num_parameters, np.float32), 0).bits
+
+
 def _finest(size: Vector, budget_bits: float) -> tuple[int, Quantized] | None:
     """Return the finest step that fits (so that 99.8 % of the budget is used, if steps allow), or None if none does."""
     coarsest = math.floor(STEPS_PER_OCTAVE * math.log2(float(size.max()) / (1 - ROUNDING)))  # the last with a non-zero
@@ -275,8 +281,9 @@ class DeadZone:
             raise FedtideError("the codec dead_zone needs the package constriction: pip install 'fedtide[entropy]'")
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
-        """Return d if the budget is enough for a code at all: then every element has its share in it."""
-        return num_parameters if budget_bits > sum(_WIDTHS) or budget_bits >= 32 * num_parameters else 0
+        """Return d if the budget is enough for a code of zeros at least: then every element has its share in it."""
+        d = num_parameters
+        return d if budget_bits >= 32 * d or (budget_bits > sum(_WIDTHS) and budget_bits >= _least_bits(d)) else 0
 
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Quantise as finely as the budget allows; 32 bits for each element are enough to send it exactly.
@@ -286,15 +293,14 @@ class DeadZone:
         """
         d, octave = len(update), int(np.frexp(np.abs(update).max())[1])
         size = np.ldexp(np.abs(update), -octave)  # at most 1
-        kept = self.num_kept(d, budget_bits)
         if budget_bits >= 32 * d:
-            return packet(self.code, d, kept, update.astype(">f4").tobytes(), 32 * d, _FLOATS)
+            return packet(self.code, d, d, update.astype(">f4").tobytes(), 32 * d, _FLOATS)
         whole = math.floor(budget_bits)  # whole bits are sent: the code is over by at least one, or fits
         limit = float(whole)
-        while kept and size.any():
+        while budget_bits > sum(_WIDTHS) and size.any():
             found = _finest(size, limit)
             if found is None:
-                if _quantize(np.zeros(d, np.float32), 0).bits > limit:
+                if _least_bits(d) > limit:
                     break
                 size *= rng.random(d) < 0.5
                 continue
@@ -312,9 +318,9 @@ class DeadZone:
                 )
             )
             if bits <= whole:
-                return packet(self.code, d, kept, payload, bits, _CODED)
+                return packet(self.code, d, d, payload, bits, _CODED)
             limit = min(limit, quantized.bits) - (bits - whole)  # the coder added more than _CODER_BITS
-        return packet(self.code, d, kept, b"", 0, _CODED)
+        return packet(self.code, d, 0, b"", 0, _CODED)
 
     def decode(self, packet: Packet) -> Vector:
         """Return the centre of every element's cell."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
-from fedtide.codec.base import Codec, Packet, received
+from fedtide.codec.base import Codec, Packet, most_bits, received
 from fedtide.codec.wire import HEADER_BYTES
 from fedtide.errors import FedtideError
 from fedtide.flower.protocol import GrantOrder, Order, Ready
@@ -55,20 +55,19 @@ def read_upload(
     data = record.get("packet")
     if not isinstance(data, bytes):
         raise Refused("packet is not bytes")
-    kept = codec.num_kept(num_parameters, grant.bits)
-    budget = max(grant.bits, 32.0 * num_parameters if kept >= num_parameters else 0.0)  # ideal codecs ignore the budget
+    budget = most_bits(codec, num_parameters, grant.bits)
     if len(data) > HEADER_BYTES + SLACK_BYTES + budget / 8:
         raise Refused(f"a packet of {len(data)} bytes for a grant of {grant.bits:.0f} bits")
     try:
         packet = received(data, num_parameters)
         if packet.bits > budget:
             raise Refused(f"a packet of {packet.bits} bits for a grant of {grant.bits:.0f}")
-        update = codec.decode(packet)
+        update = np.asarray(codec.decode(packet)).astype(np.float32, copy=False)
     except FedtideError as error:
         raise Refused(str(error)) from error
     except (ValueError, OverflowError, IndexError, KeyError, TypeError, ArithmeticError, MemoryError) as error:
         raise Refused(f"a packet that cannot be decoded ({type(error).__name__}: {error})") from error
-    if update.shape != (num_parameters,) or update.dtype != np.float32 or not np.isfinite(update).all():
+    if update.shape != (num_parameters,) or not np.isfinite(update).all():
         raise Refused(f"a packet that is not {num_parameters} finite numbers")
     norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
     if norm > settings.max_update_norm:

@@ -29,6 +29,7 @@ from fedtide.flower.protocol import (
     upload_content,
 )
 from fedtide.flower.settings import Terms, from_run_config
+from fedtide.learning import native
 from fedtide.types import Vector
 
 
@@ -48,7 +49,7 @@ def train(message: Message, context: Context) -> Message:
         num_samples=row.num_samples,
         label_counts=row.label_counts,
         data=part,
-        isa=node.isa(),
+        isa=native.isa(),
         capacity=float(capacity) if capacity is not None else None,
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
     )

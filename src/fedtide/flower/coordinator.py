@@ -20,10 +20,10 @@ from fedtide.flower.exchange import Exchange
 from fedtide.flower.journal import Aggregation, round_record, trace_period
 from fedtide.flower.loaders import bare_system, loader
 from fedtide.flower.mailbox import Mailbox
-from fedtide.flower.node import isa
 from fedtide.flower.seats import Seat
 from fedtide.flower.settings import Terms
 from fedtide.flower.trace import Header, Period, fingerprint
+from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.records import Ledger, RoundRecord, RunFolder, write_atomically
 from fedtide.rng import stream
@@ -101,7 +101,7 @@ class Coordinator:
         saved, count = folder.load(), self._terms.experiment.fleet.num_devices
         settings = self._terms.deployment.model_dump(mode="json")
         if saved is None:
-            trace.begin(self._folder, Header(trace.FORMAT, count, self._system.num_symbols, isa(), settings))
+            trace.begin(self._folder, Header(trace.FORMAT, count, self._system.num_symbols, native.isa(), settings))
             text = self._terms.deployment.model_dump_json(indent=2)
             write_atomically(self._folder / "deployment.json", text.encode())
             return begin(self._trainer.initial_model(self._terms.experiment.seed), count), Ledger()
@@ -194,6 +194,7 @@ class Coordinator:
             missed=tick - uploads[device],
             capacity=self._capacity(seats, tick),
             update_sq_norm=np.array(norms) if self._system.policy.needs_update_norm else None,
+            tick=tick,
         )
 
     def _capacity(self, seats: list[Seat], tick: int) -> Floats:

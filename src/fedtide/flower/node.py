@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,6 @@ from fedtide.data.partition import label_counts
 from fedtide.flower.loaders import bare_system, loader
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
-from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.rng import stream
 from fedtide.system import System, make_trainer
@@ -62,8 +60,3 @@ def row(terms: Terms, own: Dataset, secret: bytes) -> Row:
 def encode(system: System, update: Vector, device: int, tick: int, bits: float) -> Packet:
     """Encode update [d] into the granted bits, with the stream that the simulator would use."""
     return system.codec.encode(update, bits, stream(system.experiment.seed, "compress", device, tick))
-
-
-def isa() -> str:
-    """Return the instruction path that trains here: bits are the same on the same path."""
-    return os.environ.get("FEDTIDE_ISA") or (native.isas() or ["none"])[0]

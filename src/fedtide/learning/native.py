@@ -49,6 +49,11 @@ def isas() -> list[str]:
     return list(_native.isas()) if _native is not None else []
 
 
+def isa() -> str:
+    """Return the instruction path that trains here: bits are the same on the same path."""
+    return os.environ.get("FEDTIDE_ISA") or (isas() or ["none"])[0]
+
+
 def lower(model: Model) -> list[tuple[int, int, int, int, float]]:
     """Return the layers as the kernel reads them: (kind, size, kernel, padding, p)."""
     return [_lower_layer(layer) for layer in model.layers]

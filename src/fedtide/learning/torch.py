@@ -80,7 +80,9 @@ class TorchTrainer:
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        object.__setattr__(self, "_images", torch.from_numpy(self.samples.images).to(self.device))
+        object.__setattr__(
+            self, "_images", torch.from_numpy(np.require(self.samples.images, requirements="W")).to(self.device)
+        )
         object.__setattr__(self, "_labels", torch.from_numpy(self.samples.labels.astype(np.int64)).to(self.device))
         stateful = [name for name, buffer in self._module().named_buffers() if buffer.is_floating_point()]
         if stateful:

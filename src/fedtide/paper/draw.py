@@ -80,11 +80,13 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
     for panel, setting in zip(panels, figure.settings, strict=True):
         seeds = set()
         runs = shared({name: curves.get(label(name, setting), {}) for name in figure.curves})
+        most = max(map(len, runs.values()), default=0)
         for position, name in enumerate(figure.curves):
             if name not in runs:
                 continue
             drawn = band(runs[name], figure.column, over, ratio=figure.column == "train_loss")
-            _curve(panel, drawn, position, name)
+            fewer = f" ({_range({drawn.num_seeds})})" if drawn.num_seeds < most else ""
+            _curve(panel, drawn, position, name + fewer)
             seeds.add(drawn.num_seeds)
             lowest.append(drawn.mean.min())
             highest.append(drawn.mean.max())

@@ -63,6 +63,7 @@ def _comparison(finding: Finding) -> dict[str, Any]:
         "worse": plain(side_label(finding.check.worse)),
         "metric": finding.check.metric,
         "lower_is_better": finding.check.lower_is_better,
+        "positive_is": "as claimed",
         "verdict": finding.answer(),
         **({} if found is None else _finite(found._asdict())),
     }
@@ -88,12 +89,13 @@ def effect(row: Mapping[str, Any]) -> str:
 def in_words(row: Mapping[str, Any]) -> str:
     """Write what a comparison claims in few words: what both sides share is said once."""
     sign = "<" if row["lower_is_better"] else ">"
+    by = f" ({row['metric']})" if row["metric"] in ("variation", "roughness") else ""
     (better, _, setting), (worse, _, other) = (row[side].partition(" | ") for side in ("better", "worse"))
     if row["better"].startswith("gain of "):
-        return f"{row['better']} {sign} {row['worse']}".replace(" | ", ", ")
+        return f"{row['better']} {sign} {row['worse']}".replace(" | ", ", ") + by
     if setting == other:
-        return f"{better} {sign} {worse}, {setting}"
-    return f"{better}, {setting} {sign} {other}" if better == worse else f"{better}, {setting} {sign} {worse}, {other}"
+        return f"{better} {sign} {worse}, {setting}{by}"
+    return f"{better}, {setting} {sign} {other if better == worse else f'{worse}, {other}'}{by}"
 
 
 FULL = (
@@ -133,7 +135,8 @@ MEASURES = (
 # What stands below a figure, by the kind of drawing.
 BELOW = {
     "difference": "The same as a difference from a reference, seed by seed, of the averages up to each moment: what pairing "
-    "leaves of the noise, with its 95 % band. Claims against this reference are decided by the right end.",
+    "leaves of the noise, with its 95 % band. Claims against this reference are decided by the right end. Of a loss, "
+    "less is better.",
     "resources": "The same curves against what they cost: bits sent over the uplink, and samples that devices trained on, "
     "used or wasted.",
 }
@@ -172,7 +175,7 @@ def write(
         "",
         MEASURES,
         "",
-        "| claim | verdict | comparisons that hold | the comparison on which it hangs | by the other measure |",
+        "| claim | verdict | comparisons that hold | the one on which it hangs (positive: as claimed) | by the other measure |",
         "|---|---|---|---|---|",
     ]
     rows = claims_rows(verdicts, others)

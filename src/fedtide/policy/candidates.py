@@ -17,4 +17,5 @@ def candidates(fleet: Fleet, tick: Tick, capacity: Floats, uploads: Ints) -> Can
         age=tick.index - tick.start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
         missed=tick.index - uploads[ready],
         capacity=capacity[ready],
+        tick=tick.index,
     )

@@ -11,13 +11,15 @@ and cut back to that length when a run is resumed.
 """
 
 from fedtide.records.files import policy_files, write_atomically
-from fedtide.records.folder import RunFolder
+from fedtide.records.folder import InUseError, OtherPathError, RunFolder
 from fedtide.records.reading import Kept, is_complete, is_deployment, read_experiment, read_rounds, read_run
 from fedtide.records.round import Ledger, RoundRecord
 
 __all__ = [
+    "InUseError",
     "Kept",
     "Ledger",
+    "OtherPathError",
     "RoundRecord",
     "RunFolder",
     "is_complete",

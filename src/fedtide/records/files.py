@@ -31,12 +31,15 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def versions(experiment: Experiment) -> dict[str, Any]:
     """Return what a result may depend on besides the experiment."""
+    from fedtide.learning.native import isa  # planning does without the kernel
+
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("fedtide", "numpy", "scipy", "torch"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
+    found["isa"] = isa() if experiment.learning.trainer == "native" else None
     found["files"] = policy_files(experiment)
     return found
 

@@ -20,7 +20,15 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 from fedtide.records.files import policy_files, versions, write_atomically
-from fedtide.records.reading import FORMAT, check_length, check_rounds, read_checkpoint, read_experiment, read_rounds
+from fedtide.records.reading import (
+    FORMAT,
+    check_length,
+    check_rounds,
+    is_complete,
+    read_checkpoint,
+    read_experiment,
+    read_rounds,
+)
 from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server import ServerState
 from fedtide.types import Vector
@@ -31,6 +39,14 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+class InUseError(RunFolderError):
+    """Another process is at work in the folder."""
+
+
+class OtherPathError(RunFolderError):
+    """A run was begun on an instruction path that gives other bits than this machine's."""
 
 
 @dataclass
@@ -75,12 +91,18 @@ class RunFolder:
                 f"{self.path} holds another experiment ({_difference(found, self.experiment)}); "
                 "choose another folder or remove it"
             )
-        before = _read_json(self.path / "versions.json").get("files", {})
-        now = policy_files(self.experiment)
+        begun = _read_json(self.path / "versions.json")
+        before, now = begun.get("files", {}), policy_files(self.experiment)
         if before != now:
             raise RunFolderError(
                 f"{self.path} was begun with another version of {', '.join(sorted({*before, *now}))}; "
                 "restore the file or start in a new folder"
+            )
+        path = begun.get("isa")
+        if path is not None and not is_complete(self.path) and path != versions(self.experiment)["isa"]:
+            raise OtherPathError(
+                f"{self.path} was begun on the instruction path {path}, and another gives other bits: set FEDTIDE_ISA={path}, "
+                "continue on such a machine, or start in a new folder"
             )
 
     def _make(self) -> None:
@@ -101,7 +123,7 @@ class RunFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(lock)
-            raise RunFolderError(
+            raise InUseError(
                 f"{self.path} is in use by another process; wait for it or choose another folder"
             ) from error
         self._lock = lock

@@ -60,6 +60,8 @@ def new_figure(width: float, height: float) -> Any:
 
 def save(figure: Any, stem: Path) -> list[Path]:
     """Save as PDF, SVG and PNG, without dates, so that the same figure gives the same bytes."""
+    if not stem.name:
+        raise RunFolderError(f"{str(stem)!r} names no file: give a name without ending, as in figures/mine")
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
                 "symbols": grant.symbols.tolist(),
                 "budget_bits": grant.bits.tolist(),
                 "sent_bits": _sent_bits(system, d, grant.bits.tolist()),
-                "num_kept": [system.codec.num_kept(d, bits) for bits in grant.bits.tolist()],
+                "num_kept": [int(system.codec.num_kept(d, bits)) for bits in grant.bits.tolist()],
                 "label_variance": label_variance(rows_seen.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
             }
@@ -43,7 +43,7 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
 def _sent_bits(system: System, num_parameters: int, budgets: list[float]) -> list[int] | None:
     """Return what the codec will send under these budgets; None if it depends on the updates."""
     planned_bits = getattr(system.codec, "planned_bits", None)
-    return None if planned_bits is None else [planned_bits(num_parameters, bits) for bits in budgets]
+    return None if planned_bits is None else [int(planned_bits(num_parameters, bits)) for bits in budgets]
 
 
 def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -119,7 +119,9 @@ def plan_tables(system: System, rows: list[dict[str, Any]], summary: dict[str, A
     facts.add_row("ages of ready devices", ages_in_words(summary["ages_of_ready"]))
     facts.add_row("symbols per aggregation", f"{summary['symbols_per_aggregation']:,.0f}")
     if kept is None:
-        facts.add_row("schedule", "not known before training: this scheduler asks for update norms")
+        asks = system.policy.needs_update_norm
+        why = "not known before training: this scheduler asks for update norms" if asks else "nobody is ever ready"
+        facts.add_row("schedule", why)
     else:
         facts.add_row("uploads", f"{summary['uploads']:,}")
         facts.add_row("airtime", f"{summary['symbols']:,.0f} symbols in all")

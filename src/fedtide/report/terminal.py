@@ -40,7 +40,9 @@ def _number(value: Any, pattern: str = "{:,.4g}") -> str:
 
 def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
     """Lay a summary out as a table."""
-    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    table = Table(
+        title=Text(title, style="table.title"), title_justify="left", show_header=False, box=None, padding=(0, 2)
+    )
     table.add_column(style="dim")
     table.add_column(justify="right")
     table.add_column(style="dim")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from fedtide import config
@@ -21,12 +22,13 @@ def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
     differing = [
         key for key in (trees[0] if trees else {}) if len({repr(tree[key]) for tree in trees}) > 1 or key == "seed"
     ]
+    for key in differing:  # a column is of one kind
+        if any(not isinstance(tree[key], (int, float, str, bool, NoneType)) for tree in trees):
+            trees = [tree | {key: repr(tree[key])} for tree in trees]
     rows = []
     for run, tree in zip(runs, trees, strict=True):
         result = store.load(run.name)
-        keys = {"study": study.name, "variant": run.label, "run": run.name} | {
-            key: _cell(tree[key]) for key in differing
-        }
+        keys = {"study": study.name, "variant": run.label, "run": run.name} | {key: tree[key] for key in differing}
         for position in range(len(result.columns["time"])):
             rows.append(keys | {column: result.columns[column][position] for column in COLUMNS})
     return rows
@@ -52,7 +54,9 @@ def export(study: Study, store: Store, path: Path) -> int:
                 f"Parquet needs pyarrow ({error}): pip install 'fedtide[export]', or export to .csv"
             ) from error
         buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), buffer)
+        columns = {key: pa.array([row[key] for row in rows]) for key in rows[0]}
+        empty = [key for key, column in columns.items() if pa.types.is_null(column.type)]
+        pq.write_table(pa.table(columns | {key: columns[key].cast(pa.float64()) for key in empty}), buffer)
         write_atomically(path, buffer.getvalue())
     else:
         raise FedtideError(f"{path} ends with {path.suffix!r}; name a .csv or .parquet file")
@@ -64,7 +68,3 @@ def _flat(tree: dict[str, Any]) -> dict[str, Any]:
     for key, value in tree.items():
         flat |= {f"{key}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {key: value}
     return flat
-
-
-def _cell(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str, bool)) or value is None else repr(value)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from fedtide.errors import FedtideError
 from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
 from fedtide.study.result import COLUMNS, Store
 from fedtide.study.spec import Study
-from fedtide.study.statistics import band, difference_band
+from fedtide.study.statistics import band, difference_band, shared
 from fedtide.study.table import by_label
+
+LINES = ("-", "--", ":", "-.")  # beyond seven variants
+
+
+def _shown(label: str) -> str:
+    """A label as it is: Matplotlib would take $ for mathematics and hide what begins with an underscore."""
+    return label.replace("$", r"\$").replace("_", " _", 1) if label.startswith("_") else label.replace("$", r"\$")
 
 
 def draw_study(
@@ -26,19 +35,26 @@ def draw_study(
     results = {label: runs for label, runs in by_label(study, store).items() if runs}
     if not results:
         raise FedtideError(f"the study {study.name!r} has no finished run in {store.folder}; run it first")
+    if any(np.isnan(run.column(column)).all() for runs in results.values() for run in runs.values()):
+        need = "; it needs learning.training_loss=true" if column == "train_loss" else ""
+        raise FedtideError(f"{column} was not measured in all of these runs{need}")
+    if against is not None and against not in results:
+        raise FedtideError(f"--against {against!r} has no finished run yet; run the study first")
     with mpl.rc_context(STYLE):
         figure = new_figure(5.2, 3.6)
         panel = figure.subplots()
+        even = shared(results)
         for position, (label, runs) in enumerate(results.items()):
             drawn = (
-                band(list(runs.values()), column, over)
+                band(even[label], column, over)
                 if against is None
                 else difference_band(runs, results.get(against, {}), column, over)
             )
             if drawn is None or label == against:
                 continue
             colour = COLOURS[position % len(COLOURS)]
-            panel.plot(drawn.x, drawn.mean, color=colour, label=f"{label} ({drawn.num_seeds})")
+            style = LINES[position // len(COLOURS) % len(LINES)]
+            panel.plot(drawn.x, drawn.mean, style, color=colour, label=f"{_shown(label)} ({drawn.num_seeds})")
             panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
         panel.set_xlabel(axis_name(over))
         panel.set_ylabel(axis_name(column))

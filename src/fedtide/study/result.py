@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,16 +77,29 @@ def same(one: RunResult, other: RunResult) -> bool:
     return (one.columns, a) == (other.columns, b)
 
 
+def _whole(result: RunResult) -> RunResult:
+    """Raise ValueError if something is missing from a result that was read."""
+    lengths = {len(result.columns[name]) for name in COLUMNS}
+    if len(lengths) != 1 or lengths == {0} or not float(result.experiment["timeline"]["horizon"]) > 0:
+        raise ValueError("its columns do not fit together")
+    if not isinstance(result.totals, dict):
+        raise ValueError("it has no totals")
+    return result
+
+
 class Store:
     """A folder of results, one small gzipped file per run, named by the run's hash."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def prepare(self) -> None:
+        """Make the folder."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(
-                f"{folder} cannot be made ({error.strerror}): choose a folder that you may write to"
+                f"{self.folder} cannot be made ({error.strerror}): choose a folder that you may write to"
             ) from error
 
     def _path(self, name: str) -> Path:
@@ -97,6 +111,7 @@ class Store:
 
     def save(self, name: str, result: RunResult) -> None:
         """Keep a finished run."""
+        self.prepare()
         text = json.dumps({"format": FORMAT, **result._asdict()}, separators=(",", ":"))
         write_atomically(self._path(name), gzip.compress(text.encode(), 9, mtime=0))
 
@@ -107,6 +122,6 @@ class Store:
             tree = json.loads(gzip.decompress(path.read_bytes()))
             if tree.pop("format") != FORMAT:
                 raise RunFolderError(f"{path} is of another format; remove it and run the study again")
-            return RunResult(**tree)
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            return _whole(RunResult(**tree))
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             raise RunFolderError(f"{path} is damaged ({error}); remove it and run the study again") from error

@@ -53,7 +53,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: int = Field(description=f"of the study format; this is {VERSION}")
-    name: str
+    name: str = Field(min_length=1)
     base: dict[str, Any] = {}
     axes: dict[str, list[Any]] = {}
     variants: dict[str, dict[str, Any]] = {}
@@ -72,7 +72,10 @@ def make(
     """
     runs = []
     for seed, (label, tree) in itertools.product(seeds, variants.items()):
-        experiment = config.experiment(base or {}, tree, {"seed": seed})
+        try:
+            experiment = config.experiment(base or {}, tree, {"seed": seed})
+        except FedtideError as error:
+            raise FedtideError(f"{label}: {error}" if len(variants) > 1 else str(error)) from None
         runs.append(Run(label, experiment, name_of(experiment)))
     return Study(name, tuple(runs))
 
@@ -104,7 +107,10 @@ def read(path: Path) -> Study:
     if not seeds or len(set(seeds)) < len(seeds):
         reason = "repeats a seed" if seeds else "leaves nothing to run"
         raise FedtideError(f"{path}: seeds={file.seeds} {reason}; give a number or a list of different ones")
-    return make(file.name, _grid(file), seeds, file.base)
+    try:
+        return make(file.name, _grid(file), seeds, file.base)
+    except FedtideError as error:
+        raise FedtideError(f"{path}: {error}") from None
 
 
 def _explain(error: Any) -> str:

@@ -14,6 +14,7 @@ from fedtide.types import Floats
 
 CONFIDENCE = 0.95
 POWER = 0.8  # with which a stated number of seeds would resolve a difference
+FEW = 3  # seeds; with fewer there is no interval worth drawing
 CHANCE = 0.1  # accuracy of a guess: MNIST and the synthetic images have ten labels
 
 
@@ -57,10 +58,17 @@ def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
 
 
 def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunResult]]:
-    """Return each curve's runs on the seeds that all of them have, so that means compare; those without a run are left out."""
+    """Return each curve's runs on the seeds that all of them have, so that means compare; those without a run are left out.
+
+    A curve with few seeds does not cost the others theirs: it keeps what it has, and so do all if they share too few.
+    """
     begun = {name: runs for name, runs in curves.items() if runs}
-    seeds = sorted(set.intersection(*(set(runs) for runs in begun.values()))) if begun else []
-    return {name: [runs[seed] for seed in seeds or sorted(runs)] for name, runs in begun.items()}
+    many = [set(runs) for runs in begun.values() if len(runs) >= FEW]
+    seeds = sorted(set.intersection(*many)) if many else []
+    return {
+        name: [runs[seed] for seed in (seeds if len(seeds) >= FEW and len(runs) >= FEW else sorted(runs))]
+        for name, runs in begun.items()
+    }
 
 
 def band(results: Sequence[RunResult], column: str, over: str = "time", ratio: bool = False) -> Band:
@@ -68,13 +76,19 @@ def band(results: Sequence[RunResult], column: str, over: str = "time", ratio: b
 
     With `ratio` the mean is the geometric one and the band is a factor either way: for losses, which stay above zero.
     """
-    x = results[0].column(over)
+    x = _reached(results[0].column(over), [each.column(over) for each in results])
     curves = np.stack([np.interp(x, each.column(over), each.column(column)) for each in results])
     curves = np.log(curves) if ratio else curves
     mean = curves.mean(axis=0)
     width = half_width(curves) if len(results) > 1 else np.zeros_like(mean)
     middle, low, high = (np.exp(line) if ratio else line for line in (mean, mean - width, mean + width))
     return Band(x, middle, low, high, len(results))
+
+
+def _reached(x: Floats, grids: Sequence[Floats]) -> Floats:
+    """Return the points of x at which every curve has begun and none has ended; all, if there is no such point."""
+    inside = (x >= max(float(grid[0]) for grid in grids)) & (x <= min(float(grid[-1]) for grid in grids))
+    return np.asarray(x[inside]) if inside.any() else x
 
 
 def average_so_far(result: RunResult, column: str) -> Floats:
@@ -98,7 +112,8 @@ def difference_band(
     if not seeds:
         return None
     pairs = [(results[seed], reference[seed]) for seed in seeds]
-    x = max((each.column(over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))  # both have begun
+    x = max((each.column(over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
+    x = _reached(x, [each.column(over) for pair in pairs for each in pair])
     one, other = (
         np.stack([np.interp(x, pair[side].column(over), average_so_far(pair[side], column)) for pair in pairs])
         for side in (0, 1)

@@ -8,7 +8,7 @@ from typing import Any
 from fedtide.errors import FedtideError
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Study
-from fedtide.study.statistics import METRICS, compare
+from fedtide.study.statistics import METRICS, compare, shared
 
 
 def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
@@ -25,7 +25,7 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
     if metric not in METRICS:
         raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}")
     measure, results = METRICS[metric], by_label(study, store)
-    first = results[study.labels[0]]
+    first, even = results[study.labels[0]], shared(results)
     table = []
     for label in study.labels:
         runs = results[label]
@@ -35,16 +35,17 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
                 "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
             )
             raise FedtideError(f"--metric {metric} needs runs {need}; {label!r} has none")
-        shared = sorted(set(runs) & set(first))
+        both = sorted(set(runs) & set(first))
+        alike = [measure(result) for result in even.get(label, [])]  # on the seeds that all have
         row: dict[str, Any] = {
             "variant": label,
             "seeds": sum(run.label == label for run in study.runs),
             "done": len(runs),
-            "mean_value": sum(values.values()) / len(values) if values else None,
+            "mean_value": sum(alike) / len(alike) if alike else None,
             "verdict": "",
         }
-        if label != study.labels[0] and shared:
-            found = compare([values[s] for s in shared], [measure(first[s]) for s in shared])
+        if label != study.labels[0] and both:
+            found = compare([values[s] for s in both], [measure(first[s]) for s in both])
             row |= {
                 key: value if value is None or math.isfinite(value) else None for key, value in found._asdict().items()
             }

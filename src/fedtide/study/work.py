@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
 import time
 import traceback
@@ -19,12 +20,14 @@ from typing import Any, NamedTuple
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.fleet import draw_durations
+from fedtide.records import InUseError, policy_files
 from fedtide.study.result import RunResult, Store, from_rounds
-from fedtide.study.spec import Run, Study
+from fedtide.study.spec import Run, Study, name_of
 from fedtide.types import Dataset
 
+LOOK_AGAIN_SECONDS = 1.0  # for runs that another process is at
 ATTEMPTS = 3  # a run whose worker died this often is given up
 
 
@@ -33,6 +36,7 @@ class Failure(NamedTuple):
 
     run: Run
     reason: str
+    exit_code: int = FedtideError.exit_code
 
 
 class Outcome(NamedTuple):
@@ -41,6 +45,17 @@ class Outcome(NamedTuple):
     run: Run
     result: RunResult | None
     reason: str | None
+    exit_code: int = FedtideError.exit_code
+
+
+def _failed(run: Run, error: BaseException | None) -> Outcome:
+    if isinstance(error, FedtideError):
+        return Outcome(run, None, str(error), error.exit_code)
+    if error is None:
+        return Outcome(run, None, "the Dask scheduler, or the connection to it, was lost: run the study again")
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    reason = f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in where)
+    return Outcome(run, None, reason)
 
 
 @functools.lru_cache(maxsize=1)
@@ -50,21 +65,42 @@ def _mnist(folder: Path | None, num_train: int | None, num_test: int | None) -> 
     return data.load("mnist", folder=folder, num_train=num_train, num_test=num_test, say=lambda _: None)
 
 
-def run_one(tree: Mapping[str, Any], folder: str | None) -> dict[str, Any]:
-    """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out."""
+def run_one(tree: Mapping[str, Any], folder: str | None, name: str | None = None) -> dict[str, Any]:
+    """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out.
+
+    name: by which the result will be kept; the user's policy files must be those that it stands for, from first to last.
+    """
     from fedtide.simulate import simulate
 
     begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
     experiment = config.experiment(tree)
+    _check_name(experiment, name)
     wanted = experiment.data
     dataset = _mnist(wanted.folder, wanted.num_train, wanted.num_test) if wanted.name == "mnist" else None
-    finished = simulate(experiment, folder, dataset=dataset)
+    try:
+        finished = simulate(experiment, folder, dataset=dataset)
+    except RunFolderError as error:
+        if not resumed or isinstance(error, InUseError) or getattr(error.__cause__, "errno", None) is not None:
+            raise
+        # The part that was there is damaged, or from another kind of machine: begin anew.
+        shutil.rmtree(str(folder))
+        finished, resumed = simulate(experiment, folder, dataset=dataset), False
+    _check_name(experiment, name)
     seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
     return from_rounds(experiment, finished.rounds, len(finished.model), seconds)._asdict()
 
 
+def _check_name(experiment: Experiment, name: str | None) -> None:
+    if name is not None and name_of(experiment) != name:
+        raise FedtideError(
+            f"{', '.join(policy_files(experiment)) or 'a policy file'} is not as it was when the study was read "
+            "(edited since, or another version on this worker): run the study again"
+        )
+
+
 def die_with_parent() -> None:
     """Make this worker end when the process that started it is gone, even by SIGKILL: its run folder must be free again."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends its workers
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -109,6 +145,7 @@ def run_study(
     on_done: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Failure]:
     """Do what is missing and keep every result as it comes; return the runs that failed."""
+    store.prepare()
     todo = missing(study, store)
     if backend not in ("local", "dask"):
         raise FedtideError(f"--backend {backend!r} is not known; use local or dask")
@@ -121,16 +158,9 @@ def run_study(
             store.save(outcome.run.name, outcome.result)
             shutil.rmtree(_folder(store, outcome.run), ignore_errors=True)
         else:
-            failures.append(Failure(outcome.run, outcome.reason or "unknown"))
+            failures.append(Failure(outcome.run, outcome.reason or "unknown", outcome.exit_code))
         on_done(outcome)
     return failures
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, FedtideError):
-        return str(error)
-    where = traceback.extract_tb(error.__traceback__)[-1:]
-    return f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in where)
 
 
 def _folder(store: Store, run: Run) -> Path:
@@ -162,15 +192,22 @@ def _local(todo: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]
 def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
     """Run until all is done or a worker died; then those under way have neither result nor reason."""
     waiting, under_way, broken = list(runs), dict[Future[dict[str, Any]], Run](), False
+    elsewhere: list[Run] = []  # another study on the same store is at them
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(runs)), mp_context=context, initializer=die_with_parent) as pool:
         try:
-            while (waiting or under_way) and not broken:
+            while (waiting or under_way or elsewhere) and not broken:
+                if not waiting and not under_way:
+                    time.sleep(LOOK_AGAIN_SECONDS)
+                    waiting, elsewhere = elsewhere, []
                 try:
                     while waiting and len(under_way) < workers:
-                        tree, folder = config.dump(waiting[0].experiment), str(_folder(store, waiting[0]))
-                        under_way[pool.submit(run_one, tree, folder)] = waiting[0]
-                        waiting.pop(0)
+                        run = waiting[0]
+                        if store.has(run.name):  # another study on the same store has done it meanwhile
+                            yield Outcome(waiting.pop(0), store.load(run.name), None)
+                            continue
+                        tree, folder = config.dump(run.experiment), str(_folder(store, run))
+                        under_way[pool.submit(run_one, tree, folder, run.name)] = waiting.pop(0)
                 except BrokenProcessPool:
                     broken = True
                 done, _ = wait(under_way, return_when=ALL_COMPLETED if broken else FIRST_COMPLETED)
@@ -180,11 +217,16 @@ def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
                         broken = True
                     else:
                         run = under_way.pop(future)
-                        result = RunResult(**future.result()) if error is None else None
-                        yield Outcome(run, result, None if error is None else _reason(error))
+                        if error is None:
+                            yield Outcome(run, RunResult(**future.result()), None)
+                        elif isinstance(error, InUseError):
+                            elsewhere.append(run)
+                        else:
+                            yield _failed(run, error)
         except BaseException:  # Ctrl-C: do not wait for what is under way; it resumes from its checkpoint
+            processes = list((pool._processes or {}).values())  # shutdown forgets them
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in list((pool._processes or {}).values()):
+            for process in processes:
                 process.terminate()
             raise
     for run in under_way.values():
@@ -208,7 +250,7 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
         # No shared disk is assumed: a run that loses its worker starts over on another one.
         futures = {
             client.submit(
-                run_one, config.dump(run.experiment), None, key=f"fedtide-{run.name}", retries=0, pure=False
+                run_one, config.dump(run.experiment), None, run.name, key=f"fedtide-{run.name}", retries=0, pure=False
             ): run
             for run in todo
         }
@@ -217,7 +259,7 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
             if future.status == "finished":
                 yield Outcome(run, RunResult(**future.result()), None)
             else:
-                yield Outcome(run, None, _reason(future.exception()))
+                yield _failed(run, future.exception() if future.status == "error" else None)
     finally:
         client.close()
         if cluster is not None:

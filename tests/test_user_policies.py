@@ -1,0 +1,197 @@
+"""Policies of a user's own, as they come: writing into their arguments, counting calls, overspending."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedtide
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.report.plan import plan_rows
+from fedtide.system import build
+from helpers import FakeTrainer, run, small, small_dataset
+
+HEAD = """
+from dataclasses import dataclass
+import numpy as np
+from fedtide import Tick
+from fedtide.codec.base import packet
+from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
+from fedtide.policy.combining import Mix
+from fedtide.types import Selection
+"""
+
+
+def policy(folder: Path, kind: str, source: str, **more: Any) -> fedtide.Experiment:
+    """Return the small experiment with `mine` of a file as one of its policies."""
+    (folder / "mine.py").write_text(HEAD + source)
+    name = f"{folder / 'mine.py'}:mine"
+    tree = {"codec": {"name": name}} if kind == "codec" else {"policy": {kind: name}}
+    return small({"timeline": {"name": name}} if kind == "timeline" else tree, more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("scheduler", "def mine(c, limit, rng):\n    c.capacity[0] = -1.0\n    return range(limit)\n"),
+        ("scheduler", "def mine(c, limit, rng):\n    c.device.sort()\n    return range(limit)\n"),
+        ("weighting", "def mine(n, age):\n    n += 1\n    return n / n.sum()\n"),
+        ("weighting", "def mine(n, age):\n    age += 1\n    return n / n.sum()\n"),
+        (
+            "combiner",
+            "def mine(model, starts, updates, weights, age):\n    model += updates.mean(axis=0)\n    return model\n",
+        ),
+        ("combiner", "def mine(model, starts, updates, weights, age):\n    updates *= 2\n    return model\n"),
+        ("timeline", "def mine(duration, horizon):\n    duration += 1\n    return []\n"),
+        ("codec", "class mine(Ideal):\n    def encode(self, update, bits, rng):\n        update *= 2\n"),
+    ],
+)
+def test_what_a_policy_is_given_cannot_be_written_to(tmp_path: Path, kind: str, source: str) -> None:
+    """Else it would change the models that devices train from, or the channel by which the symbols are shared."""
+    with pytest.raises(FedtideError, match=rf"{kind}=.*read-only.*mine\.py:\d+"):
+        run(policy(tmp_path, kind, source))
+
+
+def test_a_system_of_another_experiment_is_refused() -> None:
+    one, other = small(seed=1), small(seed=2)
+    system = build(one, dataset=small_dataset())
+    with pytest.raises(FedtideError, match="another experiment"):
+        run(other, system=system)
+    assert np.array_equal(run(one, system=system).model, run(one).model)
+
+
+TURNS = """
+class mine:
+    def __init__(self):
+        self.turn = 0
+    def __call__(self, candidates, limit, rng):
+        self.turn += 1
+        return [(self.turn + i) % len(candidates.device) for i in range(limit)]
+"""
+DICE = "def mine(candidates, limit, rng):\n    return np.random.permutation(len(candidates.device))[:limit]\n"
+TICKS = """
+def mine(candidates, limit, rng):
+    return [(candidates.tick + i) % len(candidates.device) for i in range(limit)]
+"""
+
+
+def interrupted(experiment: fedtide.Experiment, folder: Path) -> None:
+    def stop(record: Any, total: int) -> None:
+        if record.index == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, folder, on_round=stop)
+
+
+@pytest.mark.parametrize("source", [TURNS, TICKS])
+def test_schedulers_that_take_turns_resume_to_the_same_bits(tmp_path: Path, source: str) -> None:
+    experiment = policy(tmp_path, "scheduler", source)
+    interrupted(experiment, tmp_path / "run")
+    trainer = FakeTrainer()
+    assert np.array_equal(run(experiment, tmp_path / "run", trainer=trainer).model, run(experiment).model)
+    assert min(version for _, version in trainer.jobs) >= 3  # nothing was trained again
+
+
+def test_a_scheduler_with_dice_of_its_own_is_found_out_when_it_resumes(tmp_path: Path) -> None:
+    experiment = policy(tmp_path, "scheduler", DICE, policy={"limit": 1})
+    interrupted(experiment, tmp_path / "run")
+    with pytest.raises(TrainingError, match="picks other devices at aggregation"):
+        run(experiment, tmp_path / "run")
+
+
+OVER = """
+class mine(Ideal):
+    def num_kept(self, d, bits):
+        return 1
+"""
+
+
+def test_a_codec_that_overspends_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"encoded to 960 bits, and \d+\.\d were granted to device \d"):
+        run(policy(tmp_path, "codec", OVER, radio={"num_symbols": 100}))
+    run(small({"codec": {"name": "ideal"}, "radio": {"num_symbols": 100}}))  # which says that it keeps everything
+
+
+def test_a_codec_that_decodes_to_doubles_is_the_same(tmp_path: Path) -> None:
+    source = "class mine(Ideal):\n    def decode(self, packet):\n        return super().decode(packet).astype(float)\n"
+    whole = run(small({"codec": {"name": "ideal"}}))
+    assert np.array_equal(run(policy(tmp_path, "codec", source)).model, whole.model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        (
+            "codec",
+            "class mine(Ideal):\n    def decode(self, packet):\n        return super().decode(packet) * np.nan\n",
+        ),
+        ("combiner", "def mine(model, starts, updates, weights, age):\n    return model / 0.0\n"),
+        ("combiner", "def mine(model, starts, updates, weights, age):\n    return model * 1e300 * 1e9\n"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_numbers_that_are_not_finite_are_blamed_on_who_made_them(tmp_path: Path, kind: str, source: str) -> None:
+    with pytest.raises(TrainingError, match=rf"{kind}=.* returned -?(nan|inf) at position 0"):
+        run(policy(tmp_path, kind, source))
+
+
+SAME_TICKS = """
+def mine(duration, horizon):
+    everyone = range(len(duration))
+    return [Tick(i, np.float32(i), list(everyone), [i for _ in everyone]) for i in np.arange(1, 4)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        (
+            "codec",
+            "class mine(Ideal):\n    def encode(self, update, bits, rng):\n        n = np.int64(len(update))\n"
+            "        return packet(0, int(n), n, update.astype('<f4').tobytes(), 32 * n)\n"
+            "    def num_kept(self, d, bits):\n        return np.minimum(d, 10**9)\n",
+        ),
+        (
+            "scheduler",
+            "def mine(c, limit, rng):\n    p = np.arange(limit)\n    return Selection(p, (p >= 0).all())\n",
+        ),
+        ("timeline", SAME_TICKS),
+    ],
+)
+def test_numbers_of_numpy_are_as_good_as_ours(tmp_path: Path, kind: str, source: str) -> None:
+    experiment = policy(tmp_path, kind, source)
+    run(experiment, tmp_path / "run")
+    json.dumps(plan_rows(build(experiment, dataset=small_dataset())))
+
+
+def test_ticks_beyond_the_horizon_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedtideError, match=r"its time 3\.0 lies beyond timeline\.horizon=2\.5"):
+        run(policy(tmp_path, "timeline", SAME_TICKS, timeline={"horizon": 2.5}))
+
+
+def test_weights_in_single_precision_are_taken(tmp_path: Path) -> None:
+    source = "def mine(n, age):\n    return np.full(len(n), 1 / np.float32(len(n)), np.float32)\n"
+    for record in run(policy(tmp_path, "weighting", source)).rounds:
+        assert sum(record.weight) == pytest.approx(1 if record.weight else 0, abs=1e-15)
+    with pytest.raises(TrainingError, match=r"\(the sum is 0\.9"):
+        run(policy(tmp_path, "weighting", "def mine(n, age):\n    return np.full(len(n), 0.9 / len(n))\n"))
+
+
+def test_an_object_of_our_own_classes_is_a_policy_too(tmp_path: Path) -> None:
+    run(policy(tmp_path, "combiner", "mine = Mix(mixing=0.5)\n", policy={"limit": 1}))
+    run(policy(tmp_path, "codec", "mine = SparseQuantized(8)\n"))
+
+
+def test_a_file_may_import_its_neighbour_and_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "beside_it.py").write_text("SHARED = []\n")
+    (tmp_path / "both.py").write_text(
+        "from beside_it import SHARED\nSEEN = []\n"
+        "def pick(candidates, limit, rng):\n    SEEN.append(limit)\n    return range(limit)\n"
+        "def weigh(n, age):\n    assert SEEN, 'another copy'\n    return n / n.sum()\n"
+    )
+    run(small({"policy": {"scheduler": f"{tmp_path}/both.py:pick", "weighting": f"{tmp_path}/both.py:weigh"}}))
