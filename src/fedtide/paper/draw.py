@@ -44,7 +44,7 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
-        page = new_figure(3.6 * len(figure.settings), 3.1)
+        page = new_figure(3.6 * len(figure.settings), 3.5)
         panels = page.subplots(1, len(figure.settings), squeeze=False, sharey=True)[0]
         heights = []
         for panel, setting in zip(panels, figure.settings, strict=True):
@@ -68,7 +68,9 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
             low, high = min(each.min() for each in heights), max(each.max() for each in heights)
             margin = 0.35 * max(high - low, abs(low), abs(high), 1e-3)
             panels[0].set_ylim(low - margin, high + margin)
-        panels[0].legend(fontsize=7, loc="best")
+        # below the panels: bands leave no free corner
+        lines, names = panels[0].get_legend_handles_labels()
+        page.legend(lines, names, fontsize=7.5, loc="outside lower center", ncols=2 if len(panels) > 1 else 1)
         return save(page, stem)
 
 
