@@ -11,6 +11,8 @@ from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
 from fedtide.study.result import RunResult
 from fedtide.study.statistics import Band, band, difference_band, shared
 
+CROWD = 6  # with more curves than this the bands are fainter
+
 Curves = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
 
 
@@ -57,7 +59,7 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
                 drawn = difference_band(runs, against, figure.column, figure.over)
                 if drawn is None:
                     continue
-                _curve(panel, drawn, position, f"{name} $-$ {reference}")
+                _curve(panel, drawn, position, f"{name} $-$ {reference}", len(figure.curves) > CROWD)
                 seeds.add(drawn.num_seeds)
                 heights.append(drawn.mean[len(drawn.x) // 7 :])
             panel.axhline(0, color="black", linewidth=0.8)
@@ -88,7 +90,7 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
                 continue
             drawn = band(runs[name], figure.column, over, ratio=figure.column == "train_loss")
             fewer = f" ({_range({drawn.num_seeds})})" if drawn.num_seeds < most else ""
-            _curve(panel, drawn, position, name + fewer)
+            _curve(panel, drawn, position, name + fewer, len(figure.curves) > CROWD)
             seeds.add(drawn.num_seeds)
             lowest.append(drawn.mean.min())
             highest.append(drawn.mean.max())
@@ -108,11 +110,11 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
         panels[0].set_ylim(0.7 * min(lowest), 1.2 * max(highest))
 
 
-def _curve(panel: Any, drawn: Band, position: int, name: str) -> None:
+def _curve(panel: Any, drawn: Band, position: int, name: str, crowded: bool) -> None:
     colour = COLOURS[position % len(COLOURS)]
     style = "-" if drawn.num_seeds > 1 else "--"  # no band: one seed says nothing about the spread
     panel.plot(drawn.x, drawn.mean, style, color=colour, label=name)
-    panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
+    panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.08 if crowded else 0.18, linewidth=0)
 
 
 def _zoom(panel: Any, curves: Curves) -> None:
