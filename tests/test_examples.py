@@ -46,7 +46,7 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.*")} == {
         *("my_scheduler.py", "my_weighting.py", "my_codec.py", "my_timeline.py"),
         *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
-        *("codec.yaml", "codec-weights.yaml"),
+        *("codec.yaml", "codec-weights.yaml", "gamma.yaml"),
     }
 
 
@@ -54,6 +54,13 @@ def test_study() -> None:
     study = read(EXAMPLES / "study.yaml")
     assert study.labels == ["proposed", "random"]
     assert len(study.runs) == 10
+
+
+def test_the_gamma_study_shares_the_papers_values() -> None:
+    names = {run.name for run in paper_study(FIGURES["weights"], range(3)).runs}
+    runs = read(EXAMPLES / "gamma.yaml").runs
+    assert {run.experiment.policy.age_base for run in runs if run.name not in names} == {0.5, 2.0}
+    assert len(runs) == 30
 
 
 @pytest.mark.parametrize(("file", "figure", "settings"), [("codec", "R", 8), ("codec-weights", "weights", 2)])

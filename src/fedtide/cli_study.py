@@ -193,8 +193,8 @@ def paper(
         list[str] | None,
         typer.Argument(
             metavar="[FIGURE]...",
-            help="R, period, frameworks, training_loss, schedulers, weights, gamma, "
-            "profiles, timelines; or `claims` for the ledger. Default: all.",
+            help="R, period, frameworks, training_loss, schedulers, weights, profiles, "
+            "timelines; or `claims` for the ledger. Default: all.",
         ),
     ] = None,
     seeds: Annotated[

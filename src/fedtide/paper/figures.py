@@ -171,16 +171,6 @@ FIGURES: dict[str, Figure] = {
             },
         ),
         Figure(
-            "gamma",
-            "How far age can count",
-            "Test accuracy of random scheduling for a wider range of $\\gamma$ than the paper's: below 1 favours fresh "
-            "updates, above 1 old ones; N=100, R=30, n=380,000, $\\tilde T=T_{\\max}/4$.",
-            _N100,
-            {f"$\\gamma$={age_base:g}": _weights("random", age_base) for age_base in (0.5, FRESH, 1.0, OLD, 2.0)},
-            seeds=5,
-            against={"": "$\\gamma$=1"},
-        ),
-        Figure(
             "profiles",
             "The text and the released code",
             "How much each value in which the authors' released code differs from the text moves the result, one at a time "

@@ -70,13 +70,19 @@ class RunFolder:
         """Make the folder, or check that what is in it belongs to this experiment."""
         run = cls(path, experiment)
         try:
-            if (path / "experiment.yaml").exists():
-                run._check()
-            else:
-                run._make()
-            run._take_lock()
-            for left_over in path.glob(".*.part"):  # of a process that was killed while it wrote
-                left_over.unlink(missing_ok=True)
+            run._refuse_other_files()
+            path.mkdir(parents=True, exist_ok=True)
+            run._take_lock()  # before anything is written: two may begin at once
+            try:
+                for left_over in path.glob(".*.part"):  # of a process that was killed while it wrote
+                    left_over.unlink(missing_ok=True)
+                if (path / "experiment.yaml").exists():
+                    run._check()
+                else:
+                    run._make()
+            except BaseException:
+                run.close()
+                raise
         except OSError as error:
             raise RunFolderError(
                 f"{path} cannot be used ({error.strerror}): choose a folder that you may write to"
@@ -105,11 +111,18 @@ class RunFolder:
                 "continue on such a machine, or start in a new folder"
             )
 
+    def _refuse_other_files(self) -> None:
+        """Raise if the folder holds something else than a run.
+
+        Looked at before experiment.yaml is looked for: whoever may be making the run here writes that first.
+        """
+        names = [each.name for each in self.path.iterdir()] if self.path.exists() else []
+        others = [name for name in names if name != "versions.json" and not name.startswith(".")]
+        if others and not (self.path / "experiment.yaml").exists():
+            raise RunFolderError(f"{self.path} is not empty and holds no run; choose an empty or new folder")
+
     def _make(self) -> None:
         """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        if any(each.name != "versions.json" for each in self.path.iterdir() if not each.name.startswith(".")):
-            raise RunFolderError(f"{self.path} is not empty and holds no run; choose an empty or new folder")
         write_atomically(self.path / "versions.json", json.dumps(versions(self.experiment), indent=2).encode())
         resolved = yaml.safe_dump(config.dump(self.experiment), sort_keys=False)
         write_atomically(self.path / "experiment.yaml", resolved.encode())

@@ -221,6 +221,8 @@ def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
                             yield Outcome(run, RunResult(**future.result()), None)
                         elif isinstance(error, InUseError):
                             elsewhere.append(run)
+                        elif store.has(run.name):  # done elsewhere, and the part here cleared away under our hands
+                            yield Outcome(run, store.load(run.name), None)
                         else:
                             yield _failed(run, error)
         except BaseException:  # Ctrl-C: do not wait for what is under way; it resumes from its checkpoint
