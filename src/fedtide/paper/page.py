@@ -288,7 +288,7 @@ def _proved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not short:
         return []
     return [
-        "The proposed schedule is the proved minimiser of the label variance in this share of the aggregations, and the best "
-        f"that swap descent found in the others: {', '.join(short)}.",
+        "The schedule is the proved minimiser of the label variance in this share of the aggregations, and the best that was "
+        f"found in the others: {', '.join(short)}.",
         "",
     ]
