@@ -116,7 +116,7 @@ class RunFolder:
 
         Looked at before experiment.yaml is looked for: whoever may be making the run here writes that first.
         """
-        names = [each.name for each in self.path.iterdir()] if self.path.exists() else []
+        names = [each.name for each in self.path.iterdir()] if self.path.is_dir() else []
         others = [name for name in names if name != "versions.json" and not name.startswith(".")]
         if others and not (self.path / "experiment.yaml").exists():
             raise RunFolderError(f"{self.path} is not empty and holds no run; choose an empty or new folder")
