@@ -18,7 +18,8 @@ LINES = ("-", "--", ":", "-.")  # beyond seven variants
 
 def _shown(label: str) -> str:
     """A label as it is: Matplotlib would take $ for mathematics and hide what begins with an underscore."""
-    return label.replace("$", r"\$").replace("_", " _", 1) if label.startswith("_") else label.replace("$", r"\$")
+    text = label.replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 def draw_study(

@@ -136,9 +136,9 @@ def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDEN
 def _seeds_needed(difference: Floats, confidence: float, most: int = 10_000) -> int | None:
     """Return how many seeds would resolve a mean of this size with this spread four times in five.
 
-    None if not even `most` would, and with fewer than three seeds, whose spread says too little.
+    None if not even `most` would, and with few seeds, whose spread says too little.
     """
-    if len(difference) < 3:
+    if len(difference) < FEW:
         return None
     mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
     counts = np.unique(np.geomspace(len(difference) + 1, most, 400).astype(int))
@@ -178,14 +178,19 @@ def mean_train_loss(result: RunResult) -> float:
     return float(result.column("train_loss").mean())
 
 
+def _second_half(result: RunResult) -> tuple[Floats, Floats]:
+    """Return the times and test accuracies of the second half of a run."""
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    late = time >= 0.5 * time[-1]
+    return time[late], accuracy[late]
+
+
 def roughness(result: RunResult) -> float:
     """Return how far the test accuracy strays from its own trend, a quadratic, in the second half: standard deviation.
 
     NaN if there are too few evaluations to tell.
     """
-    time, accuracy = result.column("time"), result.column("test_accuracy")
-    late = time >= 0.5 * time[-1]
-    time, accuracy = time[late] / time[-1], accuracy[late]
+    time, accuracy = _second_half(result)
     if len(time) <= 3:  # a quadratic goes through three points
         return math.nan
     strays = accuracy - np.polynomial.Polynomial.fit(time, accuracy, 2)(time)
@@ -197,11 +202,10 @@ def variation(result: RunResult) -> float:
 
     It is what makes a drawn curve look rough. NaN with fewer than two evaluations.
     """
-    time, accuracy = result.column("time"), result.column("test_accuracy")
-    late = time >= 0.5 * time[-1]
-    if np.count_nonzero(late) < 2:
+    time, accuracy = _second_half(result)
+    if len(time) < 2:
         return math.nan
-    return float(np.abs(np.diff(accuracy[late])).sum() / (time[late][-1] - time[late][0]))
+    return float(np.abs(np.diff(accuracy)).sum() / (time[-1] - time[0]))
 
 
 METRICS: Mapping[str, Callable[[RunResult], float]] = {

@@ -207,7 +207,8 @@ def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
                         tree, folder = config.dump(run.experiment), str(_folder(store, run))
-                        under_way[pool.submit(run_one, tree, folder, run.name)] = waiting.pop(0)
+                        under_way[pool.submit(run_one, tree, folder, run.name)] = run
+                        waiting.pop(0)
                 except BrokenProcessPool:
                     broken = True
                 done, _ = wait(under_way, return_when=ALL_COMPLETED if broken else FIRST_COMPLETED)
