@@ -10,12 +10,14 @@ Files are written aside, synced and renamed; rounds.jsonl is only appended to, s
 and cut back to that length when a run is resumed.
 """
 
-from fedtide.records.files import policy_files, write_atomically
+from fedtide.records.files import write_atomically
 from fedtide.records.folder import InUseError, OtherPathError, RunFolder
+from fedtide.records.provenance import UNKNOWN, policy_files, provenance
 from fedtide.records.reading import Kept, is_complete, is_deployment, read_experiment, read_rounds, read_run
 from fedtide.records.round import Ledger, RoundRecord
 
 __all__ = [
+    "UNKNOWN",
     "InUseError",
     "Kept",
     "Ledger",
@@ -25,6 +27,7 @@ __all__ = [
     "is_complete",
     "is_deployment",
     "policy_files",
+    "provenance",
     "read_experiment",
     "read_rounds",
     "read_run",

@@ -1,16 +1,11 @@
-"""Files that are never half written, and what a result depends on besides its experiment."""
+"""Files that are never half written."""
 
 from __future__ import annotations
 
 import os
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.plugins import source_digest
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -27,31 +22,3 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise RunFolderError(
             f"{path} cannot be written ({error.strerror}): free space or choose another folder"
         ) from error
-
-
-def versions(experiment: Experiment) -> dict[str, Any]:
-    """Return what a result may depend on besides the experiment."""
-    from fedtide.learning.native import isa  # planning does without the kernel
-
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("fedtide", "numpy", "scipy", "torch"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    found["isa"] = isa() if experiment.learning.trainer == "native" else None
-    found["files"] = policy_files(experiment)
-    return found
-
-
-def policy_files(experiment: Experiment) -> dict[str, str]:
-    """Return the SHA-256 of the user's own files that an experiment names, by name."""
-    named = (
-        experiment.timeline.name,
-        experiment.policy.scheduler,
-        experiment.policy.weighting,
-        experiment.policy.combiner,
-        experiment.codec.name,
-        experiment.learning.model,
-    )
-    return {name: digest for name in named if (digest := source_digest(name))}

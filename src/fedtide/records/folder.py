@@ -19,7 +19,8 @@ import yaml
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.records.files import policy_files, versions, write_atomically
+from fedtide.records.files import write_atomically
+from fedtide.records.provenance import policy_files, versions
 from fedtide.records.reading import (
     FORMAT,
     check_length,

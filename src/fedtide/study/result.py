@@ -1,4 +1,4 @@
-"""The small, lasting result of one run: its experiment and its curves. This is what is stored, compared and committed."""
+"""The small, lasting result of one run: its experiment, its curves, what made it. This is what is stored and compared."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.records import RoundRecord, write_atomically
+from fedtide.records import UNKNOWN, RoundRecord, provenance, write_atomically
 from fedtide.report.summary import evaluated
 from fedtide.types import Floats
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)  # 1 says nothing of where it comes from
 # One value per evaluation.
 COLUMNS = (
     "index",
@@ -34,15 +35,24 @@ COLUMNS = (
 
 
 class RunResult(NamedTuple):
-    """Curves of a finished run, by column, and a few totals."""
+    """Curves of a finished run, by column, a few totals, and what made it."""
 
     experiment: dict[str, Any]
     columns: dict[str, list[float | None]]
     totals: dict[str, float | None]
+    provenance: dict[str, Any] | None = None  # None: not known
 
     def column(self, name: str) -> Floats:
         """Return one curve; missing values are NaN."""
         return np.array([np.nan if value is None else value for value in self.columns[name]])
+
+    @property
+    def path(self) -> str:
+        """The instruction path on which it was made, or the package that trained; other paths give other bits."""
+        known, trainer = self.provenance or {}, self.experiment.get("learning", {}).get("trainer", "native")
+        if trainer == "native":
+            return str(known.get("isa", UNKNOWN))
+        return f"{trainer} {known.get(trainer, UNKNOWN)}"
 
 
 def from_rounds(
@@ -68,11 +78,11 @@ def from_rounds(
         "seconds": None if seconds is None else round(seconds, 1),
     }
     columns = {name: [row[position] for row in rows] for position, name in enumerate(COLUMNS)}
-    return RunResult(config.dump(experiment), columns, totals)
+    return RunResult(config.dump(experiment), columns, totals, provenance(experiment))
 
 
 def same(one: RunResult, other: RunResult) -> bool:
-    """Say whether two results are equal in everything but wall time."""
+    """Say whether two results are equal in everything but wall time and provenance."""
     a, b = ({**each.totals, "seconds": None} for each in (one, other))
     return (one.columns, a) == (other.columns, b)
 
@@ -120,7 +130,7 @@ class Store:
         path = self._path(name)
         try:
             tree = json.loads(gzip.decompress(path.read_bytes()))
-            if tree.pop("format") != FORMAT:
+            if tree.pop("format") not in READABLE:
                 raise RunFolderError(f"{path} is of another format; remove it and run the study again")
             return _whole(RunResult(**tree))
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:

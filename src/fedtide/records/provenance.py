@@ -1,0 +1,70 @@
+"""Where numbers come from: everything besides the experiment that a result may depend on, and when it was made."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedtide.config import Experiment
+from fedtide.plugins import source_digest
+
+UNKNOWN = "unknown"
+
+
+def versions(experiment: Experiment) -> dict[str, Any]:
+    """Return what a result may depend on besides the experiment: packages, instruction path, the user's own files."""
+    from fedtide.learning.native import isa  # planning does without the kernel
+
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("fedtide", "numpy", "scipy", "torch"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    found["isa"] = isa() if experiment.learning.trainer == "native" else None
+    found["files"] = policy_files(experiment)
+    return found
+
+
+def provenance(experiment: Experiment) -> dict[str, Any]:
+    """Return the versions, the commit if this is a checkout, and the date (UTC): what a stored result carries."""
+    return {**versions(experiment), "commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def policy_files(experiment: Experiment) -> dict[str, str]:
+    """Return the SHA-256 of the user's own files that an experiment names, by name."""
+    named = (
+        experiment.timeline.name,
+        experiment.policy.scheduler,
+        experiment.policy.weighting,
+        experiment.policy.combiner,
+        experiment.codec.name,
+        experiment.learning.model,
+    )
+    return {name: digest for name in named if (digest := source_digest(name))}
+
+
+@functools.cache
+def commit() -> str | None:
+    """Return the commit that this code was checked out at, with a + if it was changed since; None outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        top = Path(_git(folder, "rev-parse", "--show-toplevel"))
+        if (
+            top != folder.parents[2] or not (top / "pyproject.toml").exists()
+        ):  # installed inside somebody else's checkout
+            return None
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", str(folder.parent), "native")
+        return _git(folder, "rev-parse", "HEAD") + "+" * bool(changed)
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
