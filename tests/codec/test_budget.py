@@ -18,6 +18,17 @@ def test_max_kept_is_the_linear_scan(d: int, budget: float, element_bits: int) -
     assert max_kept(d, budget, element_bits) == max((r for r in range(d + 1) if counts[r] < budget), default=-1)
 
 
+@pytest.mark.parametrize(("d", "budget", "kept"), [(64, 40.0, 1), (64, 39.999999, 0), (2**14, 48.0, 1), (3, 35.0, 0)])
+def test_a_budget_that_is_met_exactly(d: int, budget: float, kept: int) -> None:
+    assert max_kept(d, budget, 2) == kept
+
+
+@pytest.mark.parametrize("d", [1, 2, 4, 1024])
+def test_whole_bit_counts_are_exact(d: int) -> None:
+    for r in {0, 1, d - 1, d}:
+        assert bit_count(d, r, 3) == math.log2(math.comb(d, r)) + 32 + 3 * r
+
+
 @settings(max_examples=60)
 @given(st.integers(1, 3000), st.data())
 def test_max_kept_is_the_inverse_of_the_bit_count(d: int, data: st.DataObject) -> None:

@@ -24,6 +24,13 @@ def test_better_channels_get_fewer_symbols_and_one_fade_starves_everyone() -> No
     assert equal_bits(np.array([1e-6, 4.0, 4.0]), 1000)[1][2] < 0.01 * bits[0]
 
 
+@pytest.mark.parametrize("worst", [5e-324, 1e-310, 1e-300, 1e-280])
+def test_links_so_faint_that_their_inverse_overflows(worst: float) -> None:
+    symbols, bits = equal_bits(np.array([worst, 3.0, worst]), 100)
+    np.testing.assert_allclose(symbols, [50, 0, 50], atol=1e-9)
+    np.testing.assert_allclose(bits, [50 * worst] * 3, rtol=1e-12)
+
+
 def test_dead_links_take_all_and_nobody_sends() -> None:
     symbols, bits = equal_bits(np.array([0.0, 3.0, 0.0]), 100)
     assert symbols.tolist() == [50, 0, 50]

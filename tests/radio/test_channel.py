@@ -27,3 +27,9 @@ def test_capacity_formula_and_large_scale_fading() -> None:
     np.testing.assert_allclose(
         capacity(np.array([0.5, 2.0, 0.0]), 10.0, np.array([1.0, 0.1, 1.0])), [np.log2(6), np.log2(3), 0.0]
     )
+
+
+@pytest.mark.parametrize("gain", [1e-3, 1e-7, 1e-12, 1e-17, 1e-30])
+def test_capacity_of_faint_links(gain: float) -> None:
+    exact = gain / np.log(2) * (1 - gain / 2 + gain**2 / 3)  # log2(1 + x) to the third order
+    assert capacity(np.array([gain]), 0.0)[0] == pytest.approx(exact, rel=1e-9)

@@ -21,6 +21,8 @@ def bit_count(num_parameters: int, num_kept: int | Ints, element_bits: int) -> F
     """Return f(r) = log2 C(d, r) + 32 + r * element_bits, the left side of eq:bitQuota, for one r or many."""
     log2_factorial, r = _log2_factorials(num_parameters), np.asarray(num_kept, np.int64)
     index_bits = log2_factorial[-1] - log2_factorial[r] - log2_factorial[num_parameters - r]
+    # C(d, 1) = C(d, d - 1) = d: the only ones that can be a power of two, so that f meets a whole budget exactly.
+    index_bits = np.where((r == 1) | (r == num_parameters - 1), math.log2(num_parameters), index_bits)
     return np.asarray(index_bits + NORM_BITS + r * element_bits, np.float64)
 
 

@@ -11,6 +11,7 @@ from fedtide.types import Floats, Tick
 
 # num_symbols (n) is defined for a period of a quarter of T_max; other frameworks get the same symbols per time.
 REFERENCE_TICKS_PER_MAX_DURATION = 4
+FAINTEST = 1e-290  # bit/symbol
 
 
 def equal_bits(capacity: Floats, num_symbols: float) -> tuple[Floats, Floats]:
@@ -24,6 +25,11 @@ def equal_bits(capacity: Floats, num_symbols: float) -> tuple[Floats, Floats]:
     dead = capacity <= 0
     if dead.any():
         return np.where(dead, num_symbols / dead.sum(), 0.0), np.zeros(len(capacity))
+    worst = float(capacity.min())
+    if worst < FAINTEST:  # its inverse overflows: the same, counted in the worst link's symbols
+        share = worst / capacity
+        symbols = num_symbols * (share / math.fsum(share))
+        return symbols, np.full(len(capacity), worst * float(symbols.max()))
     bits = num_symbols / math.fsum(1 / capacity)
     return bits / capacity, np.full(len(capacity), bits)
 
