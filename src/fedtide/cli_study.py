@@ -193,7 +193,7 @@ def paper(
         list[str] | None,
         typer.Argument(
             metavar="[FIGURE]...",
-            help="R, period, frameworks, training_loss, schedulers, weights, profiles, "
+            help="R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, "
             "timelines; or `claims` for the ledger. Default: all.",
         ),
     ] = None,

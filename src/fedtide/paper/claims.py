@@ -14,12 +14,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedtide.paper.figures import FIGURES, FRESH, OLD, label
+from fedtide.paper.figures import FIGURES, FRESH, OLD, OLDER, label
 from fedtide.study.result import RunResult
 from fedtide.study.statistics import CONFIDENCE, METRICS, Comparison, compare
 
 IID, NON_IID = "i.i.d.", "non-i.i.d."
 BOTH = (IID, NON_IID)
+SLOW = "slow labels"
 
 
 # The number per run that decides, and the one by which the verdict is given a second time.
@@ -208,6 +209,10 @@ CLAIMS: tuple[Claim, ...] = (
               _gain(_gamma("random", FRESH), _gamma("random", 1.0), setting))
         for setting in BOTH
     )),
+    Claim("weights, slow labels",
+          "Favouring old updates (gamma > 1) beats gamma = 1 where slow devices hold unique data (section III).",
+          _all("slow_labels", _gamma("random", OLD), [_gamma("random", 1.0)], (SLOW,)),
+          (_all("slow_labels", _gamma("random", OLDER), [_gamma("random", 1.0)], (SLOW,)),)),
     Claim("fast and smooth",
           "The proposed schedule with fresh updates favoured is faster and smoother than random with gamma = 1 (section III).",
           tuple(
