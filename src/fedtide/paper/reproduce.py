@@ -8,9 +8,10 @@ from typing import Any
 
 from fedtide.errors import FedtideError
 from fedtide.paper import timelines
-from fedtide.paper.claims import CLAIMS, Results, Verdict, decide
+from fedtide.paper.claims import Finding, Observation, Results, Verdict, decide, observe
 from fedtide.paper.draw import draw, draw_difference, draw_resources
 from fedtide.paper.figures import FIGURES, Figure, study
+from fedtide.paper.sentences import CLAIMS, OBSERVATIONS
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Run, Study
 from fedtide.study.statistics import shared
@@ -85,6 +86,14 @@ def draw_all(
 def verdicts(results: Results) -> tuple[list[Verdict], list[Verdict]]:
     """Decide every claim, and again by the other measures."""
     return [decide(claim, results) for claim in CLAIMS], [decide(claim.by_other_measure(), results) for claim in CLAIMS]
+
+
+Observed = Sequence[tuple[Observation, tuple[Finding, ...], tuple[Finding, ...]]]
+
+
+def observed(results: Results) -> Observed:
+    """Make the comparisons of every observation of ours, and again by the other measures."""
+    return [(each, observe(each, results), observe(each.by_other_measure(), results)) for each in OBSERVATIONS]
 
 
 def ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) -> list[dict[str, Any]]:
