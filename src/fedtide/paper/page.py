@@ -377,11 +377,10 @@ def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) 
 def _count(findings: Sequence[Finding]) -> str:
     """Say how many comparisons are as claimed, and what of the others is not merely unresolved."""
     answers = [each.answer() for each in findings]
-    rest = [f"{answers.count(each)} {word}" for each, word in (("contradicted", "the other way"), ("runs missing", "without runs"))
-            if each in answers]  # fmt: skip
-    return f"{answers.count('holds')} of {len(answers)} comparisons as claimed" + (
-        f" ({', '.join(rest)})" if rest else ""
-    )
+    words = {"contradicted": "the other way", "runs missing": "without runs"}
+    rest = [f"{answers.count(each)} {word}" for each, word in words.items() if each in answers]
+    more = f" ({', '.join(rest)})" if rest else ""
+    return f"{answers.count('holds')} of {len(answers)} comparisons as claimed{more}"
 
 
 def _proved(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -20,6 +20,7 @@ TIMELINES = "timelines"
 # A quick look: a tenth of the horizon.
 QUICK: dict[str, Any] = {"horizon_share": 0.1}
 QUICK_SEEDS = 2
+MOST_SEEDS = 1000
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -33,6 +34,8 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | None) -> list[Study]:
     """Return the studies behind these figures; seeds=None takes each figure's own number."""
+    if seeds and seeds > MOST_SEEDS:
+        raise FedtideError(f"--seeds {seeds}: more than {MOST_SEEDS} seeds per curve would take years; ask for fewer")
     default = QUICK_SEEDS if quick else None
     return [
         study(FIGURES[name], range(seeds or default or FIGURES[name].seeds), quick) for name in names if name in FIGURES

@@ -315,8 +315,8 @@ CLAIMS: tuple[Claim, ...] = (
         quote="This design performs well when data distribution is highly non-i.i.d. and some devices with inferior computing "
         "capability possess unique training data.",
         section="section III-B, of gamma > 1",
-        reading=f"under random scheduling one of gamma = {OLD:g} and {OLDER:g} beats gamma = 1 where labels are tied to the slowest "
-        "quarter of the devices. The paper has no figure of this case: the experiment is ours.",
+        reading=f"under random scheduling one of gamma = {OLD:g} and {OLDER:g} beats gamma = 1 where labels are tied to the "
+        "slowest quarter of the devices. The paper has no figure of this case: the experiment is ours.",
     ),
 )
 
