@@ -104,3 +104,17 @@ def test_the_page_takes_its_numbers_from_the_defaults(monkeypatch):
     changed = usual.model_copy(update={"timeline": usual.timeline.model_copy(update={"horizon": 12.0})})
     monkeypatch.setattr(page, "Experiment", lambda: changed)
     assert "horizon 12 T_max" in page._common()
+
+
+def test_the_page_says_which_seeds_were_skipped():
+    whole, none = {0: 1, 1: 1, 2: 1}, {}
+    assert page._left_out({"a | i.i.d.": whole, "b | i.i.d.": none, "c | i.i.d.": {0: 1}}) == []
+    said = page._left_out(
+        {"a | i.i.d.": whole, "b | i.i.d.": {0: 1, 3: 1}, "$\\gamma$=1 | i.i.d.": {0: 1, 3: 1}, "c": {1: 1}}
+    )
+    assert said == [
+        "Left out, though later seeds are there: seed 1, 2 of b, i.i.d.; γ=1, i.i.d.",
+        "",
+        "Left out, though later seeds are there: seed 0 of c",
+        "",
+    ]

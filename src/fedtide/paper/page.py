@@ -285,10 +285,28 @@ def _images(
         return [f"Not drawn yet: {absent} have no run. `fedtide paper {name}` adds them.", ""]
     lines = [f"![{figure.title}]({_image(page, figures[name])})", "", plain(figure.caption), ""]
     lines += [figure.note, ""] if figure.note else []
+    lines += _left_out(results[name])
     for kind, text in BELOW.items():
         if f"{name}_{kind}" in figures:
             lines += [f"![{figure.title}, {kind}]({_image(page, figures[f'{name}_{kind}'])})", "", text, ""]
     return lines + ([] if name in CLAIMED else [*_differences_table(figure, results[name]), ""])
+
+
+def _left_out(curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
+    """Say which seeds a curve skips: seeds are taken in order, so a gap is somebody's choice and may bear on the result."""
+    gaps: dict[tuple[int, ...], list[str]] = {}
+    for name, runs in curves.items():
+        absent = tuple(seed for seed in range(max(runs, default=0)) if seed not in runs)
+        if absent:
+            gaps.setdefault(absent, []).append(plain(name).replace(" | ", ", "))
+    return [
+        line
+        for absent, names in gaps.items()
+        for line in (
+            f"Left out, though later seeds are there: seed {', '.join(map(str, absent))} of {'; '.join(names)}",
+            "",
+        )
+    ]
 
 
 def _image(page: Path, paths: Sequence[Path]) -> str:
