@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -193,7 +194,7 @@ def paper(
         list[str] | None,
         typer.Argument(
             metavar="[FIGURE]...",
-            help="R, period, frameworks, training_loss, schedulers, weights, profiles, "
+            help="R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, "
             "timelines; or `claims` for the ledger. Default: all.",
         ),
     ] = None,
@@ -217,7 +218,17 @@ def paper(
     """  # fmt: skip
     from fedtide.paper import page
     from fedtide.paper.figures import FIGURES
-    from fedtide.paper.reproduce import QUICK, chosen, collect, draw_all, studies, together, verdicts, without_run
+    from fedtide.paper.reproduce import (
+        QUICK,
+        chosen,
+        collect,
+        draw_all,
+        observed,
+        studies,
+        together,
+        verdicts,
+        without_run,
+    )
 
     wanted = list(figures or [])
     names = chosen([name for name in wanted if name != "claims"])
@@ -231,20 +242,22 @@ def paper(
         failures = do_runs(together("paper", studies(names, seeds, shrunk)), kept, workers, backend, address)
     results = collect(list(FIGURES), kept, shrunk, seeds or 0)
     decided, others = verdicts(results)
+    besides = observed(results)
     if with_page:  # the page shows whole figures only, and says what is missing from the others
         names = [name for name in chosen([]) if name not in FIGURES or not without_run(name, results)]
     drawn = draw_all(names, results, to / "figures", say)
     for paths in drawn.values():
         say(f"drawn: {', '.join(str(path) for path in paths)}")
     if with_page:
-        page.write(to / "paper.md", drawn, results, decided, others, quick)
+        page.write(to / "paper.md", drawn, results, decided, others, besides, quick)
         say(f"written: {to / 'paper.md'}")
     else:
         say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
     if as_json:
-        print_json(page.claims_rows(decided, others))
+        print_json([*page.claims_rows(decided, others), *page.observed_rows(besides)])
     else:
         _print_claims(page.claims_rows(decided, others))
+        _print_observed(page.observed_rows(besides))
     _finish(failures)
 
 
@@ -260,6 +273,9 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
         if row["by_other_measure"] != row["verdict"]:
             metrics = dict.fromkeys(each["by_other_measure"]["metric"] for each in row["comparisons"])
             out.print(f"    [dim]by {', '.join(metrics)}: {row['by_other_measure']}[/]", highlight=False)
+        _print_aside(f'"{row["quote"]}" ({row["section"]})')
+        if row["reading"]:
+            _print_aside(f"We read it as: {row['reading']}")
         table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
         table.add_column(min_width=2)
         table.add_column()
@@ -268,3 +284,22 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
             colour = colours.get(each["verdict"], "yellow")
             table.add_row("", escape(in_words(each)), f"[{colour}]{escape(effect(each))}[/]")
         out.print(table, highlight=False)
+
+
+def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
+    """Print what we measure besides, without verdicts."""
+    from fedtide.paper.page import difference_words, effect
+
+    out.print("\n[bold]What we find besides[/] [dim](no claims of the paper)[/]", highlight=False)
+    for row in rows:
+        out.print(f"\n[bold]{escape(row['text'])}[/]", highlight=False)
+        _print_aside(row["note"])
+        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+        table.add_column(min_width=2)
+        for each in row["comparisons"]:
+            table.add_row("", escape(difference_words(each)), escape(effect(each)))
+        out.print(table, highlight=False)
+
+
+def _print_aside(text: str) -> None:
+    out.print(Padding(f"[dim]{escape(text)}[/]", (0, 0, 0, 4), expand=False), highlight=False)

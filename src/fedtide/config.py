@@ -43,7 +43,7 @@ class Data(_Group):
     folder: Path | None = Field(None, description="where MNIST's IDX files lie (default: cache, then download)")
     num_train: Count | None = Field(None, description="use only so many training samples")
     num_test: Count | None = Field(None, description="use only so many test samples")
-    partition: Literal["shards", "iid", "dirichlet"] = Field(
+    partition: Literal["shards", "iid", "dirichlet", "slow_labels"] = Field(
         "shards", description="shards is the paper's non-i.i.d. setting"
     )
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")

@@ -82,14 +82,17 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
 
 def _fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     wanted, fleet, labels = experiment.data, experiment.fleet, dataset.train.labels
+    duration = draw_durations(experiment.seed, fleet.num_devices, fleet.min_duration, fleet.max_duration)
     args: dict[str, Any] = {"size_spread": wanted.size_spread}
     if wanted.partition == "shards":
         args["num_shards"] = wanted.num_shards
     elif wanted.partition == "dirichlet":
         args["concentration"] = wanted.concentration
+    elif wanted.partition == "slow_labels":
+        args["duration"] = duration
     partition = PARTITIONS[wanted.partition](labels, fleet.num_devices, experiment.seed, **args)
     return Fleet(
-        duration=draw_durations(experiment.seed, fleet.num_devices, fleet.min_duration, fleet.max_duration),
+        duration=duration,
         partition=partition,
         num_samples=np.array([len(samples) for samples in partition], np.int64),
         label_counts=label_counts(labels, partition, dataset.num_labels),

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from fedtide.data.partition import PARTITIONS, _dirichlet, dirichlet, iid, label_counts, shards
+from fedtide.data.partition import PARTITIONS, _dirichlet, dirichlet, iid, label_counts, shards, slow_labels
 from fedtide.errors import FedtideError
+from fedtide.fleet import draw_durations
 
 MNIST_LIKE = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000)).astype(np.uint8)
 
@@ -78,7 +79,7 @@ def test_dirichlet(system, concentration):
     assert sizes_of(parts) == sizes_of(iid(labels, num_devices, seed, spread))
 
 
-@given(systems(), st.sampled_from(sorted(PARTITIONS)))
+@given(systems(), st.sampled_from(["dirichlet", "iid", "shards"]))
 @settings(max_examples=50, deadline=None)
 def test_the_seed_decides(system, name):
     labels, num_devices, seed, spread, num_shards = system
@@ -98,6 +99,83 @@ def test_labels_are_not_changed():
     labels.flags.writeable = False
     for part, more in (iid, {}), (shards, {"num_shards": 20}), (dirichlet, {"concentration": 1.0}):
         part(labels, 5, 0, **more)
+
+
+# --- labels of the slow
+
+
+def the_slow(duration):
+    """Return the slowest quarter of the devices, rounded up, found without argsort."""
+    ranked = sorted(range(len(duration)), key=lambda device: (-duration[device], device))
+    return ranked[: -(-len(duration) // 4)]
+
+
+@given(
+    st.integers(2, 60),
+    st.lists(st.integers(1, 200), min_size=2, max_size=12),
+    st.integers(0, 2**40),
+    st.booleans(),
+)
+@settings(deadline=None)
+def test_slow_labels(num_devices, label_sizes, seed, alike):
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(label_sizes)) * 3, label_sizes))
+    duration = np.ones(num_devices) if alike else draw_durations(seed, num_devices, 0.0, 1.0)
+    try:
+        parts = slow_labels(labels, num_devices, seed, duration)
+    except FedtideError:  # one of the groups has more devices than samples
+        reject()
+    check_is_partition(parts, num_devices, len(labels))
+    assert len(set(sizes_of(parts))) == 1
+    held = [set(labels[part].tolist()) for part in parts]
+    slow = the_slow(duration)
+    theirs = set().union(*(held[device] for device in slow))
+    others = set().union(*(held[device] for device in range(num_devices) if device not in slow))
+    assert not theirs & others
+    assert len(theirs) <= -(-len(label_sizes) // 4)
+    again = slow_labels(labels, num_devices, seed, duration)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slow_labels_of_forty_devices(seed):
+    duration = draw_durations(seed, 40, 0.0, 1.0)
+    parts = slow_labels(MNIST_LIKE, 40, seed, duration)
+    assert set(sizes_of(parts)) == {1400}  # 7 labels of 6000 among 30
+    has = label_counts(MNIST_LIKE, parts, 10) > 0
+    slow = np.zeros(40, bool)
+    slow[the_slow(duration)] = True
+    assert slow.sum() == 10
+    assert duration[slow].min() > duration[~slow].max()
+    assert has[slow].any(axis=0).sum() == 3
+    assert has[~slow].any(axis=0).sum() == 7
+    assert set(has.sum(axis=1)) <= {1, 2}
+    kept = label_counts(MNIST_LIKE, parts, 10).sum(axis=0)
+    assert sorted(set(kept)) in (
+        [4666, 4667, 6000],
+        [4666, 4667, 4668, 6000],
+    )  # what is left out, evenly over the labels
+
+
+def test_slow_labels_depend_on_the_seed():
+    duration = draw_durations(0, 40, 0.0, 1.0)
+    unique = set()
+    for seed in range(8):
+        parts = slow_labels(MNIST_LIKE, 40, seed, duration)
+        held = label_counts(MNIST_LIKE, parts, 10)[the_slow(duration)].any(axis=0)
+        unique.add(tuple(held))
+    assert len(unique) > 4
+
+
+def test_an_experiment_ties_labels_to_its_own_slow_devices():
+    import fedtide
+    from fedtide.system import build
+
+    sizes = {"data": {"name": "synthetic", "num_train": 2000, "num_test": 100, "partition": "slow_labels"}, "seed": 3}
+    fleet = build(fedtide.experiment(sizes)).fleet
+    slow = the_slow(fleet.duration)
+    held = fleet.label_counts > 0
+    fast = [device for device in range(40) if device not in slow]
+    assert not (held[slow].any(axis=0) & held[fast].any(axis=0)).any()
 
 
 # --- numbers of the paper
@@ -186,6 +264,13 @@ def test_relative_sizes_are_those_of_the_seed_under_every_partition():
         (lambda y: dirichlet(y, 31, 1, 1.0), "more devices than samples"),
         (lambda y: iid(y, 3, 1, -0.1), "size_spread = -0.1"),
         (lambda y: iid(y, 3, 1, float("nan")), "size_spread = nan"),
+        (lambda y: slow_labels(y, 1, 1, np.ones(1)), "with 1 devices and 10 labels: needs two of each"),
+        (lambda y: slow_labels(y * 0, 4, 1, np.ones(4)), "with 4 devices and 1 labels: needs two of each"),
+        (lambda y: slow_labels(y, 31, 1, np.ones(31)), "more devices than samples"),
+        (
+            lambda y: slow_labels(y, 4, 1, np.ones(4), size_spread=0.5),
+            "size_spread = 0.5: under data.partition=slow_labels",
+        ),
         (lambda y: label_counts(y, [np.arange(3)], 2), "labels run from 0 to 9, expected 0 to 1"),
     ],
 )

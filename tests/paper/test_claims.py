@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from fedtide.paper.claims import CLAIMS, Check, Claim, caption_check, decide
+from fedtide.paper import sentences
+from fedtide.paper.claims import Check, Claim, Observation, decide, observe
 from fedtide.paper.figures import FIGURES, study
-from fedtide.paper.page import claims_rows, effect, in_words
+from fedtide.paper.page import _anchor, claims_rows, difference_words, effect, in_words, observed_rows
+from fedtide.paper.sentences import CLAIMS, OBSERVATIONS, caption_check
 from fedtide.study.result import COLUMNS, RunResult
 
 
@@ -22,9 +26,139 @@ def claim(**kind) -> Claim:
     return Claim("c", "text", (Check("R", "a", "b", **kind),))
 
 
-def test_every_claim_names_curves_that_exist():
+def test_every_claim_names_curves_that_exist(monkeypatch):
     caption_check()
     assert len({each.name for each in CLAIMS}) == len(CLAIMS)
+    assert len({_anchor(each.text) for each in CLAIMS}) == len(CLAIMS)  # the page links to them
+    wrong = (Check("R", "R=3 | i.i.d.", "R=2 | i.i.d."),)
+    for name, rows in (("CLAIMS", (Claim("c", "text", wrong),)), ("OBSERVATIONS", (Observation("o", "text", wrong),))):
+        with monkeypatch.context() as patch:
+            patch.setattr(sentences, name, rows)
+            with pytest.raises(ValueError, match="R has no curve 'R=3"):
+                caption_check()
+
+
+@pytest.mark.parametrize("each", CLAIMS, ids=lambda each: each.name)
+def test_every_claim_carries_the_papers_own_words(each):
+    assert 20 < len(each.quote) <= 300
+    assert re.fullmatch(r"section (I|III|V|VI)(-[A-D])?(, of .+)?", each.section)
+    assert not re.search(r'[\\$`"|]', each.quote)  # plain text, and it fits into a table and between quotation marks
+    assert not re.search(r"[|]", each.text + each.reading)
+    row = claims_rows([decide(each, {})])[0]
+    assert (row["kind"], row["quote"], row["section"]) == ("claim", each.quote, each.section)
+    assert row["reading"] == each.reading
+
+
+@pytest.mark.parametrize("each", [each for each in CLAIMS if each.otherwise], ids=lambda each: each.name)
+def test_a_claim_with_a_choice_says_so(each):
+    """What is decided existentially is read so in writing."""
+    assert re.search(r"\bone\b", each.reading, re.IGNORECASE)
+
+
+def test_every_comparison_of_a_claim_has_another_measure():
+    for each in (*CLAIMS, *OBSERVATIONS):
+        assert each.by_other_measure() != each
+
+
+def by_name(name: str) -> Claim:
+    return next(each for each in CLAIMS if each.name == name)
+
+
+def weights(setting: str, **levels: tuple[float, float, float]) -> dict:
+    """Make five seeds of the weights figure: accuracy at gamma = 1, 0.846, 1.182, by schedule."""
+    spread = np.array([0.0, 0.001, -0.001, 0.002, -0.002])
+    return {
+        "weights": {
+            f"{schedule}, $\\gamma$={gamma:g} | {setting}": runs(level + spread * (1 + 0.1 * gamma))
+            for schedule, three in levels.items()
+            for gamma, level in zip((1.0, 0.846, 1.182), three, strict=True)
+        }
+    }
+
+
+@pytest.mark.parametrize("setting", ["i.i.d.", "non-i.i.d."])
+@pytest.mark.parametrize(
+    ("proposed", "random", "verdict"),
+    [
+        ((0.8, 0.9, 0.7), (0.8, 0.9, 0.7), "holds"),  # fresh under both
+        ((0.8, 0.7, 0.9), (0.8, 0.7, 0.9), "holds"),  # old under both
+        (
+            (0.8, 0.9, 0.7),
+            (0.8, 0.7, 0.9),
+            "contradicted",
+        ),  # fresh under one, old under the other: no gamma serves both
+        ((0.8, 0.7, 0.7), (0.8, 0.7, 0.7), "contradicted"),
+        ((0.8, 0.9, 0.7), (0.8, 0.8, 0.7), "not resolved"),
+        ((0.8, 0.7, 0.8), (0.8, 0.7, 0.8), "not resolved"),  # fresh loses, old is open
+    ],
+)
+def test_one_gamma_other_than_1_is_enough(setting, proposed, random, verdict):
+    """What is open differs from seed to seed by more than the levels do."""
+    results = weights(setting, proposed=proposed, random=random)
+    assert decide(by_name(f"weights, {setting}"), results).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("proposed", "random", "verdict"),
+    [
+        ((0.8, 0.82, 0.8), (0.7, 0.8, 0.6), "holds"),  # fresh alone
+        ((0.8, 0.8, 0.82), (0.7, 0.6, 0.8), "holds"),  # old alone: both count alike
+        ((0.8, 0.6, 0.6), (0.7, 0.65, 0.65), "contradicted"),  # it only loses less: no gain
+        ((0.8, 0.9, 0.9), (0.7, 0.75, 0.75), "contradicted"),  # gains less
+        ((0.8, 0.9, 0.8), (0.7, 0.75, 0.7), "not resolved"),  # fresh gains less, old is open
+    ],
+)
+def test_the_clearer_gain_under_random_does_not_hang_on_one_gamma(proposed, random, verdict):
+    results = weights("non-i.i.d.", proposed=proposed, random=random)
+    assert decide(by_name("weights, random"), results).verdict == verdict
+
+
+def test_one_mixing_is_enough_for_the_stragglers():
+    def frameworks(first, second):
+        both = [
+            (f"{name} | {setting}", level)
+            for setting in ("i.i.d.", "non-i.i.d.")
+            for name, level in (("FedAvg", 0.7), ("FedAsync 0.4", first), ("FedAsync 0.8", second))
+        ]
+        # seeds that differ between the curves, so that equal levels stay open
+        return {
+            "frameworks": {
+                name: runs([level, level + 0.001 * k, level - 0.001 * k]) for k, (name, level) in enumerate(both)
+            }
+        }
+
+    stragglers = by_name("FedAsync, stragglers")
+    assert decide(stragglers, frameworks(0.8, 0.6)).verdict == "holds"
+    assert decide(stragglers, frameworks(0.6, 0.8)).verdict == "holds"
+    assert decide(stragglers, frameworks(0.6, 0.6)).verdict == "contradicted"
+    assert decide(stragglers, frameworks(0.6, 0.7)).verdict == "not resolved"
+
+
+def test_findings_of_ours_get_no_verdict_on_the_paper():
+    results = {"R": {"a | i.i.d.": runs([0.5, 0.52, 0.53]), "b | i.i.d.": runs([0.9, 0.91, 0.92])}}
+    ours = Observation("o", "text", (Check("R", "a | i.i.d.", "b | i.i.d."),), "note")
+    row = observed_rows([(ours, observe(ours, results), observe(ours.by_other_measure(), results))])[0]
+    assert (row["kind"], row["finding"], row["note"]) == ("finding of ours", "o", "note")
+    assert "verdict" not in row
+    (found,) = row["comparisons"]
+    assert (found["verdict"], found["by_other_measure"]["metric"]) == ("lower", "final_accuracy")
+    assert found["mean"] == pytest.approx(-0.39 / 2, abs=0.01)
+    assert difference_words(found) == "a less b, i.i.d."
+
+
+def test_what_the_paper_does_not_say_is_no_claim():
+    """Old updates in general, and more from fresh ones under the proposed schedule, are findings of ours."""
+    assert {"old", "fresh by schedule"} <= {each.name for each in OBSERVATIONS}
+    old = [
+        f"{schedule}, $\\gamma$=1.182 | {setting}"
+        for schedule in ("proposed", "random")
+        for setting in ("i.i.d.", "non-i.i.d.")
+    ]
+    for each in CLAIMS:
+        for group in each.groups:
+            assert not set(old) <= {check.better for check in group}, each.name
+        if len(each.groups) == 1:  # nothing hangs on old updates alone
+            assert not set(old) & {check.better for check in each.checks}, each.name
 
 
 @pytest.mark.parametrize(

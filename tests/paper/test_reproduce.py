@@ -8,9 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from fedtide.cli import app
+from fedtide.config import Experiment, TimelineConfig
 from fedtide.errors import FedtideError
-from fedtide.paper import reproduce
-from fedtide.paper.figures import FIGURES
+from fedtide.paper import page, reproduce
+from fedtide.paper.figures import FIGURES, shrink
+from fedtide.paper.page import _anchor
+from fedtide.paper.sentences import CLAIMS, OBSERVATIONS
 
 TINY = {
     "horizon_share": 0.03,
@@ -37,7 +40,9 @@ def test_every_figure_and_the_ledger(tmp_path, monkeypatch):
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == 0, found.output
     claims = json.loads(found.stdout)
-    assert all(each["verdict"] != "runs missing" for each in claims)
+    assert {each["kind"] for each in claims} == {"claim", "finding of ours"}
+    assert all(each["verdict"] != "runs missing" and each["quote"] for each in claims if each["kind"] == "claim")
+    assert all(row["mean"] is not None for each in claims for row in each["comparisons"] if "finding" in each)
     for name in [
         *FIGURES,
         *(f"{each}-difference" for each in FIGURES),
@@ -47,9 +52,9 @@ def test_every_figure_and_the_ledger(tmp_path, monkeypatch):
     ]:
         for kind in ("pdf", "svg", "png"):
             assert (tmp_path / "docs" / "figures" / f"paper-{name}.{kind}").stat().st_size > 5000
-    page = (tmp_path / "docs" / "paper.md").read_text()
-    assert "figures/paper-schedulers.png" in page
-    assert page.count("| ") > 100
+    written = (tmp_path / "docs" / "paper.md").read_text()
+    assert "figures/paper-schedulers.png" in written
+    assert written.count("| ") > 100
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.gz")}
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 0
@@ -67,8 +72,49 @@ def test_the_page_shows_whole_figures_and_says_what_is_missing(tmp_path):
         app, ["paper", "claims", "--store", str(tmp_path / "store"), "--out", str(tmp_path / "docs")]
     )
     assert found.exit_code == 0, found.output
-    page = (tmp_path / "docs" / "paper.md").read_text()
-    assert page.count("Not drawn yet") == len(FIGURES)
-    assert "10 of 10 curves have no run. `fedtide paper schedulers` adds them." in page
-    assert "figures/paper-timeline-ages.png" in page
+    written = (tmp_path / "docs" / "paper.md").read_text()
+    assert written.count("Not drawn yet") == len(FIGURES)
+    assert "10 of 10 curves have no run. `fedtide paper schedulers` adds them." in written
+    assert "figures/paper-timeline-ages.png" in written
+    assert "eq:Omega" not in written
+    for each in CLAIMS:  # a row of the table that leads to a section with the words of the paper
+        assert written.count(f"\n#### {each.text}\n") == 1
+        assert written.count(f"[{each.text}](#{_anchor(each.text)})") == 1
+        assert f'> "{each.quote}" ({each.section})' in written
+        assert each.reading in written
+    for ours in OBSERVATIONS:
+        assert written.count(f"**{ours.text}.** {ours.note}") == 1
+    shown = " ".join(found.stdout.split())
+    assert all(f'"{each.quote}" ({each.section})' in shown and each.reading in shown for each in CLAIMS)
+    assert all(ours.text in shown and ours.note in shown for ours in OBSERVATIONS)
     assert not (tmp_path / "docs" / "figures" / "paper-schedulers.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("tree", "horizon"), [({}, None), ({"timeline": {"horizon": 140}}, 140.0), ({"timeline": {}}, None)]
+)
+def test_a_quick_look_cuts_the_horizon_that_a_run_would_have(tree, horizon):
+    whole = horizon or TimelineConfig().horizon
+    assert shrink(tree, {"horizon_share": 0.1})["timeline"]["horizon"] == pytest.approx(whole / 10)
+
+
+def test_the_page_takes_its_numbers_from_the_defaults(monkeypatch):
+    usual = Experiment()
+    assert f"horizon {usual.timeline.horizon:g} T_max" in page._common()
+    changed = usual.model_copy(update={"timeline": usual.timeline.model_copy(update={"horizon": 12.0})})
+    monkeypatch.setattr(page, "Experiment", lambda: changed)
+    assert "horizon 12 T_max" in page._common()
+
+
+def test_the_page_says_which_seeds_were_skipped():
+    whole, none = {0: 1, 1: 1, 2: 1}, {}
+    assert page._left_out({"a | i.i.d.": whole, "b | i.i.d.": none, "c | i.i.d.": {0: 1}}) == []
+    said = page._left_out(
+        {"a | i.i.d.": whole, "b | i.i.d.": {0: 1, 3: 1}, "$\\gamma$=1 | i.i.d.": {0: 1, 3: 1}, "c": {1: 1}}
+    )
+    assert said == [
+        "Left out, though later seeds are there: seed 1, 2 of b, i.i.d.; γ=1, i.i.d.",
+        "",
+        "Left out, though later seeds are there: seed 0 of c",
+        "",
+    ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedtide.data.mnist import Say, load_mnist, locate, to_stderr
-from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, shards
+from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, shards, slow_labels
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset, Samples
@@ -25,6 +25,7 @@ __all__ = [
     "load_mnist",
     "locate",
     "shards",
+    "slow_labels",
     "synthetic",
 ]
 

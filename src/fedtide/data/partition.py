@@ -72,6 +72,44 @@ def dirichlet(
     return [np.sort(np.concatenate(parts)) for parts in mine]
 
 
+def slow_labels(labels: Labels, num_devices: int, seed: int, duration: Floats, size_spread: float = 0.0) -> list[Ints]:
+    """Give the slowest quarter of the devices a quarter of the labels, which nobody else has (quarters rounded up).
+
+    duration: T_k [N]. Section III of the paper: highly non-i.i.d. data, unique data at slow devices. The labels are drawn
+    by the seed. The slow devices' samples and the others' are each sorted by label and cut into equal parts, one per
+    device, so that a device has one label or two where a label has at least as many samples as a device. All hold equally
+    many, so that no device counts more for its size: what one of the two groups has too much, evenly over its labels,
+    belongs to nobody.
+    """
+    present = np.unique(labels)
+    if num_devices < 2 or len(present) < 2:
+        raise FedtideError(
+            f"data.partition=slow_labels with {num_devices} devices and {len(present)} labels: needs two of each at least"
+        )
+    if size_spread:
+        raise FedtideError(
+            f"size_spread = {size_spread}: under data.partition=slow_labels all hold equally much; use 0"
+        )
+    rng = stream(seed, "partition")
+    place = rng.permutation(len(present))[np.searchsorted(present, labels)]  # of a sample's label, in random order [n]
+    by_speed = np.argsort(-duration, kind="stable")
+    num_slow = -(-num_devices // 4)
+    groups = by_speed[:num_slow], by_speed[num_slow:]
+    theirs = place < -(-len(present) // 4)
+    pools = np.flatnonzero(theirs), np.flatnonzero(~theirs)
+    size = min(len(pool) // len(group) for pool, group in zip(pools, groups, strict=True))
+    if size < 1:
+        raise FedtideError(
+            f"num_devices = {num_devices}: more devices than samples to go round ({len(labels)}); use fewer devices"
+        )
+    mine: dict[int, Ints] = {}
+    for pool, group in zip(pools, groups, strict=True):
+        kept = _thin(rng.permutation(pool), place, size * len(group))
+        parts = kept.reshape(len(group), size)
+        mine |= {int(device): np.sort(part) for device, part in zip(rng.permutation(group), parts, strict=True)}
+    return [mine[device] for device in range(num_devices)]
+
+
 def label_counts(labels: Labels, partition: Sequence[Ints], num_labels: int) -> Ints:
     """Return b_k: how many samples of each label each device holds [N c]."""
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_labels:
@@ -80,7 +118,18 @@ def label_counts(labels: Labels, partition: Sequence[Ints], num_labels: int) -> 
     return np.array(rows, np.int64).reshape(len(partition), num_labels)
 
 
-PARTITIONS: Final[dict[str, Callable[..., list[Ints]]]] = {"iid": iid, "shards": shards, "dirichlet": dirichlet}
+PARTITIONS: Final[dict[str, Callable[..., list[Ints]]]] = {
+    "iid": iid,
+    "shards": shards,
+    "dirichlet": dirichlet,
+    "slow_labels": slow_labels,
+}
+
+
+def _thin(pool: Ints, place: Ints, count: int) -> Ints:
+    """Return count samples of the pool, sorted by the place of their label [n], of each label its share."""
+    by_label = pool[np.argsort(place[pool], kind="stable")]
+    return by_label[np.arange(count) * len(pool) // count]  # evenly along the sorted pool
 
 
 def _cut(order: Ints, sizes: Ints) -> list[Ints]:

@@ -1,4 +1,4 @@
-"""The page docs/paper.md: figures, claims with intervals, what each curve spent."""
+"""The page docs/paper.md: verdicts, then each figure with the claims that stand on it, their intervals, what curves spent."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedtide.config import FRAMEWORKS, Experiment
 from fedtide.paper.claims import Finding, Results, Verdict, side_label
 from fedtide.paper.figures import FIGURES, Figure, label
-from fedtide.paper.reproduce import ledger, without_run
+from fedtide.paper.reproduce import Observed, ledger, without_run
+from fedtide.paper.sentences import CLAIMS
 from fedtide.records import write_atomically
 from fedtide.study.statistics import CONFIDENCE, METRICS, compare
 
 MARKS = {
     "holds": "**holds**",
     "contradicted": "**contradicted**",
+    "not resolved": "not resolved",
+    "runs missing": "runs missing",
+}
+
+# Of a single comparison, which is a part of a claim or one way in which it may hold: no verdict on the paper.
+AS_CLAIMED = {
+    "holds": "yes",
+    "contradicted": "the other way",
     "not resolved": "not resolved",
     "runs missing": "runs missing",
 }
@@ -40,8 +50,12 @@ def claims_rows(verdicts: Sequence[Verdict], others: Sequence[Verdict] | None = 
     rows = []
     for position, verdict in enumerate(verdicts):
         row: dict[str, Any] = {
+            "kind": "claim",
             "claim": verdict.claim.name,
             "text": verdict.claim.text,
+            "quote": verdict.claim.quote,
+            "section": verdict.claim.section,
+            "reading": verdict.claim.reading,
             "verdict": verdict.verdict,
             "weakest": _comparison(verdict.weakest),
             "comparisons": [_comparison(each) for each in verdict.findings],
@@ -53,6 +67,30 @@ def claims_rows(verdicts: Sequence[Verdict], others: Sequence[Verdict] | None = 
                 each["by_other_measure"] = _comparison(found)
         rows.append(row)
     return rows
+
+
+def observed_rows(observed: Observed) -> list[dict[str, Any]]:
+    """Return our own findings as plain data, for `--json`: differences, of which nothing is claimed."""
+    rows = []
+    for each, findings, others in observed:
+        pairs = zip(findings, others, strict=True)
+        rows.append(
+            {
+                "kind": "finding of ours",
+                "finding": each.name,
+                "text": each.text,
+                "note": each.note,
+                "comparisons": [{**_unclaimed(found), "by_other_measure": _unclaimed(other)} for found, other in pairs],
+            }
+        )
+    return rows
+
+
+def _unclaimed(finding: Finding) -> dict[str, Any]:
+    """Return a difference with neutral words: nobody says which side should be higher."""
+    row = _comparison(finding)
+    words = {"holds": "higher", "contradicted": "lower"}
+    return {**row, "positive_is": "the first is higher", "verdict": words.get(row["verdict"], row["verdict"])}
 
 
 def _comparison(finding: Finding) -> dict[str, Any]:
@@ -103,13 +141,6 @@ FULL = (
     "(Hu, Chen, Larsson), from full runs: mean over seeds with a 95 % band. This page is written by `fedtide paper`; "
     "the runs behind it are in `results/paper`, and running the command again adds only what is missing."
 )
-COMMON = (
-    "Common to all, unless a caption says otherwise: MNIST; the CNN of 21,840 parameters with its dropout; 13 dB "
-    "average SNR; T_k uniform on (0, T_max], drawn once per seed; 3 local epochs in batches of 50; learning rate "
-    "0.01, halved at half-time; λ = 0.02 (0 in FedAvg); horizon 35 T_max; the paper's codec. The paper prints no "
-    "values of R, T~ and γ for its curves: R and T~ are ours, γ is that of the authors' released code. What else the "
-    "text leaves open is filled as [architecture.md](architecture.md) says."
-)
 PAIRED = (
     "Differences are taken seed by seed. Schedulers and weights of one seed meet the same fading, durations, "
     "partition, initial model and batches; frameworks and periods, whose clocks differ, share durations, partition "
@@ -119,8 +150,8 @@ RULE = (
     "A claim holds if each of its comparisons is resolved in the claimed direction (95 % interval of the paired "
     "difference). It is contradicted if one of its m comparisons is resolved the other way by an interval of 1 - 5 "
     "%/m, so that a claim of many comparisons is not contradicted by chance. Where one of several groups of "
-    "comparisons is enough (the R in between), the one that holds must do so at 1 - 5 %/groups, all must be "
-    "contradicted, and the table counts the best. Nothing is corrected for the number of claims, and some share "
+    "comparisons is enough (one R, one γ), the one that holds must do so at 1 - 5 %/groups, all must be "
+    "contradicted, and the table shows the best. Nothing is corrected for the number of claims, and some share "
     'comparisons. "About N would resolve it": that many seeds, four times in five, if the difference and its spread '
     "are as measured."
 )
@@ -144,6 +175,15 @@ TIMELINES = {
     "frameworks_timeline": "Three frameworks in time, drawn from event traces",
     "ages_timeline": "Ages and subsets of devices, drawn from an event trace",
 }
+QUOTED = (
+    "Each claim leads to its place below, with the sentence of the paper that makes it, how we read that sentence, and every "
+    "comparison. Quotations are literal, with mathematics as plain text and without citations."
+)
+BESIDES = (
+    "These are measurements of ours, no claims of the paper, so they get no verdict. The differences are taken as written, the "
+    "first less the second."
+)
+CLAIMED = {check.figure for claim in CLAIMS for check in claim.checks}  # figures about which the paper claims something
 QUICK = (
     "**A quick look, not the paper's figures**: every run is cut to a tenth of its horizon, with two seeds unless "
     "told otherwise, by `fedtide paper --quick`. What such short runs say about the claims is preliminary; `fedtide "
@@ -157,69 +197,150 @@ def write(
     results: Results,
     verdicts: Sequence[Verdict],
     others: Sequence[Verdict],
+    observed: Observed = (),
     quick: bool = False,
 ) -> None:
     """Write the page beside its figures."""
-    lines = [
-        "# The paper, reproduced",
-        "",
-        QUICK if quick else FULL,
-        "",
-        COMMON,
-        "",
-        PAIRED,
-        "",
-        "## Verdicts",
-        "",
-        RULE,
-        "",
-        MEASURES,
-        "",
-        "| claim | verdict | comparisons that hold | the one on which it hangs (positive: as claimed) | by the other measure |",
-        "|---|---|---|---|---|",
-    ]
     rows = claims_rows(verdicts, others)
-    for row, verdict in zip(rows, verdicts, strict=True):
-        lines.append(
-            f"| {row['text']} | {MARKS[row['verdict']]} | {_count(verdict.decisive)} "
-            f"| {in_words(row['weakest'])}: {effect(row['weakest'])} | {row['by_other_measure']} |"
-        )
-    lines += ["", "## Runs", "", *_runs_table(results), "", "## Figures", ""]
-    for name, paths in figures.items():
-        image = os.path.relpath(next(path for path in paths if path.suffix == ".png"), page.parent)
-        base, _, kind = name.rpartition("_")
-        if kind in BELOW:  # below its figure
-            lines += [f"![{FIGURES[base].title}, {kind}]({image})", "", BELOW[kind], ""]
-            continue
-        figure = FIGURES.get(name)
-        title = figure.title if figure else TIMELINES[name]
-        lines += [f"### {title}", "", f"![{title}]({image})", ""]
-        if figure:
-            spent = ledger(figure, results[name])
-            lines += [plain(figure.caption), "", *([figure.note, ""] if figure.note else [])]
-            lines += [*_proved(spent), *_ledger_table(spent), ""]
-        if figure and not any(check.figure == name for verdict in verdicts for check in verdict.claim.checks):
-            lines += [*_differences_table(figure, results[name]), ""]
-    for name in (name for name in FIGURES if name not in figures):
-        absent = f"{len(without_run(name, results))} of {len(FIGURES[name].variants())} curves"
+    lines = ["# The paper, reproduced", "", QUICK if quick else FULL, "", _common(), "", PAIRED, ""]
+    lines += ["## Verdicts", "", QUOTED, "", *_verdicts_table(rows), "", RULE, "", MEASURES, ""]
+    lines += ["## What we find besides", "", BESIDES, "", *_observed_table(observed_rows(observed)), ""]
+    lines += ["## Runs", "", *_runs_table(results), "", "## Figures and their claims", ""]
+    for name, figure in FIGURES.items():
+        lines += [f"### {figure.title}", "", *_images(page, figure, name, figures, results)]
         lines += [
-            f"### {FIGURES[name].title}",
-            "",
-            f"Not drawn yet: {absent} have no run. `fedtide paper {name}` adds them.",
-            "",
+            line
+            for row, each in zip(rows, verdicts, strict=True)
+            if _figure_of(row) == name
+            for line in _claim(row, each)
         ]
-    lines += ["## Every comparison", "", "Positive is as claimed.", ""]
-    lines += ["| claim | comparison | metric | difference (95 % interval) | verdict | by the other measure |",
-              "|---|---|---|---|---|---|"]  # fmt: skip
-    for row in rows:
-        for each in row["comparisons"]:
-            other = each["by_other_measure"]
-            lines.append(
-                f"| {row['claim']} | {in_words(each)} | `{each['metric']}` | {effect(each)} | {MARKS[each['verdict']]} "
-                f"| `{other['metric']}` {effect(other)}: {other['verdict']} |"
-            )
+        if name in figures:
+            spent = ledger(figure, results[name])
+            lines += [*_proved(spent), *_folded("What each curve spent", _ledger_table(spent))]
+    for name in (name for name in figures if name in TIMELINES):
+        lines += [f"### {TIMELINES[name]}", "", f"![{TIMELINES[name]}]({_image(page, figures[name])})", ""]
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page, ("\n".join(lines) + "\n").encode())
+    write_atomically(page, ("\n".join(lines).rstrip() + "\n").encode())
+
+
+def _common() -> str:
+    """Say what all figures share, from the defaults of an experiment."""
+    usual = Experiment()
+    learning, fedavg = usual.learning, FRAMEWORKS["fedavg"]["learning"]["proximal"]
+    return (
+        "Common to all, unless a caption says otherwise: MNIST; the CNN of 21,840 parameters with its dropout; "
+        f"{usual.radio.snr_db:g} dB average SNR; T_k uniform on ({usual.fleet.min_duration:g}, T_max], drawn once per seed; "
+        f"{learning.local_epochs} local epochs in batches of {learning.batch_size}; learning rate {learning.learning_rate:g}, "
+        f"halved at half-time; λ = {learning.proximal:g} ({fedavg:g} in FedAvg); horizon {usual.timeline.horizon:g} T_max; the "
+        "paper's codec. The paper prints no values of R, T~ and γ for its curves: R and T~ are ours, γ is that of the authors' "
+        "released code. What else the text leaves open is filled as [architecture.md](architecture.md) says."
+    )
+
+
+def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        "| claim | verdict | the comparison on which it hangs (positive: as claimed) | by the other measure |",
+        "|---|---|---|---|",
+    ]
+    return lines + [
+        f"| [{row['text']}](#{_anchor(row['text'])}) | {MARKS[row['verdict']]} "
+        f"| {in_words(row['weakest'])}: {effect(row['weakest'])} | {row['by_other_measure']} |"
+        for row in rows
+    ]
+
+
+def _observed_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines: list[str] = []
+    for row in rows:
+        lines += [
+            f"**{row['text']}.** {row['note']}",
+            "",
+            "| | `mean_accuracy` (95 % interval) | `final_accuracy` |",
+            "|---|---|---|",
+        ]
+        lines += [
+            f"| {difference_words(each)} | {effect(each)} | {effect(each['by_other_measure'])} |"
+            for each in row["comparisons"]
+        ]
+        lines.append("")
+    return lines[:-1]
+
+
+def difference_words(row: Mapping[str, Any]) -> str:
+    """Write which difference is taken; nothing is claimed about its sign."""
+    return in_words(row).replace(" > ", " less ", 1)
+
+
+def _figure_of(row: Mapping[str, Any]) -> str:
+    figure: str = row["comparisons"][0]["figure"]
+    return figure
+
+
+def _images(
+    page: Path, figure: Figure, name: str, figures: Mapping[str, Sequence[Path]], results: Results
+) -> list[str]:
+    """Show a figure with its caption, and below it the other drawings of the same runs."""
+    if name not in figures:
+        absent = f"{len(without_run(name, results))} of {len(figure.variants())} curves"
+        return [f"Not drawn yet: {absent} have no run. `fedtide paper {name}` adds them.", ""]
+    lines = [f"![{figure.title}]({_image(page, figures[name])})", "", plain(figure.caption), ""]
+    lines += [figure.note, ""] if figure.note else []
+    lines += _left_out(results[name])
+    for kind, text in BELOW.items():
+        if f"{name}_{kind}" in figures:
+            lines += [f"![{figure.title}, {kind}]({_image(page, figures[f'{name}_{kind}'])})", "", text, ""]
+    return lines + ([] if name in CLAIMED else [*_differences_table(figure, results[name]), ""])
+
+
+def _left_out(curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
+    """Say which seeds a curve skips: seeds are taken in order, so a gap is somebody's choice and may bear on the result."""
+    gaps: dict[tuple[int, ...], list[str]] = {}
+    for name, runs in curves.items():
+        absent = tuple(seed for seed in range(max(runs, default=0)) if seed not in runs)
+        if absent:
+            gaps.setdefault(absent, []).append(plain(name).replace(" | ", ", "))
+    return [
+        line
+        for absent, names in gaps.items()
+        for line in (
+            f"Left out, though later seeds are there: seed {', '.join(map(str, absent))} of {'; '.join(names)}",
+            "",
+        )
+    ]
+
+
+def _image(page: Path, paths: Sequence[Path]) -> str:
+    return os.path.relpath(next(path for path in paths if path.suffix == ".png"), page.parent)
+
+
+def _claim(row: Mapping[str, Any], verdict: Verdict) -> list[str]:
+    """Show a claim: the paper's words, our reading, and every comparison."""
+    letters = "abcdefgh"[: len(verdict.groups)] if len(verdict.groups) > 1 else ""
+    of_best = " of the best group" if letters else ""
+    lines = [f"#### {row['text']}", "", f"{MARKS[row['verdict']]}: {_count(verdict.decisive)}{of_best}.", ""]
+    lines += [f'> "{row["quote"]}" ({row["section"]})', ""]
+    lines += [f"We read it as: {row['reading']}", ""] if row["reading"] else []
+    lines += [f"One of the groups {', '.join(letters)} is enough.", ""] if letters else []
+    lines += ["| comparison | difference (95 % interval) | as claimed? | by the other measure |", "|---|---|---|---|"]
+    groups = (
+        [f"{letter}: " for letter, group in zip(letters, verdict.groups, strict=True) for _ in group] if letters else []
+    )
+    for group, each in zip(groups or [""] * len(row["comparisons"]), row["comparisons"], strict=True):
+        other = each["by_other_measure"]
+        lines.append(
+            f"| {group}{in_words(each)} | {effect(each)} | {AS_CLAIMED[each['verdict']]} "
+            f"| `{other['metric']}` {effect(other)}: {AS_CLAIMED[other['verdict']]} |"
+        )
+    return [*lines, ""]
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _folded(summary: str, lines: Sequence[str]) -> list[str]:
+    return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>", ""]
 
 
 def _runs_table(results: Results) -> list[str]:
@@ -272,14 +393,16 @@ def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) 
 
 
 def _count(findings: Sequence[Finding]) -> str:
-    """Say how many comparisons hold, and what of the others is not merely unresolved."""
+    """Say how many comparisons are as claimed, and what of the others is not merely unresolved."""
     answers = [each.answer() for each in findings]
-    rest = [f"{answers.count(each)} {each}" for each in ("contradicted", "runs missing") if each in answers]
-    return f"{answers.count('holds')} of {len(answers)}" + (f" ({', '.join(rest)})" if rest else "")
+    words = {"contradicted": "the other way", "runs missing": "without runs"}
+    rest = [f"{answers.count(each)} {word}" for each, word in words.items() if each in answers]
+    more = f" ({', '.join(rest)})" if rest else ""
+    return f"{answers.count('holds')} of {len(answers)} comparisons as claimed{more}"
 
 
 def _proved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say where the proposed schedule is not the proved argmin of eq:Omega."""
+    """Say where the proposed schedule is not the proved argmin of the label variance Omega (section III-A, without label)."""
     short = [
         f"{row['proved_share']:.0%} ({plain(row['curve']).replace(' | ', ', ')})"
         for row in rows

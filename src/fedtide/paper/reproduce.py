@@ -8,9 +8,10 @@ from typing import Any
 
 from fedtide.errors import FedtideError
 from fedtide.paper import timelines
-from fedtide.paper.claims import CLAIMS, Results, Verdict, decide
+from fedtide.paper.claims import Finding, Observation, Results, Verdict, decide, observe
 from fedtide.paper.draw import draw, draw_difference, draw_resources
 from fedtide.paper.figures import FIGURES, Figure, study
+from fedtide.paper.sentences import CLAIMS, OBSERVATIONS
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Run, Study
 from fedtide.study.statistics import shared
@@ -19,6 +20,7 @@ TIMELINES = "timelines"
 # A quick look: a tenth of the horizon.
 QUICK: dict[str, Any] = {"horizon_share": 0.1}
 QUICK_SEEDS = 2
+MOST_SEEDS = 1000
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -32,6 +34,8 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | None) -> list[Study]:
     """Return the studies behind these figures; seeds=None takes each figure's own number."""
+    if seeds and seeds > MOST_SEEDS:
+        raise FedtideError(f"--seeds {seeds}: more than {MOST_SEEDS} seeds per curve would take years; ask for fewer")
     default = QUICK_SEEDS if quick else None
     return [
         study(FIGURES[name], range(seeds or default or FIGURES[name].seeds), quick) for name in names if name in FIGURES
@@ -85,6 +89,14 @@ def draw_all(
 def verdicts(results: Results) -> tuple[list[Verdict], list[Verdict]]:
     """Decide every claim, and again by the other measures."""
     return [decide(claim, results) for claim in CLAIMS], [decide(claim.by_other_measure(), results) for claim in CLAIMS]
+
+
+Observed = Sequence[tuple[Observation, tuple[Finding, ...], tuple[Finding, ...]]]
+
+
+def observed(results: Results) -> Observed:
+    """Make the comparisons of every observation of ours, and again by the other measures."""
+    return [(each, observe(each, results), observe(each.by_other_measure(), results)) for each in OBSERVATIONS]
 
 
 def ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) -> list[dict[str, Any]]:

@@ -77,7 +77,8 @@ def save(figure: Any, stem: Path) -> list[Path]:
 
 def describe(experiment: Experiment) -> str:
     """Say in one line what an experiment is."""
-    setting = {"shards": "non-i.i.d.", "iid": "i.i.d.", "dirichlet": "Dirichlet"}[experiment.data.partition]
+    names = {"shards": "non-i.i.d.", "iid": "i.i.d.", "dirichlet": "Dirichlet", "slow_labels": "slow labels"}
+    setting = names[experiment.data.partition]
     return (
         f"{experiment.data.name}, {setting}, N={experiment.fleet.num_devices}, R={experiment.policy.limit}, "
         f"n={experiment.radio.num_symbols:,.0f}, {experiment.timeline.name}, {experiment.policy.scheduler}, "
