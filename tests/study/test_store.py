@@ -158,8 +158,10 @@ def test_a_fault_of_the_machine_is_not_called_damage(tmp_path, monkeypatch, erro
 
 
 def test_newer_additions_are_read_and_kept_apart(tmp_path):
-    write(tmp_path, colour="red", columns__energy=[1, 2], totals__energy=3.0, provenance__host="h")
-    assert Store(tmp_path).load(NAME).totals["energy"] == 3.0
+    write(
+        tmp_path, colour="red", columns__energy=[1, 2], totals__energy=-3.0, totals__words=["a"], provenance__host="h"
+    )
+    assert Store(tmp_path).load(NAME).totals["energy"] == -3.0
 
 
 def test_results_of_a_users_policy_are_compared_with_the_files_they_name(tmp_path):

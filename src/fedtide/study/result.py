@@ -122,7 +122,7 @@ class Store:
             return {}
         except OSError as error:
             raise RunFolderError(
-                f"{self.folder} cannot be read ({error.strerror}): name a folder of results that you may read"
+                f"{self.folder} cannot be read ({error.strerror}): name a folder that you may read"
             ) from error
         found: dict[str, list[Path]] = {}
         for file in names:
