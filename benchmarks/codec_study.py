@@ -15,6 +15,7 @@ import matplotlib as mpl
 import numpy as np
 
 from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure
+from fedtide.study.pairing import on_one_path
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Run, read
 from fedtide.study.statistics import Comparison, band, compare
@@ -54,7 +55,7 @@ def pairs(store: Store) -> dict[Setting, Pairs]:
     found: dict[Setting, Pairs] = {}
     for (setting, seed), both in sorted(runs.items()):
         if all(store.has(both[codec].name) for codec in CODECS):
-            theirs, ours = (store.load(both[codec].name) for codec in CODECS)
+            theirs, ours = on_one_path(store.load(both[codec].name) for codec in CODECS)
             found.setdefault(setting, {})[seed] = (theirs, ours)
     return found
 

@@ -154,12 +154,12 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
 
 def _show(folder: Path, as_json: bool) -> None:
-    from fedtide.records import is_deployment, read_run
+    from fedtide.records import is_deployment, made_on, read_run
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
     experiment, rounds, num_parameters, complete = read_run(folder)
-    summary = summarise(experiment, rounds, num_parameters)
+    summary = summarise(experiment, rounds, num_parameters, made_on(folder))
     if as_json:
         print_json({"folder": str(folder), "complete": complete, **summary})
         return

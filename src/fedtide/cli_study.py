@@ -12,11 +12,12 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
+from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say, warn
 from fedtide.errors import FedtideError
 from fedtide.study.result import Store
 from fedtide.study.spec import Study, read
 from fedtide.study.statistics import METRICS
+from fedtide.study.strict import Mode, plan
 from fedtide.study.work import Failure, Outcome, expected_work, missing, run_study
 
 study_app = typer.Typer(
@@ -35,17 +36,44 @@ Backend = Annotated[
     ),
 ]
 Address = Annotated[str | None, typer.Option("--address", help="A Dask scheduler, as in tcp://host:8786.")]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--isa-strict", help="Do what is missing on the instruction path of the stored runs of the same seed."
+    ),
+]
+Redo = Annotated[
+    bool,
+    typer.Option(
+        "--isa-redo", help="As --isa-strict; a seed whose path this machine lacks is done anew on its own, beside it."
+    ),
+]
 Metric = Annotated[
     str, typer.Option("--metric", "-m", help=f"The number per run that is compared: {', '.join(METRICS)}.")
 ]
 
 
-def do_runs(study: Study, store: Store, workers: int, backend: str, address: str | None) -> list[Failure]:
-    """Run what is missing under a progress bar; tell of failures at the end."""
-    todo = missing(study, store)
-    have = len({run.name for run in study.runs}) - len(todo)
+def _mode(strict: bool, redo: bool) -> Mode:
+    return "redo" if redo else "pair" if strict else "any"
+
+
+def do_runs(
+    name: str,
+    studies: Sequence[Study],
+    store: Store,
+    workers: int,
+    backend: str,
+    address: str | None,
+    mode: Mode = "any",
+) -> list[Failure]:
+    """Run what is missing of some studies under a progress bar; tell of failures at the end."""
+    study = Study(name, tuple({run.name: run for part in studies for run in part.runs}.values()))
+    plans = plan(studies, store, mode)
+    todo, have = plans.todo, len(study.runs) - len(missing(study, store))
     if have:
-        say(f"{have} of {have + len(todo)} runs are in {store.folder} already")
+        say(f"{have} of {len(study.runs)} runs are in {store.folder} already")
+    for line in plans.warnings:
+        warn(line)
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -73,7 +101,9 @@ def do_runs(study: Study, store: Store, workers: int, backend: str, address: str
             if not err.is_terminal:
                 say(text)
 
-        failures = run_study(study, store, workers=workers, backend=backend, address=address, on_done=on_done)
+        failures = run_study(
+            study, store, workers=workers, backend=backend, address=address, plan=plans, on_done=on_done
+        )
     for failure in failures:
         err.print(
             f"[red]failed:[/] {escape(failure.run.label)}, seed {failure.run.experiment.seed}: {escape(failure.reason)}",
@@ -101,10 +131,13 @@ def study_run(
     workers: Workers = CORES,
     backend: Backend = "local",
     address: Address = None,
+    isa_strict: Strict = False,
+    isa_redo: Redo = False,
 ) -> None:
     """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
     study = read(file)
-    failures = do_runs(study, Store(store), workers, backend, address)
+    mode = _mode(isa_strict, isa_redo)
+    failures = do_runs(study.name, [study], Store(store), workers, backend, address, mode)
     _print_table(study, Store(store), "mean_accuracy")
     _finish(failures)
 
@@ -166,6 +199,40 @@ def study_export(
     out.print(f"{count:,} rows in {escape(str(to))}", highlight=False, soft_wrap=True)
 
 
+@study_app.command("paths")
+@friendly
+def study_paths(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of results.")] = Path("results"),
+    identify: Annotated[
+        bool,
+        typer.Option("--identify", help="Find out unknown instruction paths by doing the first evaluations again."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List on which instruction paths, and by which version, the results of a store were made."""
+    from fedtide.study import identify as identifying
+
+    kept = Store(store)
+    if not kept.all_files():
+        raise FedtideError(f"{store} holds no results: name the folder that --store named")
+    if identify:
+        from fedtide.learning.native import isas
+
+        files = identifying.of_unknown_path(kept)
+        for done, found in enumerate(identifying.identify(kept, files, isas()), 1):
+            say(f"{done} of {len(files)}: {found.file.name}: {found.isa or 'unknown'} ({found.how})")
+    sources = identifying.sources(kept)
+    if as_json:
+        print_json([each._asdict() for each in sources])
+        return
+    table = Table(title=escape(str(store)), title_justify="left", box=None, padding=(0, 2))
+    for heading in ("results", "instruction path", "found by", "version", "commit"):
+        table.add_column(heading, justify="right" if heading == "results" else "left", overflow="fold")
+    for path, found_by, version, commit, count in sources:
+        table.add_row(f"{count:,}", *(escape(each or "-") for each in (path, found_by, version, (commit or "")[:12])))
+    out.print(table, highlight=False)
+
+
 def _rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
     from fedtide.study.table import rows
 
@@ -182,10 +249,23 @@ def _print_table(study: Study, store: Store, metric: str) -> None:
     table = Table(title=escape(f"{study.name}: {metric}"), title_justify="left", box=None, padding=(0, 2))
     for heading in ("variant", "seeds", "mean", "difference from the first (95 % interval)", "verdict"):
         table.add_column(heading, justify="right" if heading in ("seeds", "mean") else "left", overflow="fold")
-    for row in _rows(study, store, metric):
+    rows = _rows(study, store, metric)
+    for row in rows:
         mean = "-" if row["mean_value"] is None else f"{row['mean_value']:.4f}"
         table.add_row(escape(row["variant"]), f"{row['done']}/{row['seeds']}", mean, *_compared(row))
     out.print(table, highlight=False)
+    for line in _foot(study, store, any(row["paths_note"] for row in rows)):
+        out.print(f"[dim]{escape(line)}[/]", highlight=False)
+
+
+def _foot(study: Study, store: Store, is_mixed: bool) -> list[str]:
+    """Return what stands below a table about instruction paths."""
+    from fedtide.study.pairing import WHY, unknown
+    from fedtide.study.table import by_label
+
+    lines = [f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one."] if is_mixed else []
+    lost = unknown(result for runs in by_label(study, store).values() for result in runs.values())
+    return [*lines, f"{lost} `fedtide study paths {store.folder} --identify` finds it out."] if lost else lines
 
 
 @friendly
@@ -207,6 +287,11 @@ def paper(
     workers: Workers = CORES,
     backend: Backend = "local",
     address: Address = None,
+    isa_strict: Strict = False,
+    isa_redo: Redo = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the page even if that takes figures or runs from the one there.")
+    ] = False,
     draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -224,8 +309,8 @@ def paper(
         collect,
         draw_all,
         observed,
+        refuse_a_poorer_page,
         studies,
-        together,
         verdicts,
         without_run,
     )
@@ -239,10 +324,13 @@ def paper(
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only and wanted != ["claims"]:
-        failures = do_runs(together("paper", studies(names, seeds, shrunk)), kept, workers, backend, address)
+        parts = studies(names, seeds, shrunk)
+        failures = do_runs("paper", parts, kept, workers, backend, address, _mode(isa_strict, isa_redo))
     results = collect(list(FIGURES), kept, shrunk, seeds or 0)
     decided, others = verdicts(results)
     besides = observed(results)
+    if with_page and not force:
+        refuse_a_poorer_page(to / "paper.md", results, store)
     if with_page:  # the page shows whole figures only, and says what is missing from the others
         names = [name for name in chosen([]) if name not in FIGURES or not without_run(name, results)]
     drawn = draw_all(names, results, to / "figures", say)

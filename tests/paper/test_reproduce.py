@@ -118,3 +118,45 @@ def test_the_page_says_which_seeds_were_skipped():
         "Left out, though later seeds are there: seed 0 of c",
         "",
     ]
+
+
+def page_of(seeds: str) -> str:
+    """The table of runs as the page has it."""
+    return "\n".join(f"| {each.title} (`{name}`) | 10 | {seeds} | 3 min |" for name, each in FIGURES.items())
+
+
+@pytest.mark.parametrize("words", [["paper", "claims"], ["paper", "claims", "--quick"], ["paper", "--draw-only"]])
+def test_a_good_page_is_not_overwritten_by_one_of_missing_runs(tmp_path, monkeypatch, words):
+    monkeypatch.setattr(reproduce, "draw_all", lambda names, results, folder, say: folder.mkdir() or {})
+    page = tmp_path / "docs" / "paper.md"
+    page.parent.mkdir()
+    page.write_text(page_of("3 to 5"))
+    words = [*words, "--store", str(tmp_path / "mistyped"), "--out", str(page.parent)]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 2
+    assert "would lose the figures R, period" in " ".join(found.stderr.split())
+    assert "--store" in found.stderr
+    assert page.read_text() == page_of("3 to 5")
+    assert list(page.parent.iterdir()) == [page]  # not a figure either
+    assert CliRunner().invoke(app, [*words, "--force"]).exit_code == 0
+    assert "Not drawn yet" in page.read_text()
+
+
+def test_far_fewer_runs_than_the_page_has_are_refused(tmp_path):
+    page = tmp_path / "paper.md"
+    page.write_text(page_of("5"))
+
+    def runs(seeds: int) -> dict:
+        return {
+            name: {label: dict.fromkeys(range(seeds)) for label in each.variants()} for name, each in FIGURES.items()
+        }
+
+    reproduce.refuse_a_poorer_page(page, runs(5), tmp_path)
+    with pytest.raises(FedtideError, match="most of its runs"):
+        reproduce.refuse_a_poorer_page(page, runs(1), tmp_path)
+    for text in (page_of("0"), page_of("0 to 3"), "some other page", ""):
+        page.write_text(text)
+        reproduce.refuse_a_poorer_page(page, {}, tmp_path)
+    page.write_bytes(b"\xff\xfe")
+    reproduce.refuse_a_poorer_page(page, {}, tmp_path)
+    reproduce.refuse_a_poorer_page(tmp_path / "no page yet.md", {}, tmp_path)

@@ -4,72 +4,198 @@ import errno
 import gzip
 import json
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from fedtide import config
 from fedtide.errors import RunFolderError
-from fedtide.study.result import COLUMNS, FORMAT, RunResult, Store, same
+from fedtide.records import files
+from fedtide.study.checking import pack
+from fedtide.study.result import COLUMNS, RunResult, Store, same
+from fedtide.study.spec import name_of
+from stored import TINY, name, put, result, tree, two_variants, write
 
-RESULT = RunResult(
-    {"seed": 1, "timeline": {"horizon": 2.0}}, {name: [0.1, None] for name in COLUMNS}, {"seconds": 2.0, "uploads": 3}
-)
+NAME = name()
+COMMITTED = Path(__file__).parents[2] / "results" / "paper"
 
 
 def test_round_trip(tmp_path):
-    store = Store(tmp_path / "deep" / "store")
-    store.save("abc", RESULT)
-    assert store.has("abc")
-    assert store.load("abc") == RESULT
-    assert same(RESULT, RESULT._replace(totals={"seconds": 9.0, "uploads": 3}))
-    assert not same(RESULT, RESULT._replace(totals={"seconds": 2.0, "uploads": 4}))
+    store, kept = Store(tmp_path / "deep" / "store"), result(isa="avx2")
+    store.save(NAME, kept)
+    assert store.has(NAME)
+    assert store.has(NAME, "avx2")
+    assert not store.has(NAME, "avx512")
+    assert store.load(NAME) == kept
+    assert same(kept, kept._replace(totals={**kept.totals, "seconds": 9.0}, provenance=None))
+    assert not same(kept, kept._replace(totals={**kept.totals, "uploads": 4}))
+
+
+def test_every_committed_result_is_read():
+    store = Store(COMMITTED)
+    found = [store.load(each) for each in store.all_files()]
+    assert len(found) >= 231
+    assert all(len(each.columns["time"]) > 1 for each in found)
+
+
+def test_a_run_is_kept_once_per_instruction_path(tmp_path):
+    store = Store(tmp_path)
+    for isa, level in (("avx512", 0.1), ("avx2", 0.2), ("avx2", 0.3), ("avx512", 0.4)):
+        store.save(NAME, result(isa=isa, level=level))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{NAME}.avx2.json.gz", f"{NAME}.json.gz"]
+    found = store.load(NAME)
+    assert found.paths == ["avx512", "avx2"]
+    assert [each.columns["test_accuracy"][0] for each in (found, *found.elsewhere)] == [0.4, 0.3]
+    (tmp_path / f"{NAME}.json.gz").unlink()
+    assert store.has(NAME)
+    assert store.load(NAME).paths == ["avx2"]
+
+
+def test_torch_results_of_two_versions_are_both_kept(tmp_path):
+    store, torch = Store(tmp_path), {**TINY, "learning": {"trainer": "torch"}}
+    for version in ("2.13.0", "2.14.0+cpu"):
+        store.save(name(torch), result(torch)._replace(provenance={"torch": version, "isa": None}))
+    assert store.load(name(torch)).paths == ["torch 2.13.0", "torch 2.14.0+cpu"]
+    assert (tmp_path / f"{name(torch)}.torch-2.14.0-cpu.json.gz").exists()
+
+
+def test_a_damaged_file_costs_no_new_result(tmp_path):
+    store = Store(tmp_path)
+    (tmp_path / f"{NAME}.json.gz").write_bytes(b"nonsense")
+    store.save(NAME, result(isa="avx2"))
+    (tmp_path / f"{NAME}.json.gz").unlink()
+    assert store.load(NAME).paths == ["avx2"]
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     store = Store(tmp_path)
-    store.save("abc", RESULT)
+    store.save(NAME, result())
 
     def full(fd):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunFolderError, match="No space left"):
-        store.save("abc", RESULT._replace(experiment={"seed": 2}))
+        store.save(NAME, result(level=0.9))
     with pytest.raises(RunFolderError, match="No space left"):
-        store.save("new", RESULT)
-    assert store.load("abc") == RESULT
+        store.save("new", result())
+    assert store.load(NAME) == result()
     assert not store.has("new")
-    assert [path.name for path in tmp_path.iterdir()] == ["abc.json.gz"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.json.gz"]
 
 
-def test_damage_is_said(tmp_path):
+@pytest.mark.parametrize("links", [True, False])
+def test_writers_at_the_same_moment_lose_nothing(tmp_path, monkeypatch, links):
+    """Another process stores the run on its path just before ours is put in place."""
     store = Store(tmp_path)
-    (tmp_path / "abc.json.gz").write_bytes(b"nonsense")
-    with pytest.raises(RunFolderError, match="damaged"):
-        store.load("abc")
+
+    def meanwhile(source, target):
+        (tmp_path / f"{NAME}.json.gz").write_bytes(pack(tree(provenance={"isa": "avx512"})))
+        if not links:
+            raise PermissionError(errno.EPERM, "no hard links here")
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(os, "link", meanwhile)
+    store.save(NAME, result(isa="avx2"))
+    assert store.load(NAME).paths == ["avx512", "avx2"]
+    assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("offset", [12, 20, 40])
-def test_damage_inside_is_said(tmp_path, offset):
-    whole = tmp_path / "abc.json.gz"
-    Store(tmp_path).save("abc", RESULT)
-    content = bytearray(whole.read_bytes())
-    content[offset : offset + 8] = bytes(8)
-    whole.write_bytes(content)
-    with pytest.raises(RunFolderError, match="damaged"):
-        Store(tmp_path).load("abc")
+def test_a_file_system_without_links_is_good_enough(tmp_path, monkeypatch):
+    def none(source, target):
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", none)
+    Store(tmp_path).save(NAME, result(isa="avx2"))
+    assert Store(tmp_path).load(NAME).paths == ["avx2"]
+
+
+def test_what_a_killed_writer_left_is_cleared_away(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    old = time.time() - 60
+    kept = {
+        f".x.json.gz.{os.getpid()}.part": old,  # being written
+        f".y.json.gz.{gone.pid}.part": time.time(),  # perhaps of another host
+        "notes.part": 0.0,
+    }
+    left = {f".z.json.gz.{gone.pid}.part": old, f".w.json.gz.{os.getpid()}.part": 0.0, ".other.part": 0.0}
+    for each, when in (kept | left).items():
+        (tmp_path / each).write_bytes(b"half")
+        os.utime(tmp_path / each, (when, when))
+    store = Store(tmp_path)
+    assert store.all_files() == {}
+    store.prepare()
+    assert {path.name for path in tmp_path.iterdir()} == set(kept)
+    assert files._runs(os.getpid())
 
 
 @pytest.mark.parametrize(
-    "tree", [{"columns": {}}, {"experiment": {}}, {"experiment": 3}, {"totals": None}, {"columns": {"time": [1.0]}}]
+    ("error", "says"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (PermissionError(errno.EACCES, "Permission denied"), "Permission denied"),
+        (OSError(errno.ESTALE, "Stale file handle"), "Stale file handle"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), "No such file"),
+    ],
 )
-def test_a_result_that_is_not_whole_is_said(tmp_path, tree):
-    text = json.dumps({"format": FORMAT, **RESULT._asdict(), **tree})
-    (tmp_path / "abc.json.gz").write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(RunFolderError, match="damaged"):
-        Store(tmp_path).load("abc")
+def test_a_fault_of_the_machine_is_not_called_damage(tmp_path, monkeypatch, error, says):
+    store = Store(tmp_path)
+    store.save(NAME, result())
+
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr("fedtide.study.result._without_waiting", fails)
+    with pytest.raises(RunFolderError, match=says) as found:
+        store.load(NAME)
+    assert "damaged" not in str(found.value)
+    assert "remove" not in str(found.value)
+
+
+def test_newer_additions_are_read_and_kept_apart(tmp_path):
+    write(
+        tmp_path, colour="red", columns__energy=[1, 2], totals__energy=-3.0, totals__words=["a"], provenance__host="h"
+    )
+    assert Store(tmp_path).load(NAME).totals["energy"] == -3.0
+
+
+def test_results_of_a_users_policy_are_compared_with_the_files_they_name(tmp_path):
+    mine, store = {**TINY, "policy": {"limit": 2, "scheduler": "gone.py:mine"}}, Store(tmp_path)
+    then = name_of(config.experiment(mine), {"gone.py:mine": "0" * 64})
+    made = result(mine)
+    store.save(then, made._replace(provenance={"isa": "avx2", "files": {"gone.py:mine": "0" * 64}}))
+    assert store.load(then).path == "avx2"
+    store.save("ffff", made)  # of format 1: it does not say which file that was
+    assert store.load("ffff") == made
+    store.save("eeee", made._replace(provenance={"isa": "avx2", "files": {"gone.py:mine": "1" * 64}}))
+    with pytest.raises(RunFolderError, match="not the one that its name says"):
+        store.load("eeee")
+
+
+def test_format_1_says_nothing_of_its_path(tmp_path):
+    old = tree(format=1, provenance=...)
+    (tmp_path / f"{NAME}.json.gz").write_bytes(gzip.compress(json.dumps(old).encode()))
+    assert Store(tmp_path).load(NAME).path == "unknown"
+    assert isinstance(Store(tmp_path).load(NAME), RunResult)
+    assert set(COLUMNS) <= set(old["columns"])
 
 
 def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot be made"):
-        Store(tmp_path / "file").save("abc", RESULT)
+        Store(tmp_path / "file").save(NAME, result())
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        Store(tmp_path / "file").all_files()
+
+
+def test_runs_are_found_by_one_look(tmp_path):
+    store, study = Store(tmp_path), two_variants()
+    put(store, study.runs[0], "avx2")
+    (tmp_path / "README.md").write_text("results")
+    (tmp_path / ".hidden.json.gz").write_text("")
+    assert list(store.all_files()) == [study.runs[0].name]

@@ -11,9 +11,10 @@ does not say what "better" or "smooth" is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from fedtide.study.pairing import note, paired
 from fedtide.study.result import RunResult
 from fedtide.study.statistics import CONFIDENCE, METRICS, Comparison, compare
 
@@ -76,6 +77,7 @@ class Finding(NamedTuple):
     check: Check
     difference: tuple[float, ...]  # by seed
     missing: bool = False  # a side has no run on a shared seed; else, without differences, runs are too short to tell
+    paths_note: str = ""  # pairs on different instruction paths
 
     def at(self, confidence: float) -> Comparison | None:
         """Compare with an interval of this confidence."""
@@ -148,19 +150,25 @@ def observe(observation: Observation, results: Results) -> tuple[Finding, ...]:
 
 def _find(check: Check, results: Results) -> Finding:
     curves, sign = results.get(check.figure, {}), -1 if check.lower_is_better else 1
-    better, worse = (_by_seed(side, curves, METRICS[check.metric]) for side in (check.better, check.worse))
-    both = sorted(set(better) & set(worse))
-    difference = (sign * (better[seed] - worse[seed]) for seed in both)
-    return Finding(check, tuple(each for each in difference if not math.isnan(each)), missing=not both)
+    names = [*_curves(check.better), *_curves(check.worse)]
+    together = paired(
+        *(curves.get(name, {}) for name in names)
+    )  # all that a difference is made of, on one path per seed
+    difference = []
+    for seed in together:
+        values = dict(zip(names, map(METRICS[check.metric], together[seed]), strict=True))
+        difference.append(sign * (_value(check.better, values) - _value(check.worse, values)))
+    known = tuple(each for each in difference if not math.isnan(each))
+    return Finding(check, known, not together, note(together.values()))
 
 
-def _by_seed(
-    side: Side, curves: Mapping[str, Mapping[int, RunResult]], metric: Callable[[RunResult], float]
-) -> dict[int, float]:
-    if isinstance(side, str):
-        return {seed: metric(result) for seed, result in curves.get(side, {}).items()}
-    one, other = (_by_seed(each, curves, metric) for each in side)
-    return {seed: one[seed] - other[seed] for seed in set(one) & set(other)}
+def _curves(side: Side) -> tuple[str, ...]:
+    return (side,) if isinstance(side, str) else side
+
+
+def _value(side: Side, values: Mapping[str, float]) -> float:
+    """Return a side's number on one seed: a curve's, or the gain of one over another."""
+    return values[side] if isinstance(side, str) else values[side[0]] - values[side[1]]
 
 
 def side_label(side: Side) -> str:

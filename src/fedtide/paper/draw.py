@@ -8,8 +8,9 @@ from typing import Any
 
 from fedtide.paper.figures import Figure, label
 from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
+from fedtide.study.pairing import across
 from fedtide.study.result import RunResult
-from fedtide.study.statistics import Band, band, difference_band, shared
+from fedtide.study.statistics import Band, aligned, band, difference_band
 
 CROWD = 6  # with more curves than this the bands are fainter
 
@@ -50,7 +51,7 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
         panels = page.subplots(1, len(figure.settings), squeeze=False, sharey=True)[0]
         heights = []
         for panel, setting in zip(panels, figure.settings, strict=True):
-            seeds = set()
+            seeds, notes = set(), dict[str, None]()
             for position, name in enumerate(figure.curves):
                 reference = figure.reference(name)
                 if reference is None:
@@ -62,8 +63,9 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
                 _curve(panel, drawn, position, f"{name} $-$ {reference}", len(figure.curves) > CROWD)
                 seeds.add(drawn.num_seeds)
                 heights.append(drawn.mean[len(drawn.x) // 7 :])
+                notes |= {drawn.note: None} if drawn.note else {}  # most curves have the same
             panel.axhline(0, color="black", linewidth=0.8)
-            panel.set_title(f"{setting} data ({_range(seeds)})", fontsize=9)
+            panel.set_title(_title(setting, seeds, "\n".join(notes)), fontsize=9)
             panel.set_xlabel(axis_name(figure.over))
         panels[0].set_ylabel(f"difference in {axis_name(figure.column)},\naveraged up to then")
         if heights:  # the first seventh, where curves rise steeply at different times, may leave the frame
@@ -83,18 +85,18 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str) -> None:
     lowest, highest = [], []
     for panel, setting in zip(panels, figure.settings, strict=True):
         seeds = set()
-        runs = shared({name: curves.get(label(name, setting), {}) for name in figure.curves})
+        runs = aligned({name: curves.get(label(name, setting), {}) for name in figure.curves})
         most = max(map(len, runs.values()), default=0)
         for position, name in enumerate(figure.curves):
             if name not in runs:
                 continue
-            drawn = band(runs[name], figure.column, over, ratio=figure.column == "train_loss")
+            drawn = band(list(runs[name].values()), figure.column, over, ratio=figure.column == "train_loss")
             fewer = f" ({_range({drawn.num_seeds})})" if drawn.num_seeds < most else ""
             _curve(panel, drawn, position, name + fewer, len(figure.curves) > CROWD)
             seeds.add(drawn.num_seeds)
             lowest.append(drawn.mean.min())
             highest.append(drawn.mean.max())
-        panel.set_title(f"{setting} data ({_range(seeds)})", fontsize=9)
+        panel.set_title(_title(setting, seeds, across(runs)), fontsize=9)
         panel.set_xlabel(axis_name(over))
         if over in ("bits", "samples_trained"):
             panel.xaxis.set_major_formatter(EngFormatter())  # 10 M
@@ -124,6 +126,10 @@ def _zoom(panel: Any, curves: Curves) -> None:
     tops = [float(result.column("test_accuracy").max()) for runs in curves.values() for result in runs.values()]
     if starts:
         panel.set_ylim(min(starts), min(1.0, max(tops) + 0.01))
+
+
+def _title(setting: str, seeds: set[int], note: str) -> str:
+    return f"{setting} data ({_range(seeds)})" + (f"\n{note}" if note else "")
 
 
 def _range(seeds: set[int]) -> str:

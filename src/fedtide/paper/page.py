@@ -14,6 +14,7 @@ from fedtide.paper.figures import FIGURES, Figure, label
 from fedtide.paper.reproduce import Observed, ledger, without_run
 from fedtide.paper.sentences import CLAIMS
 from fedtide.records import write_atomically
+from fedtide.study.pairing import WHY, note, paired, summary
 from fedtide.study.statistics import CONFIDENCE, METRICS, compare
 
 MARKS = {
@@ -103,6 +104,7 @@ def _comparison(finding: Finding) -> dict[str, Any]:
         "lower_is_better": finding.check.lower_is_better,
         "positive_is": "as claimed",
         "verdict": finding.answer(),
+        "paths_note": finding.paths_note,
         **({} if found is None else _finite(found._asdict())),
     }
 
@@ -118,10 +120,11 @@ def effect(row: Mapping[str, Any]) -> str:
     """Write an effect with its interval, and the seeds that would resolve it."""
     if row.get("mean") is None:
         return "-" if row["verdict"] == "runs missing" else "runs too short to tell"
+    note = f"; {row['paths_note']}" if row.get("paths_note") else ""
     if row["low"] is None:
-        return f"{row['mean']:+.4f} (one seed)"
+        return f"{row['mean']:+.4f} (one seed){note}"
     more = f"; about {row['seeds_needed']} would resolve it" if row["seeds_needed"] else ""
-    return f"{row['mean']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more})"
+    return f"{row['mean']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
 
 
 def in_words(row: Mapping[str, Any]) -> str:
@@ -353,7 +356,8 @@ def _runs_table(results: Results) -> list[str]:
         known = [row["seconds"] for row in rows if row["seconds"]]
         cost = f"{sum(known) / 60:.0f} min" if len(known) == len(figure.variants()) else "-"
         lines.append(f"| {figure.title} (`{name}`) | {len(figure.variants())} | {words} | {cost} |")
-    return [*lines, "", "Figures share runs, so all together cost less than the sum."]
+    every = [result for curves in results.values() for runs in curves.values() for result in runs.values()]
+    return [*lines, "", "Figures share runs, so all together cost less than the sum.", "", f"{summary(every)} {WHY}"]
 
 
 def _seconds(value: float | None) -> str:
@@ -385,10 +389,11 @@ def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) 
             if reference is None:
                 continue
             runs, base = (curves.get(label(each, setting), {}) for each in (curve, reference))
-            seeds = sorted(set(base) & set(runs))
-            if seeds:
-                found = compare([metric(runs[s]) for s in seeds], [metric(base[s]) for s in seeds])
-                lines.append(f"| {plain(curve)}, {setting} | {plain(reference)} | {effect(_finite(found._asdict()))} |")
+            pairs = list(paired(runs, base).values())
+            if pairs:
+                found = compare([metric(one) for one, _ in pairs], [metric(other) for _, other in pairs])
+                row = {**_finite(found._asdict()), "paths_note": note(pairs)}
+                lines.append(f"| {plain(curve)}, {setting} | {plain(reference)} | {effect(row)} |")
     return lines
 
 

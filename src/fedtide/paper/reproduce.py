@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fedtide.paper.draw import draw, draw_difference, draw_resources
 from fedtide.paper.figures import FIGURES, Figure, study
 from fedtide.paper.sentences import CLAIMS, OBSERVATIONS
 from fedtide.study.result import RunResult, Store
-from fedtide.study.spec import Run, Study
+from fedtide.study.spec import Study
 from fedtide.study.statistics import shared
 
 TIMELINES = "timelines"
@@ -42,21 +43,14 @@ def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | 
     ]
 
 
-def together(name: str, parts: Sequence[Study]) -> Study:
-    """Join studies into one list of runs, seed by seed, each run once."""
-    runs: dict[str, Run] = {}
-    for run in sorted((run for part in parts for run in part.runs), key=lambda each: each.experiment.seed):
-        runs.setdefault(run.name, run)
-    return Study(name, tuple(runs.values()))
-
-
 def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, seeds: int = 0) -> Results:
     """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
     found: dict[str, dict[str, dict[int, RunResult]]] = {}
+    kept = store.all_files()
     for part in studies(names, max(seeds, 20), quick):
         curves = found.setdefault(part.name, {})
         for run in part.runs:
-            if store.has(run.name):
+            if run.name in kept:
                 curves.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
     return found
 
@@ -64,6 +58,30 @@ def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None,
 def without_run(name: str, results: Results) -> list[str]:
     """Return the curves of a figure that have no run yet."""
     return [label for label in FIGURES[name].variants() if not results.get(name, {}).get(label)]
+
+
+def refuse_a_poorer_page(page: Path, results: Results, store: Path) -> None:
+    """Raise if a page is there that was made from far more runs, as when the store is mistyped; nothing is drawn yet."""
+    try:
+        before = _runs_behind(page.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # no page, or none of ours
+        return
+    now = {name: sum(map(len, curves.values())) for name, curves in results.items()}
+    lost = [name for name, count in before.items() if count and name in FIGURES and without_run(name, results)]
+    if lost or sum(now.values()) < sum(before.values()) / 2:
+        what = f"the figure{'s' * (len(lost) > 1)} {', '.join(lost)}" if lost else "most of its runs"
+        raise FedtideError(
+            f"{page} was made from more runs than {store} holds: written anew it would lose {what}; name the right --store or "
+            "another --out, or use --force"
+        )
+
+
+def _runs_behind(page: str) -> dict[str, float]:
+    """Return about how many runs are behind each figure of a page: its table has a row `figure | curves | seeds |`."""
+    rows = re.findall(r"\(`(\w+)`\) \| (\d+) \| (\d+)(?: to (\d+))? \|", page)
+    return {
+        name: int(curves) * (int(low) + int(high or low)) / 2 if int(low) else 0 for name, curves, low, high in rows
+    }
 
 
 def draw_all(

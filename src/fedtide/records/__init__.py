@@ -10,9 +10,9 @@ Files are written aside, synced and renamed; rounds.jsonl is only appended to, s
 and cut back to that length when a run is resumed.
 """
 
-from fedtide.records.files import write_atomically
+from fedtide.records.files import sweep, write_atomically, write_new
 from fedtide.records.folder import InUseError, OtherPathError, RunFolder
-from fedtide.records.provenance import UNKNOWN, policy_files, provenance
+from fedtide.records.provenance import UNKNOWN, made_on, names_files, policy_files, provenance
 from fedtide.records.reading import Kept, is_complete, is_deployment, read_experiment, read_rounds, read_run
 from fedtide.records.round import Ledger, RoundRecord
 
@@ -26,10 +26,14 @@ __all__ = [
     "RunFolder",
     "is_complete",
     "is_deployment",
+    "made_on",
+    "names_files",
     "policy_files",
     "provenance",
     "read_experiment",
     "read_rounds",
     "read_run",
+    "sweep",
     "write_atomically",
+    "write_new",
 ]

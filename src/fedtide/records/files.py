@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import time
 from pathlib import Path
 
 from fedtide.errors import RunFolderError
+
+# A write takes moments. A process of another host that shares the folder has a number that says nothing here.
+FRESH_SECONDS, SURELY_LEFT_SECONDS = 10.0, 3600.0
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -22,3 +28,44 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise RunFolderError(
             f"{path} cannot be written ({error.strerror}): free space or choose another folder"
         ) from error
+
+
+def write_new(path: Path, content: bytes) -> bool:
+    """Write a file whole unless something is there already, whoever put it there meanwhile; say whether it was written."""
+    own = path.with_name(f".{path.name}.{os.getpid()}.part")
+    write_atomically(own, content)
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        if path.exists():
+            return False
+        write_atomically(path, content)
+    finally:
+        with contextlib.suppress(OSError):
+            own.unlink(missing_ok=True)
+    return True
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes that are gone left half written in a folder; what is being written stays."""
+    for path in folder.glob(".*.part"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to remove
+            age, writer = time.time() - path.stat().st_mtime, re.search(r"\.(\d+)\.part$", path.name)
+            gone = writer is not None and not _runs(int(writer[1]))
+            if age > SURELY_LEFT_SECONDS or (gone and age > FRESH_SECONDS):
+                path.unlink()
+
+
+def _runs(process: int) -> bool:
+    """Say whether a process of this number runs here; True if that cannot be told."""
+    if os.name != "posix":  # elsewhere signal 0 is not a question
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -36,17 +37,41 @@ def provenance(experiment: Experiment) -> dict[str, Any]:
     return {**versions(experiment), "commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
+def made_on(folder: Path) -> str | None:
+    """Return the instruction path on which a run was made, as its folder says; None without one (torch) or if it is lost.
+
+    Of a federation it says nothing: there the devices train, each on its own path, which its trace has.
+    """
+    if (folder / "trace.jsonl").exists():
+        return None
+    try:
+        found = json.loads((folder / "versions.json").read_text(encoding="utf-8")).get("isa")
+    except (OSError, ValueError, AttributeError, RecursionError):  # what it says is shown, not relied on
+        return None
+    return found if isinstance(found, str) else None
+
+
 def policy_files(experiment: Experiment) -> dict[str, str]:
     """Return the SHA-256 of the user's own files that an experiment names, by name."""
-    named = (
+    return {name: digest for name in _named(experiment) if (digest := source_digest(name))}
+
+
+def names_files(experiment: Experiment) -> bool:
+    """Say whether an experiment names a file of the user's own, there or not."""
+    return any(name.rpartition(":")[0].endswith(".py") for name in _named(experiment))
+
+
+def _named(experiment: Experiment) -> tuple[str, ...]:
+    """Return the names that may stand for a user's own file."""
+    policy = experiment.policy
+    return (
         experiment.timeline.name,
-        experiment.policy.scheduler,
-        experiment.policy.weighting,
-        experiment.policy.combiner,
+        policy.scheduler,
+        policy.weighting,
+        policy.combiner,
         experiment.codec.name,
         experiment.learning.model,
     )
-    return {name: digest for name in named if (digest := source_digest(name))}
 
 
 @functools.cache

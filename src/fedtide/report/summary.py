@@ -27,8 +27,13 @@ def time_to(rounds: Sequence[RoundRecord], accuracy: float) -> float | None:
     return None
 
 
-def summarise(experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int | None) -> dict[str, Any]:
-    """Return the closing numbers of a run, complete or not; num_parameters is None before anything was saved."""
+def summarise(
+    experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int | None, path: str | None = None
+) -> dict[str, Any]:
+    """Return the closing numbers of a run, complete or not; num_parameters is None before anything was saved.
+
+    path: the instruction path that trained; None: not known, or another trainer's.
+    """
     scored = evaluated(rounds)
     uploads = [kept for each in rounds for kept in each.num_kept]
     ages = [age for each in rounds for age in each.age]
@@ -36,6 +41,8 @@ def summarise(experiment: Experiment, rounds: Sequence[RoundRecord], num_paramet
     proved = [each.proved_minimal for each in rounds if each.proved_minimal is not None]
     return {
         "experiment": config.digest(experiment),
+        "trainer": experiment.learning.trainer,
+        "instruction_path": path,
         "aggregations": len(rounds),
         "time": rounds[-1].time if rounds else 0.0,
         "final_accuracy": scored[-1].test_accuracy if scored else None,

@@ -64,6 +64,9 @@ def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
         ("header bits besides", f"{summary['overhead_bits']:,}"),
         ("samples used", f"{summary['samples_used']:,}"),
         ("samples wasted", f"{summary['samples_wasted']:,}"),
+        # Digits are the same on the same path only.
+        ("instruction path", summary["instruction_path"] or "-"),
+        ("trainer", summary["trainer"]),
     ]
     for (left, a), (right, b) in zip(cells[::2], cells[1::2], strict=False):
         table.add_row(left, a, right, b)

@@ -8,9 +8,10 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
+from fedtide.study.pairing import across
 from fedtide.study.result import COLUMNS, Store
 from fedtide.study.spec import Study
-from fedtide.study.statistics import band, difference_band, shared
+from fedtide.study.statistics import aligned, band, difference_band
 from fedtide.study.table import by_label
 
 LINES = ("-", "--", ":", "-.")  # beyond seven variants
@@ -44,10 +45,10 @@ def draw_study(
     with mpl.rc_context(STYLE):
         figure = new_figure(5.2, 3.6)
         panel = figure.subplots()
-        even = shared(results)
+        even = aligned(results)
         for position, (label, runs) in enumerate(results.items()):
             drawn = (
-                band(even[label], column, over)
+                band(list(even[label].values()), column, over)
                 if against is None
                 else difference_band(runs, results.get(against, {}), column, over)
             )
@@ -55,12 +56,14 @@ def draw_study(
                 continue
             colour = COLOURS[position % len(COLOURS)]
             style = LINES[position // len(COLOURS) % len(LINES)]
-            panel.plot(drawn.x, drawn.mean, style, color=colour, label=f"{_shown(label)} ({drawn.num_seeds})")
+            words = f"{_shown(label)} ({drawn.num_seeds})" + (f"\n{drawn.note}" if drawn.note else "")
+            panel.plot(drawn.x, drawn.mean, style, color=colour, label=words)
             panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
         panel.set_xlabel(axis_name(over))
         panel.set_ylabel(axis_name(column))
         if against is not None:
             panel.axhline(0, color="black", linewidth=0.8)
             panel.set_ylabel(f"{axis_name(column)}, averaged up to then,\nless that of {against}")
-        panel.legend(fontsize=7.5)
+        above = across(even) if against is None else ""
+        panel.legend(fontsize=7.5, title=above or None, title_fontsize=6.5)
         return save(figure, stem)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
+import os
+import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,24 +14,15 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.records import UNKNOWN, RoundRecord, provenance, write_atomically
+from fedtide.records import UNKNOWN, RoundRecord, provenance, sweep, write_atomically, write_new
 from fedtide.report.summary import evaluated
+from fedtide.study import checking
+from fedtide.study.checking import MOST_BYTES, OtherFormatError, check, pack, unpack
 from fedtide.types import Floats
 
-FORMAT = 2
-READABLE = (1, FORMAT)  # 1 says nothing of where it comes from
-# One value per evaluation.
-COLUMNS = (
-    "index",
-    "time",
-    "test_accuracy",
-    "test_loss",
-    "train_loss",
-    "symbols",
-    "bits",
-    "samples_used",
-    "samples_trained",
-)
+FORMAT, COLUMNS = checking.FORMAT, checking.COLUMNS
+ENDING = ".json.gz"
+STORED = ("experiment", "columns", "totals", "provenance")
 
 
 class RunResult(NamedTuple):
@@ -41,6 +32,11 @@ class RunResult(NamedTuple):
     columns: dict[str, list[float | None]]
     totals: dict[str, float | None]
     provenance: dict[str, Any] | None = None  # None: not known
+    elsewhere: tuple[RunResult, ...] = ()  # the same run on other instruction paths, as the store has it
+
+    def stored(self) -> dict[str, Any]:
+        """Return what is kept of it, as plain data."""
+        return {part: getattr(self, part) for part in STORED}
 
     def column(self, name: str) -> Floats:
         """Return one curve; missing values are NaN."""
@@ -51,8 +47,13 @@ class RunResult(NamedTuple):
         """The instruction path on which it was made, or the package that trained; other paths give other bits."""
         known, trainer = self.provenance or {}, self.experiment.get("learning", {}).get("trainer", "native")
         if trainer == "native":
-            return str(known.get("isa", UNKNOWN))
-        return f"{trainer} {known.get(trainer, UNKNOWN)}"
+            return str(known.get("isa") or UNKNOWN)
+        return f"{trainer} {known.get(trainer) or UNKNOWN}"
+
+    @property
+    def paths(self) -> list[str]:
+        """The instruction paths on which the store has it, its own first."""
+        return [self.path, *(each.path for each in self.elsewhere)]
 
 
 def from_rounds(
@@ -87,51 +88,121 @@ def same(one: RunResult, other: RunResult) -> bool:
     return (one.columns, a) == (other.columns, b)
 
 
-def _whole(result: RunResult) -> RunResult:
-    """Raise ValueError if something is missing from a result that was read."""
-    lengths = {len(result.columns[name]) for name in COLUMNS}
-    if len(lengths) != 1 or lengths == {0} or not float(result.experiment["timeline"]["horizon"]) > 0:
-        raise ValueError("its columns do not fit together")
-    if not isinstance(result.totals, dict):
-        raise ValueError("it has no totals")
-    return result
-
-
 class Store:
-    """A folder of results, one small gzipped file per run, named by the run's hash."""
+    """A folder of results, one small gzipped file per run, named by the run's hash.
+
+    A run is kept once per instruction path: what is there first is NAME.json.gz, and the same run on another path lies
+    beside it as NAME.PATH.json.gz, so that every comparison can be read on one path.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self) -> None:
-        """Make the folder."""
+        """Make the folder; clear away what writers that were killed left in it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(
                 f"{self.folder} cannot be made ({error.strerror}): choose a folder that you may write to"
             ) from error
+        sweep(self.folder)
 
     def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.json.gz"
+        return self.folder / f"{name}{ENDING}"
 
-    def has(self, name: str) -> bool:
-        """Say whether a run is finished."""
-        return self._path(name).exists()
+    def _beside(self, name: str, path: str) -> Path:
+        return self.folder / f"{name}.{_word(path)}{ENDING}"
+
+    def all_files(self) -> dict[str, list[Path]]:
+        """Return the files of every run by its name, the first one first; by one look at the folder."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.folder))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.folder} cannot be read ({error.strerror}): name a folder that you may read"
+            ) from error
+        found: dict[str, list[Path]] = {}
+        for file in names:
+            if file.endswith(ENDING) and not file.startswith("."):
+                name, _, path = file.removesuffix(ENDING).partition(".")
+                found.setdefault(name, []).insert(0 if not path else len(found[name]), self.folder / file)
+        return found
+
+    def has(self, name: str, path: str | None = None) -> bool:
+        """Say whether a run is finished, on a certain instruction path or on any."""
+        if path is not None:
+            return self.has(name) and path in self.load(name).paths
+        return self._path(name).exists() or name in self.all_files()
 
     def save(self, name: str, result: RunResult) -> None:
-        """Keep a finished run."""
+        """Keep a finished run: beside the one that is there, if that was made on another instruction path."""
         self.prepare()
-        text = json.dumps({"format": FORMAT, **result._asdict()}, separators=(",", ":"))
-        write_atomically(self._path(name), gzip.compress(text.encode(), 9, mtime=0))
+        content = pack({"format": FORMAT, **result.stored()})
+        if write_new(self._path(name), content):
+            return
+        try:
+            other = self.read(self._path(name)).path != result.path
+        except RunFolderError:  # whatever it is, it stays, and so does the new one
+            other = True
+        write_atomically(self._beside(name, result.path) if other else self._path(name), content)
 
     def load(self, name: str) -> RunResult:
-        """Read a finished run."""
-        path = self._path(name)
+        """Read a finished run, with its results on other instruction paths."""
+        files = self.all_files().get(name, [])
+        if not files:
+            raise RunFolderError(f"{self._path(name)} is not there (any more); run the study again")
+        found: dict[str, RunResult] = {}
+        for result in map(self.read, files):
+            found.setdefault(result.path, result)
+        first, *others = found.values()
+        return first._replace(elsewhere=tuple(others))
+
+    def read(self, file: Path) -> RunResult:
+        """Read one file of the store; raise if it is not a result, or not the one that its name says."""
+        name, _, path = file.name.removesuffix(ENDING).partition(".")
+        tree = read_tree(file)
         try:
-            tree = json.loads(gzip.decompress(path.read_bytes()))
-            if tree.pop("format") not in READABLE:
-                raise RunFolderError(f"{path} is of another format; remove it and run the study again")
-            return _whole(RunResult(**tree))
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-            raise RunFolderError(f"{path} is damaged ({error}); remove it and run the study again") from error
+            check(tree, name)
+            result = RunResult(tree["experiment"], tree["columns"], tree["totals"], tree.get("provenance"))
+            if path and path != _word(result.path):
+                raise ValueError(f"it was made on {result.path}, not on the path that its name says")
+        except ValueError as error:
+            raise _damaged(file, error) from error
+        return result
+
+
+def read_tree(file: Path) -> dict[str, Any]:
+    """Return what a file of a store holds, unchecked but for its format."""
+    try:
+        with open(file, "rb", opener=_without_waiting) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise _damaged(file, "it is no regular file")
+            content = opened.read(MOST_BYTES + 1)
+        return unpack(content)
+    except IsADirectoryError as error:
+        raise _damaged(file, "it is a folder") from error
+    except OSError as error:  # the machine's fault: the file may be as good as ever
+        raise RunFolderError(
+            f"{file} cannot be read ({error.strerror or error}): that says nothing against the file; see to it and try again"
+        ) from error
+    except OtherFormatError as error:
+        raise RunFolderError(f"{file} {error}: use the fedtide that made it, or another --store") from error
+    except ValueError as error:
+        raise _damaged(file, error) from error
+
+
+def _damaged(file: Path, why: object) -> RunFolderError:
+    return RunFolderError(f"{file} is damaged ({why}); restore it, or remove it and run the study again")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe in its place is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _word(path: str) -> str:
+    """Write an instruction path, or a package with its version, as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", path)

@@ -29,9 +29,9 @@ class Run(NamedTuple):
     name: str  # the hash that identifies it
 
 
-def name_of(experiment: Experiment) -> str:
-    """Return the hash that identifies a run: of its experiment, and of the user's own policy files as they are now."""
-    files, digest = policy_files(experiment), config.digest(experiment)
+def name_of(experiment: Experiment, files: Mapping[str, str] | None = None) -> str:
+    """Return the hash that identifies a run: of its experiment, and of the user's own policy files (None: as they are now)."""
+    files, digest = policy_files(experiment) if files is None else files, config.digest(experiment)
     if not files:
         return digest
     return hashlib.sha256(f"{digest} {sorted(files.values())}".encode()).hexdigest()[: len(digest)]

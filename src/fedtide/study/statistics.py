@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from fedtide.study.pairing import note, on_one_path, paired
 from fedtide.study.result import RunResult
 from fedtide.types import Floats
 
@@ -26,6 +27,7 @@ class Band(NamedTuple):
     low: Floats
     high: Floats
     num_seeds: int
+    note: str = ""  # what is to be said about the paths of its pairs
 
 
 class Comparison(NamedTuple):
@@ -57,18 +59,27 @@ def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
     return np.asarray(stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n))
 
 
-def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunResult]]:
+def aligned(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[int, RunResult]]:
     """Return each curve's runs on the seeds that all of them have, so that means compare; those without a run are left out.
 
-    A curve with few seeds does not cost the others theirs: it keeps what it has, and so do all if they share too few.
+    A curve with few seeds does not cost the others theirs: it keeps what it has, and so do all if they share too few. Every
+    seed is read on the instruction path that most curves have.
     """
     begun = {name: runs for name, runs in curves.items() if runs}
     many = [set(runs) for runs in begun.values() if len(runs) >= FEW]
     seeds = sorted(set.intersection(*many)) if many else []
-    return {
-        name: [runs[seed] for seed in (seeds if len(seeds) >= FEW and len(runs) >= FEW else sorted(runs))]
-        for name, runs in begun.items()
-    }
+    kept = {name: seeds if len(seeds) >= FEW and len(runs) >= FEW else sorted(runs) for name, runs in begun.items()}
+    found: dict[str, dict[int, RunResult]] = {name: {} for name in begun}
+    for seed in sorted({seed for each in kept.values() for seed in each}):
+        names = [name for name in begun if seed in kept[name]]
+        for name, result in zip(names, on_one_path(begun[name][seed] for name in names), strict=True):
+            found[name][seed] = result
+    return found
+
+
+def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunResult]]:
+    """Return each curve's runs as `aligned` has them, seed by seed."""
+    return {name: list(runs.values()) for name, runs in aligned(curves).items()}
 
 
 def band(results: Sequence[RunResult], column: str, over: str = "time", ratio: bool = False) -> Band:
@@ -108,10 +119,9 @@ def difference_band(
     Averages, because accuracies of single aggregations swing too much to be told apart; the last point is the difference
     by which claims are decided.
     """
-    seeds = sorted(set(results) & set(reference))
-    if not seeds:
+    pairs = list(paired(results, reference).values())
+    if not pairs:
         return None
-    pairs = [(results[seed], reference[seed]) for seed in seeds]
     x = max((each.column(over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
     x = _reached(x, [each.column(over) for pair in pairs for each in pair])
     one, other = (
@@ -119,8 +129,8 @@ def difference_band(
         for side in (0, 1)
     )
     mean = (one - other).mean(axis=0)
-    width = half_width(one - other) if len(seeds) > 1 else np.zeros_like(mean)
-    return Band(x, mean, mean - width, mean + width, len(seeds))
+    width = half_width(one - other) if len(pairs) > 1 else np.zeros_like(mean)
+    return Band(x, mean, mean - width, mean + width, len(pairs), note(pairs))
 
 
 def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:

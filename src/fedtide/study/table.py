@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from fedtide.errors import FedtideError
+from fedtide.study.pairing import note, paired
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Study
 from fedtide.study.statistics import METRICS, compare, shared
@@ -14,8 +16,9 @@ from fedtide.study.statistics import METRICS, compare, shared
 def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
     """Return the finished results of every variant, by seed."""
     found: dict[str, dict[int, RunResult]] = {label: {} for label in study.labels}
+    kept = store.all_files()
     for run in study.runs:
-        if store.has(run.name):
+        if run.name in kept:
             found[run.label][run.experiment.seed] = store.load(run.name)
     return found
 
@@ -29,13 +32,12 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
     table = []
     for label in study.labels:
         runs = results[label]
-        values = {seed: measure(result) for seed, result in runs.items()}
-        if any(math.isnan(value) for value in values.values()):
+        if any(math.isnan(measure(result)) for result in runs.values()):
             need = (
                 "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
             )
             raise FedtideError(f"--metric {metric} needs runs {need}; {label!r} has none")
-        both = sorted(set(runs) & set(first))
+        pairs = list(paired(runs, first).values())
         alike = [measure(result) for result in even.get(label, [])]  # on the seeds that all have
         row: dict[str, Any] = {
             "variant": label,
@@ -43,9 +45,14 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
             "done": len(runs),
             "mean_value": sum(alike) / len(alike) if alike else None,
             "verdict": "",
+            "paths": dict(
+                Counter(path for each in runs.values() for path in each.paths)
+            ),  # a run may be there on several
+            "paths_note": "",
         }
-        if label != study.labels[0] and both:
-            found = compare([values[s] for s in both], [measure(first[s]) for s in both])
+        if label != study.labels[0] and pairs:
+            found = compare([measure(one) for one, _ in pairs], [measure(other) for _, other in pairs])
+            row["paths_note"] = note(pairs)
             row |= {
                 key: value if value is None or math.isfinite(value) else None for key, value in found._asdict().items()
             }

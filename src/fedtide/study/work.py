@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -25,8 +26,10 @@ from fedtide.fleet import draw_durations
 from fedtide.records import InUseError, policy_files
 from fedtide.study.result import RunResult, Store, from_rounds
 from fedtide.study.spec import Run, Study, name_of
+from fedtide.study.strict import Plan, offered
 from fedtide.types import Dataset
 
+Paths = Mapping[str, str]  # on which to do a run, by its name; without one, on the machine's own
 LOOK_AGAIN_SECONDS = 1.0  # for runs that another process is at
 ATTEMPTS = 3  # a run whose worker died this often is given up
 
@@ -65,18 +68,29 @@ def _mnist(folder: Path | None, num_train: int | None, num_test: int | None) -> 
     return data.load("mnist", folder=folder, num_train=num_train, num_test=num_test, say=lambda _: None)
 
 
-def run_one(tree: Mapping[str, Any], folder: str | None, name: str | None = None) -> dict[str, Any]:
+def dataset_of(experiment: Experiment) -> Dataset | None:
+    """Return MNIST if an experiment is of it, read once per process; None: made with the system."""
+    wanted = experiment.data
+    return _mnist(wanted.folder, wanted.num_train, wanted.num_test) if wanted.name == "mnist" else None
+
+
+def run_one(
+    tree: Mapping[str, Any], folder: str | None, name: str | None = None, path: str | None = None
+) -> dict[str, Any]:
     """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out.
 
     name: by which the result will be kept; the user's policy files must be those that it stands for, from first to last.
+    path: the instruction path on which to train; None: this machine's own.
     """
     from fedtide.simulate import simulate
 
+    if path is not None and tree["learning"]["trainer"] == "native":
+        with trained_on(path):
+            return run_one(tree, folder, name)
     begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
     experiment = config.experiment(tree)
     _check_name(experiment, name)
-    wanted = experiment.data
-    dataset = _mnist(wanted.folder, wanted.num_train, wanted.num_test) if wanted.name == "mnist" else None
+    dataset = dataset_of(experiment)
     try:
         finished = simulate(experiment, folder, dataset=dataset)
     except RunFolderError as error:
@@ -87,7 +101,21 @@ def run_one(tree: Mapping[str, Any], folder: str | None, name: str | None = None
         finished, resumed = simulate(experiment, folder, dataset=dataset), False
     _check_name(experiment, name)
     seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
-    return from_rounds(experiment, finished.rounds, len(finished.model), seconds)._asdict()
+    return from_rounds(experiment, finished.rounds, len(finished.model), seconds).stored()
+
+
+@contextlib.contextmanager
+def trained_on(path: str) -> Iterator[None]:
+    """Train on this instruction path within; raise when training begins if this machine does not offer it."""
+    before = os.environ.get("FEDTIDE_ISA")
+    os.environ["FEDTIDE_ISA"] = path
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["FEDTIDE_ISA"]
+        else:
+            os.environ["FEDTIDE_ISA"] = before
 
 
 def _check_name(experiment: Experiment, name: str | None) -> None:
@@ -113,8 +141,8 @@ def die_with_parent() -> None:
 
 def missing(study: Study, store: Store) -> list[Run]:
     """Return the runs that the store does not hold yet, each once."""
-    unique = {run.name: run for run in study.runs}
-    return [run for name, run in unique.items() if not store.has(name)]
+    unique, kept = {run.name: run for run in study.runs}, store.all_files()
+    return [run for name, run in unique.items() if name not in kept]
 
 
 def expected_work(experiment: Experiment) -> float:
@@ -142,33 +170,40 @@ def run_study(
     workers: int = os.cpu_count() or 1,
     backend: str = "local",
     address: str | None = None,
+    plan: Plan | None = None,
     on_done: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Failure]:
-    """Do what is missing and keep every result as it comes; return the runs that failed."""
+    """Do what is missing, or what a plan says, and keep every result as it comes; return the runs that failed."""
     store.prepare()
-    todo = missing(study, store)
+    todo, path = (plan.todo, plan.path) if plan else (missing(study, store), {})
     if backend not in ("local", "dask"):
         raise FedtideError(f"--backend {backend!r} is not known; use local or dask")
     if address is not None and backend != "dask":
         raise FedtideError(f"--address {address!r} is a Dask scheduler's: say --backend dask too")
-    outcomes = _local(todo, store, workers) if backend == "local" else _dask(todo, workers, address)
+    if backend != "local" and path:
+        raise FedtideError(
+            "--isa-strict and --isa-redo choose among this machine's paths: use them with --backend local"
+        )
+    outcomes = _local(todo, store, workers, path) if backend == "local" else _dask(todo, workers, address)
     failures = []
     for outcome in outcomes:
         if outcome.result is not None:
             store.save(outcome.run.name, outcome.result)
-            shutil.rmtree(_folder(store, outcome.run), ignore_errors=True)
+            shutil.rmtree(_folder(store, outcome.run, path), ignore_errors=True)
         else:
             failures.append(Failure(outcome.run, outcome.reason or "unknown", outcome.exit_code))
         on_done(outcome)
     return failures
 
 
-def _folder(store: Store, run: Run) -> Path:
-    """Where a run under way keeps its checkpoint; it goes once the result is stored."""
-    return store.folder / ".work" / run.name
+def _folder(store: Store, run: Run, path: Paths) -> Path:
+    """Where a run under way keeps its checkpoint, on another path beside it; it goes once the result is stored."""
+    asked = path.get(run.name)
+    own = asked is None or asked == offered(run.experiment.learning.trainer)[0]
+    return store.folder / ".work" / (run.name if own else f"{run.name}.{asked}")
 
 
-def _local(todo: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
+def _local(todo: Sequence[Run], store: Store, workers: int, path: Paths) -> Iterator[Outcome]:
     """Run in worker processes. A worker that dies takes its pool with it: a new one continues from the checkpoints.
 
     Which worker died is not known, so all runs that were under way go again, one by one: a run that kills its worker takes
@@ -177,7 +212,7 @@ def _local(todo: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]
     waiting, deaths = {run.name: run for run in todo}, Counter[str]()
     while waiting:
         suspects = [run for run in waiting.values() if deaths[run.name]]
-        for outcome in _pool(suspects[:1] or list(waiting.values()), store, workers):
+        for outcome in _pool(suspects[:1] or list(waiting.values()), store, workers, path):
             name = outcome.run.name
             if outcome.result is None and outcome.reason is None:
                 deaths[name] += 1
@@ -189,7 +224,7 @@ def _local(todo: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]
             yield outcome
 
 
-def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
+def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Iterator[Outcome]:
     """Run until all is done or a worker died; then those under way have neither result nor reason."""
     waiting, under_way, broken = list(runs), dict[Future[dict[str, Any]], Run](), False
     elsewhere: list[Run] = []  # another study on the same store is at them
@@ -203,11 +238,13 @@ def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
                 try:
                     while waiting and len(under_way) < workers:
                         run = waiting[0]
-                        if store.has(run.name):  # another study on the same store has done it meanwhile
+                        if store.has(
+                            run.name, path.get(run.name)
+                        ):  # another study on the same store has done it meanwhile
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
-                        tree, folder = config.dump(run.experiment), str(_folder(store, run))
-                        under_way[pool.submit(run_one, tree, folder, run.name)] = run
+                        tree, folder = config.dump(run.experiment), str(_folder(store, run, path))
+                        under_way[pool.submit(run_one, tree, folder, run.name, path.get(run.name))] = run
                         waiting.pop(0)
                 except BrokenProcessPool:
                     broken = True
@@ -222,7 +259,9 @@ def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
                             yield Outcome(run, RunResult(**future.result()), None)
                         elif isinstance(error, InUseError):
                             elsewhere.append(run)
-                        elif store.has(run.name):  # done elsewhere, and the part here cleared away under our hands
+                        elif store.has(
+                            run.name, path.get(run.name)
+                        ):  # done elsewhere, and the part here cleared away under our hands
                             yield Outcome(run, store.load(run.name), None)
                         else:
                             yield _failed(run, error)

@@ -1,0 +1,197 @@
+"""Pairs on one instruction path: what is missing is run on the path of its pair, and older results are found out."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from fedtide import config
+from fedtide.cli import app
+from fedtide.learning.native import isas
+from fedtide.study import identify, strict
+from fedtide.study.checking import unpack
+from fedtide.study.result import RunResult, Store
+from fedtide.study.spec import read
+from fedtide.study.strict import plan
+from fedtide.study.table import rows
+from fedtide.study.work import run_one, run_study
+from stored import TINY, put, result, two_variants, write
+
+HERE = ["avx2", "baseline"]
+
+
+@pytest.fixture
+def offers(monkeypatch):
+    monkeypatch.setattr(strict, "offered", lambda trainer: HERE)
+
+
+# What seed 0 has of the variants a and b, and what is then done on which path, in each mode; "!" is a warning.
+PLANS = {
+    "nothing is there": ([None, None], {"any": "a b", "pair": "a:avx2 b:avx2", "redo": "a:avx2 b:avx2"}),
+    "all on this path": (["avx2", "avx2"], {"any": "", "pair": "", "redo": ""}),
+    "all on another": (["avx512", "avx512"], {"any": "", "pair": "", "redo": ""}),
+    "one on this path": (["avx2", None], {"any": "b", "pair": "b:avx2", "redo": "b:avx2"}),
+    "one on the second path": (["baseline", None], {"any": "b !", "pair": "b:baseline", "redo": "b:baseline"}),
+    "one on a path that is not here": (["avx512", None], {"any": "b !", "pair": "!", "redo": "a:avx2 b:avx2"}),
+    "one on an unknown path": (["unknown", None], {"any": "b !", "pair": "!", "redo": "a:avx2 b:avx2"}),
+    "mixed": (["avx512", "avx2"], {"any": "", "pair": "", "redo": "a:avx2"}),
+    "one on both": (["avx512+avx2", None], {"any": "b", "pair": "b:avx2", "redo": "b:avx2"}),
+    "all unknown": (["unknown", "unknown"], {"any": "", "pair": "", "redo": ""}),
+    "mixed with unknown": (["unknown", "avx512"], {"any": "", "pair": "", "redo": "a:avx2 b:avx2"}),
+}
+
+
+@pytest.mark.usefixtures("offers")
+@pytest.mark.parametrize("mode", ["any", "pair", "redo"])
+@pytest.mark.parametrize("case", PLANS)
+def test_what_is_run_on_which_path(tmp_path, case, mode):
+    (have, wanted), study, store = PLANS[case], two_variants(1), Store(tmp_path)
+    for run, paths in zip(study.runs, have, strict=True):
+        for isa in paths.split("+") if paths else []:
+            put(store, run, None if isa == "unknown" else isa)
+    found = plan([study], store, mode)
+    words = [f"{run.label}:{found.path[run.name]}" if run.name in found.path else run.label for run in found.todo]
+    assert [*words, *("!" for _ in found.warnings)] == wanted[mode].split()
+
+
+@pytest.mark.usefixtures("offers")
+def test_what_cannot_be_run_here_is_said_in_one_line(tmp_path):
+    study, store = two_variants(2), Store(tmp_path)
+    for run in study.runs:
+        if run.label == "a":
+            put(store, run, "avx512" if run.experiment.seed == 0 else None)
+    known, unknown = plan([study], store, "pair").warnings
+    assert known == (
+        "1 run (seed 0) left out: the others of the same seed are on avx512, which this machine does not offer; do them on a "
+        "machine with avx512, or use --isa-redo to do these seeds anew on avx2 and keep both"
+    )
+    assert "--identify" in unknown
+    assert "\n" not in known + unknown
+
+
+@pytest.mark.usefixtures("offers")
+def test_figures_are_planned_each_for_itself_and_runs_once(tmp_path):
+    """A seed that one figure has on another path does not leave out the runs of the other figures."""
+    study, store = two_variants(1), Store(tmp_path)
+    other = study._replace(runs=tuple(run for run in study.runs if run.label == "b"))
+    put(store, study.runs[0], "avx512")
+    found = plan([study, other], store, "pair")
+    assert [run.label for run in found.todo] == ["b"]
+    assert len(found.warnings) == 1
+    assert [run.label for run in plan([other, other], store, "pair").todo] == ["b"]
+
+
+@pytest.mark.skipif(len(isas()) < 2, reason="this machine offers one instruction path")
+def test_a_study_begun_elsewhere_is_completed_without_mixed_pairs(tmp_path):
+    """Seed 0 of the first variant is from a machine with another path: as on an avx2 machine after avx512."""
+    file, store = tmp_path / "two.yaml", Store(tmp_path / "store")
+    axes = {"policy.limit": [1, 2]}
+    file.write_text(yaml.safe_dump({"version": 1, "name": "two", "base": TINY, "axes": axes, "seeds": 2}))
+    study, words = read(file), ["study", "run", str(file), "--store", str(store.folder), "-j", "1"]
+    put(store, study.runs[0], "avx1024")
+    put(store, study.runs[2], isas()[1])
+    found = CliRunner().invoke(app, [*words, "--isa-strict"])
+    assert found.exit_code == 0, found.output
+    assert "1 run (seed 0) left out: the others of the same seed are on avx1024" in " ".join(found.stderr.split())
+    assert not store.has(study.runs[1].name)
+    assert store.load(study.runs[3].name).paths == [isas()[1]]
+    found = CliRunner().invoke(app, [*words, "--isa-redo"])
+    assert found.exit_code == 0, found.output
+    assert store.load(study.runs[0].name).paths == ["avx1024", isas()[0]]
+    assert [row["paths_note"] for row in rows(study, store, "mean_accuracy")] == ["", ""]
+    assert not any((store.folder / ".work").iterdir())
+    assert "FEDTIDE_ISA" not in os.environ
+    before = {path: path.stat().st_mtime_ns for path in store.folder.glob("*.gz")}
+    assert CliRunner().invoke(app, [*words, "--isa-redo"]).exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in store.folder.glob("*.gz")} == before
+    refused = CliRunner().invoke(app, [*words, "--isa-strict", "--backend", "dask", "--store", str(tmp_path / "new")])
+    assert refused.exit_code == 2
+    assert "--backend local" in refused.stderr
+
+
+def test_a_path_that_is_not_here_is_a_failure_of_its_run(tmp_path):
+    study = two_variants(1)
+    one = strict.Plan([study.runs[0]], {study.runs[0].name: "avx1024"}, [])
+    failures = run_study(study, Store(tmp_path), workers=1, plan=one)
+    assert "FEDTIDE_ISA is 'avx1024'" in failures[0].reason
+
+
+@pytest.fixture
+def made_here(tmp_path):
+    """A result of this machine's second path, stored as older versions did."""
+    store, run = Store(tmp_path / "store"), two_variants(1).runs[0]
+    made = RunResult(**run_one(config.dump(run.experiment), None, run.name, isas()[-1]))
+    store.save(run.name, made._replace(provenance=None))
+    return store, run.name, made
+
+
+def test_the_path_of_an_older_result_is_found_by_replay(made_here):
+    store, name, made = made_here
+    before = unpack((store.folder / f"{name}.json.gz").read_bytes())
+    found = CliRunner().invoke(app, ["study", "paths", str(store.folder), "--identify", "--json"])
+    assert found.exit_code == 0, found.output
+    origin = json.loads(found.stdout)
+    after = unpack((store.folder / f"{name}.json.gz").read_bytes())
+    assert {**after, "provenance": None} == before  # not a number is another
+    if len(isas()) > 1 and origin[0]["path"] == "unknown":  # a run so small may be the same on both
+        assert "give the same" in found.stderr
+        return
+    assert [(each["path"], each["results"]) for each in origin] == [(isas()[-1], 1)]
+    assert store.load(name).provenance["isa_found_by"] == "replay of 3 evaluations"
+    assert made.path == isas()[-1]
+    again = CliRunner().invoke(app, ["study", "paths", str(store.folder), "--identify"])
+    assert "of 1:" not in again.stderr  # nothing is left to find
+
+
+@pytest.mark.parametrize(
+    ("answers", "isa", "how"),
+    [
+        ({"avx2": "same", "baseline": "near"}, "avx2", "replay of 3 evaluations"),
+        ({"avx2": "near", "baseline": "near"}, "avx512", "neither avx2 nor baseline, by replay"),
+        ({"avx2": "near", "baseline": "far"}, None, "another data set or version"),
+        ({"avx2": "same", "baseline": "same"}, None, "avx2 and baseline give the same"),
+        ({"avx512": "near", "avx2": "near", "baseline": "near"}, None, "not avx512, not avx2, not baseline"),
+        ({"baseline": "near"}, None, "not baseline"),
+        ({"avx512": "near", "baseline": "near"}, "avx2", "neither avx512 nor baseline"),
+    ],
+)
+def test_what_a_replay_says(tmp_path, answers, isa, how):
+    file = write(tmp_path, provenance=None)
+    found = next(identify.identify(Store(tmp_path), [file], list(answers), lambda _, path: answers[path]))
+    assert (found.isa, how in found.how) == (isa, True), found
+    assert Store(tmp_path).read(file).path == (isa or "unknown")
+    assert len(identify.of_unknown_path(Store(tmp_path))) == (isa is None)
+
+
+def test_other_numbers_are_not_taken_for_another_path(made_here):
+    _, _, made = made_here
+    other = made._replace(columns={**made.columns, "test_loss": [9.0] * len(made.columns["test_loss"])})
+    assert identify.replayed(other, isas()[0]) == "far"
+    near = made._replace(columns={**made.columns, "test_accuracy": [0.0] * len(made.columns["test_loss"])})
+    assert identify.replayed(near, isas()[-1]) == "near"
+    assert identify.replayed(made, isas()[-1]) == "same"
+
+
+def test_a_result_that_cannot_be_replayed_stays_unknown(tmp_path):
+    mine = {**TINY, "policy": {"limit": 2, "scheduler": "gone.py:mine"}}
+    Store(tmp_path).save("abc", result(mine))
+    found = next(identify.identify(Store(tmp_path), identify.of_unknown_path(Store(tmp_path)), isas()))
+    assert found.isa is None
+    assert "policy file" in found.how
+
+
+def test_a_run_says_on_which_path_it_was_made(tmp_path):
+    words = ["data.name=synthetic", "data.num_train=100", "data.num_test=20", "data.num_shards=10", "fleet.num_devices=4",
+             "policy.limit=2", "timeline.horizon=1", "learning.model=softmax"]  # fmt: skip
+    done = CliRunner().invoke(app, ["run", *words, "-o", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert f"instruction path {isas()[0]}" in " ".join(done.stdout.split())
+    found = CliRunner().invoke(app, ["show", str(tmp_path / "run"), "--json"])
+    assert json.loads(found.stdout)["instruction_path"] == isas()[0]
+    (tmp_path / "run" / "versions.json").write_text("[")
+    found = CliRunner().invoke(app, ["show", str(tmp_path / "run"), "--json"])
+    assert json.loads(found.stdout)["instruction_path"] is None
