@@ -245,7 +245,9 @@ def _told(tree: dict[str, Any]) -> list[str]:
         ]
     hint = ""
     if set(tree["devices_isa"]) != {tree["isa"]}:
-        hint = f"; here {tree['isa']} trains, the devices used {', '.join(tree['devices_isa'])}: set FEDTIDE_ISA"
+        hint = (
+            f"; here {tree['isa']} trains, the devices used {escape(', '.join(tree['devices_isa']))}: set FEDTIDE_ISA"
+        )
     return [f"[red]other bits[/] from period {tree['first_difference']} on{hint}"]
 
 

@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from fedtide.errors import FedtideError
 from fedtide.flower import node
-from fedtide.flower.loaders import bare_system
+from fedtide.flower.loaders import node_system
 from fedtide.flower.protocol import (
     GrantOrder,
     Ready,
@@ -63,7 +63,7 @@ def upload(message: Message, context: Context) -> Message:
     """Encode the update that is held into the granted bits. It stays held: the reply may get lost."""
     grant = read_grant(message.content)
     update, task = _held(context, grant), context.state["task"]
-    system = bare_system(
+    system = node_system(
         _terms(context).experiment, tuple(task["shape"]), task["num_labels"]
     )  # without loading the data
     packet = node.encode(system, update, grant.device, grant.tick, grant.bits)

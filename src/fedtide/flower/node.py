@@ -8,7 +8,7 @@ import numpy as np
 
 from fedtide.codec.base import Packet
 from fedtide.data.partition import label_counts
-from fedtide.flower.loaders import bare_system, loader
+from fedtide.flower.loaders import loader, node_system
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
 from fedtide.learning.trainer import Trainer
@@ -42,7 +42,7 @@ def own_trainer(system: System, device: int, own: Dataset) -> Trainer:
 
 def train(terms: Terms, model: Vector, device: int, version: int, learning_rate: float, own: Dataset) -> Vector:
     """Return the update u_k [d] of this device from model [d], which is this version."""
-    system = bare_system(terms.experiment, own.train.images.shape[1:], own.num_labels)
+    system = node_system(terms.experiment, own.train.images.shape[1:], own.num_labels)
     trainer = own_trainer(system, device, own)
     job = np.array([device]), np.array([version]), np.array([learning_rate])
     update: Vector = trainer.train(model[None], *job)[0]

@@ -86,6 +86,16 @@ def doubt(experiment: Experiment) -> str | None:
     )
 
 
+def check_timeline(experiment: Experiment) -> None:
+    """Raise unless the server acts every period, which is what a deployment does."""
+    if (name := experiment.timeline.name) != "periodic":
+        preset = f", which framework={experiment.framework} asks for" if experiment.framework else ""
+        raise FedtideError(
+            f"timeline.name={name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
+            "or simulate it with `fedtide run`"
+        )
+
+
 def to_run_config(terms: Terms) -> dict[str, str]:
     """Return the terms as Flower's run configuration: two JSON texts."""
     tree = config.dump(terms.experiment)
