@@ -199,9 +199,8 @@ def test_mutations_of_a_trace_without_seals(run: Path, unsealed: Path, tmp_path:
         (folder / trace.NAME).write_bytes(MUTATIONS[kind](dice, lines_of(unsealed)))
         try:
             result = replay(folder)
-        except RunFolderError as error:
+        except RunFolderError:
             refusals += 1
-            assert "\n" not in str(error)
             continue
         assert result.first_difference is not None or np.array_equal(result.model, model)
     assert refusals >= (1 if kind in ("nudge", "flip", "retype") else 8), refusals
