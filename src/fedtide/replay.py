@@ -219,7 +219,9 @@ class _Player:
         newest = state.version
         self._models[newest] = state.models[newest]
         self._models = {v: m for v, m in self._models.items() if v == newest or self._last_use.get(v, 0) >= newest}
-        self.state = state._replace(models=self._models)
+        # Who holds a model that nobody will start from any more might as well hold the newest: a folder lacks none.
+        held = np.where(np.isin(state.held, list(self._models)), state.held, newest)
+        self.state = state._replace(models=self._models, held=held)
 
     def _train(self, period: Period, devices: list[int]) -> dict[int, Vector]:
         """Train these devices from the versions and with the data that the trace says; updates by device."""

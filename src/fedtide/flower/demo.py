@@ -93,7 +93,7 @@ def paces(demo: Demo) -> list[float]:
 
 def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None]) -> None:
     """Run the federation to its end and stop everything it started, also when interrupted; the run is in `folder`."""
-    experiment = terms.experiment
+    experiment, log_begins = terms.experiment, length(folder)
     _make_folder(folder)
     with ended_by_signals(), temporary_home() as home:
         base = Path(home)
@@ -112,7 +112,7 @@ def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None
                     settings["data-folder"] = str(experiment.data.folder.absolute())
                 federation.start_node(f"node-{part}", settings, key)
             federation.run_app(app)
-            _watch(federation, experiment, folder, show)
+            _watch(federation, experiment, folder, show, log_begins)
 
 
 def _make_folder(folder: Path) -> None:
@@ -129,17 +129,19 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _watch(federation: Federation, experiment: Experiment, folder: Path, show: Callable[[View], None]) -> None:
+def _watch(
+    federation: Federation, experiment: Experiment, folder: Path, show: Callable[[View], None], log_begins: int
+) -> None:
     """Show the run as it goes, until it is complete."""
     period = experiment.timeline.period
     patience = 120 + 4 * period
-    last, progress, before = time.monotonic(), 0, length(folder)
+    last, progress = time.monotonic(), 0
     while not is_complete(folder):
         rounds = read_rounds(folder)
         if len(rounds) > progress:
             last, progress = time.monotonic(), len(rounds)
         show(_view(folder, rounds, "the nodes train" if rounds else "waiting for the nodes and the first period"))
-        if problem := server_error(folder, before):
+        if problem := server_error(folder, log_begins):
             raise FedtideError(f"the server gave up: {problem}")
         if time.monotonic() - last > patience:
             raise FedtideError(f"nothing has happened for {patience:.0f} s; see the logs in {_logs(folder)}")

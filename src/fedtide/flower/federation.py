@@ -50,6 +50,7 @@ class Federation:
         self.superlink: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Federation:
+        _check_programs()
         self.home.mkdir(parents=True, exist_ok=True)
         secure = "" if self.credentials is None else f'root-certificates = "{self.credentials.authority.absolute()}"\n'
         plain = "insecure = true\n" if self.credentials is None else ""
@@ -265,6 +266,19 @@ def ended_by_signals() -> Iterator[None]:
 def temporary_home() -> tempfile.TemporaryDirectory[str]:
     """Return a folder for Flower's files that goes away with its context."""
     return tempfile.TemporaryDirectory(prefix="fedtide-flower-", ignore_cleanup_errors=True)
+
+
+def _check_programs() -> None:
+    """Raise if one of Flower's programs is missing: it starts most of them itself, and says nothing if it cannot."""
+    for name in (
+        "flwr",
+        "flower-superlink",
+        "flower-supernode",
+        "flower-superexec",
+        "flwr-serverapp",
+        "flwr-clientapp",
+    ):
+        _program(name)
 
 
 def _program(name: str) -> str:
