@@ -68,7 +68,7 @@ def read_upload(
         with np.errstate(over="ignore"):
             update = np.asarray(codec.decode(packet)).astype(np.float32, copy=False)
     except FedtideError as error:
-        raise Refused(str(error)) from error
+        raise Refused(" ".join(str(error).split())[:400]) from error
     except Exception as error:  # whatever decoding rubbish raises; one node must not end the federation
         why = " ".join(str(error).split())[:200]
         raise Refused(f"a packet that cannot be decoded ({type(error).__name__}: {why})") from error
