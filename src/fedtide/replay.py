@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide import config
+from fedtide import config, plugins
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
+from fedtide.flower import node
 from fedtide.flower.history import candidates, read_history
 from fedtide.flower.journal import Aggregation, Got, round_record
 from fedtide.flower.loaders import bare_system, loader
@@ -28,7 +29,7 @@ from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.records import Ledger, RoundRecord, RunFolder
 from fedtide.rng import stream
-from fedtide.server import Arrived, ServerState, absorb, begin, plan
+from fedtide.server import Arrived, ServerState, absorb, begin, checked_vector, plan
 from fedtide.simulate import learning_rates
 from fedtide.system import System, make_trainer
 from fedtide.types import Floats, Ints, Samples, Vector
@@ -206,9 +207,9 @@ class _Player:
 
     def _sent(self, update: Vector, bits: float, device: int, tick: int) -> Got:
         """Encode and decode as device and server did."""
-        codec = self._system.codec
-        packet = codec.encode(update, bits, stream(self._system.experiment.seed, "compress", device, tick))
-        return Got(packet, codec.decode(packet), 0.0)
+        packet = node.encode(self._system, update, device, tick, bits)
+        codec = plugins.label("codec", self._system.codec)
+        return Got(packet, checked_vector(self._system.codec.decode(packet), len(update), codec), 0.0)
 
     def _differs(self, tick: int) -> None:
         if self.first_difference is None:

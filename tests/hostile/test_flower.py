@@ -374,6 +374,19 @@ class Drifting:
         weights = num_samples + self.first * np.arange(len(num_samples))
         return weights / weights.sum()
 
+class Momentum:
+    def __init__(self): self.velocity = 0.0
+    def __call__(self, model, starts, updates, weights, age):
+        self.velocity = 0.9 * self.velocity + weights @ updates
+        return (model + self.velocity).astype(np.float32)
+
+class Remembering:
+    needs_update_norm = True
+    def __init__(self): self.best = 0.0
+    def __call__(self, candidates, limit, rng):
+        self.best = max(self.best, float(candidates.update_sq_norm.max()))
+        return np.argsort(-candidates.update_sq_norm, kind="stable")[:limit]
+
 def by_age(num_samples, age):
     weights = num_samples / (1.0 + age)
     return (weights / weights.sum()).astype(np.float32)
@@ -385,9 +398,11 @@ def by_age(num_samples, age):
     [
         ({"scheduler": "own.py:own_dice", "limit": 1}, "scheduler='own.py:own_dice' picks other devices in period"),
         ({"weighting": "own.py:Drifting"}, "weighting='own.py:Drifting' gives other weights in period"),
+        ({"combiner": "own.py:Momentum"}, "combiner='own.py:Momentum' keeps state between its calls"),
+        ({"scheduler": "own.py:Remembering"}, "scheduler='own.py:Remembering' keeps state between its calls"),
     ],
 )
-def test_a_policy_with_dice_of_its_own_is_not_continued(tmp_path: Path, policy: dict[str, Any], says: str) -> None:
+def test_a_policy_that_depends_on_the_past_is_not_continued(tmp_path: Path, policy: dict[str, Any], says: str) -> None:
     (tmp_path / "own.py").write_text(POLICIES)
     tree = {"policy": policy, "timeline": {"horizon": 200.0}}
     folder = tmp_path / "run"

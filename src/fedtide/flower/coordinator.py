@@ -28,12 +28,13 @@ from fedtide.flower.settings import Terms
 from fedtide.flower.trace import Header, Period, fingerprint
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
-from fedtide.records import Ledger, RoundRecord, RunFolder, write_atomically
+from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, write_atomically
 from fedtide.rng import stream
 from fedtide.server import Arrived, ServerState, absorb, begin, plan
 from fedtide.simulate import learning_rates
 from fedtide.system import System, make_trainer, parameter_count
 from fedtide.types import Candidates, Floats, Ints, Tick, Vector
+from fedtide.witness import Witness
 
 log = logging.getLogger("fedtide.flower")
 
@@ -67,13 +68,15 @@ class Coordinator:
         dataset = loader(terms.deployment.loader)(experiment, None)
         bare = bare_system(experiment, dataset.test.images.shape[1:], dataset.num_labels)
         self._trainer: Trainer = make_trainer(bare)  # for the first model and the scores
-        self._system: System = bare._replace(dataset=dataset)
+        self._witness = Witness(bare._replace(dataset=dataset))
+        self._system: System = self._witness.system
         self._num_parameters = parameter_count(bare, self._trainer)
         self._exchange = Exchange(mailbox, terms, self._system, self._num_parameters, clock)
 
     def run(self) -> Vector:
         """Run all periods that are left and return the final model."""
         folder = RunFolder.open(self._folder, self._terms.experiment)
+        folder.keeps_state = self._witness.keeps_state
         try:
             state, ledger, writer = self._load(folder)
             left = self._system.ticks[state.version - 1 :]
@@ -106,8 +109,8 @@ class Coordinator:
         """
         settings = self._terms.deployment.model_dump(mode="json")
         before = begun(self._folder, settings)
-        if before is not None:
-            check_answers(self._system, before)
+        if before is not None and not is_complete(self._folder):
+            check_answers(self._folder, self._system, before)
         saved, count = folder.load(), self._terms.experiment.fleet.num_devices
         if saved is None or before is None:
             digest = config.digest(self._terms.experiment)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.errors import FedtideError, RunFolderError
+from fedtide.errors import FedtideError
 from fedtide.flower import trace
 from fedtide.flower.bundle import write_app
 from fedtide.flower.credentials import make_credentials
@@ -22,7 +22,7 @@ from fedtide.flower.federation import Federation, ended_by_signals, temporary_ho
 from fedtide.flower.server_log import length, server_error
 from fedtide.flower.settings import Deployment, Terms, check_terms, own_files
 from fedtide.flower.trace import Period
-from fedtide.records import RoundRecord, is_complete, read_rounds
+from fedtide.records import RoundRecord, is_complete, machine_fault, read_rounds
 
 SLOWEST = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
 SHOWN = 12  # periods in the live table
@@ -124,9 +124,7 @@ def _make_folder(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise RunFolderError(
-            f"{folder} cannot be used ({error.strerror}): choose a folder that you may write to with --out"
-        ) from error
+        raise machine_fault(folder, "used", error) from error
 
 
 def _watch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from fedtide.errors import RunFolderError
+from fedtide.records import machine_fault
 
 _MARK = " ERROR "
 
@@ -22,9 +22,7 @@ def log_to(folder: Path) -> logging.Handler:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
-        raise RunFolderError(
-            f"{path} cannot be written ({error.strerror}): choose another run folder with `fedtide deploy app --run`"
-        ) from error
+        raise machine_fault(path, "written", error) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("fedtide.flower")
     logger.addHandler(handler)

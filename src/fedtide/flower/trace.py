@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from fedtide.errors import RunFolderError
 from fedtide.flower import form
-from fedtide.records import write_atomically
+from fedtide.records import machine_fault, write_atomically
 from fedtide.types import Vector
 
 NAME = "trace.jsonl"
@@ -132,10 +132,8 @@ class Writer:
                         file.truncate(self.length)
                     raise
         except OSError as error:
-            raise RunFolderError(
-                f"{self.path} cannot be written ({error.strerror}): mend that and start again; "
-                "everything up to the period before is saved"
-            ) from error
+            fault = machine_fault(self.path, "written", error)
+            raise RunFolderError(f"{fault}; everything up to the period before is saved: start again") from error
         self.seal, self.length = seal, self.length + len(line)
 
 
@@ -167,7 +165,7 @@ def read(folder: Path) -> Trace:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunFolderError(f"{folder} holds no {NAME}: only a deployment's run folder can be replayed") from error
     except OSError as error:
-        raise RunFolderError(f"{path} cannot be read ({error.strerror}): mend that and try again") from error
+        raise machine_fault(path, "read", error) from error
     number = 1
     try:
         if not lines:
