@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -85,7 +85,7 @@ def doubts(terms: Terms) -> list[str]:
             "and fleet.max_duration"
         )
     for key, name in own_files(terms).items():
-        if not Path(name.rpartition(":")[0]).is_absolute():
+        if not os.path.isabs(name.rpartition(":")[0]):
             found.append(
                 f"{key}={name}: server and nodes look for the file in the folder in which Flower was started there; "
                 "give its path in full, the same on every host"
