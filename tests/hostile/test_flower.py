@@ -212,6 +212,7 @@ def test_half_a_replay_leaves_no_folder(run: Path, tmp_path: Path) -> None:
     """A resume of it would go on with the simulator's devices."""
 
     def stop(record: Any, total: int) -> None:
+        assert not (tmp_path / "out").exists()
         if record.index == 3:
             raise KeyboardInterrupt
 
