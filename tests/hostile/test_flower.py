@@ -282,6 +282,20 @@ def test_a_server_in_a_simulators_folder(tmp_path: Path, complete: bool) -> None
     not_continued(tmp_path / "run", r"it is a simulation's|holds a simulated run")
 
 
+@pytest.mark.parametrize("lost", [None, "trace.jsonl", "deployment.json"])
+def test_the_simulator_does_not_continue_a_federation(tmp_path: Path, lost: str | None) -> None:
+    """Not even one whose trace is gone."""
+    folder = half_done(tmp_path / "run")
+    if lost:
+        lose(lost)(folder)
+    before = contents(folder)
+    for words in (("resume", str(folder)), ("run", str(folder / "experiment.yaml"), "-o", str(folder))):
+        refused(wrong(*words, says="devices|federation|deployment", code=4))
+    with pytest.raises(RunFolderError, match="federation of real devices"):
+        simulate(small().experiment, folder)
+    assert contents(folder) == before
+
+
 def lose(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 

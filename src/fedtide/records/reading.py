@@ -257,5 +257,5 @@ def is_complete(folder: Path) -> bool:
 
 
 def is_deployment(folder: Path) -> bool:
-    """Say whether a run took place on real devices; only its own server can continue it."""
-    return is_there(folder / "trace.jsonl")
+    """Say whether a run took place on real devices; only its own server can continue it, and only with its trace."""
+    return is_there(folder / "trace.jsonl") or is_there(folder / "deployment.json")
