@@ -14,6 +14,7 @@ import fedtide
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
     ("errors", "rng", "types"),
+    ("memory",),
     ("config", "plugins"),
     ("data",),
     ("fleet",),
@@ -24,7 +25,7 @@ ORDER = [
     ("learning",),
     ("server",),
     ("system",),
-    ("records",),
+    ("witness", "records"),
     ("simulate",),
     ("report", "study", "paper", "theory", "flower"),
     ("replay",),

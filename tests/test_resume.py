@@ -148,7 +148,7 @@ def test_resuming_after_a_failed_checkpoint(tmp_path: Path, monkeypatch: pytest.
     real = records.RunFolder.checkpoint
 
     def fails_late(self: records.RunFolder) -> None:
-        if self._last is not None and self._last[0].version > 4:
+        if self._last.state is not None and self._last.state.version > 4:
             raise RunFolderError("no space")
         real(self)
 

@@ -52,17 +52,19 @@ def deploy_demo(
     [dim]fedtide show RUN[/]   [dim]fedtide replay RUN[/]   [dim]fedtide replay RUN policy.scheduler=random[/]
     """
     _need_flower()
-    from fedtide.flower.demo import Demo, View, demo_experiment, run_demo, table
-    from fedtide.flower.settings import doubt
-    from fedtide.system import load_dataset
+    from fedtide.flower.demo import Demo, View, demo_terms, run_demo, table
+    from fedtide.flower.settings import doubts
+    from fedtide.system import build, load_dataset, make_trainer
 
     demo = Demo(nodes, periods, period, "synthetic" if synthetic else "mnist", seed, secure)
     changes = config.read_words(words or [])
-    experiment = demo_experiment(demo, changes)
-    if problem := doubt(experiment):
+    terms = demo_terms(demo, changes)
+    experiment = terms.experiment
+    for problem in doubts(terms):
         warn(problem)
     folder = folder or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-    load_dataset(experiment, say)  # fetched once, before six nodes ask for it
+    dataset = load_dataset(experiment, say)  # fetched once, before six nodes ask for it
+    make_trainer(build(experiment, dataset=dataset))  # whatever cannot be made is told before anything is started
     minutes = periods * period / 60 + 0.5
     say(f"{nodes} SuperNodes, {periods} periods of {period:g} s, about {minutes:.0f} minutes; run folder {folder}")
     seen = -1
@@ -81,7 +83,7 @@ def deploy_demo(
                     else view.note
                 )
 
-        run_demo(demo, changes, folder, show)
+        run_demo(demo, terms, folder, show)
     _summary(folder, as_json)
 
 
@@ -120,7 +122,7 @@ def deploy_make_app(
     """
     _need_flower()
     from fedtide.flower.bundle import write_app
-    from fedtide.flower.settings import Deployment, Terms, deployment, doubt
+    from fedtide.flower.settings import Deployment, Terms, check_terms, deployment, doubts
 
     if show_settings:
         listed = Table(box=None, padding=(0, 2))
@@ -131,9 +133,8 @@ def deploy_make_app(
         out.print(listed, highlight=False)
         return
     terms = Terms(config.experiment(config.read_words(words or [])), deployment(config.parse_overrides(setting or [])))
-    if terms.experiment.timeline.name != "periodic":
-        raise FedtideError(f"timeline.name={terms.experiment.timeline.name!r}: a deployment aggregates every period")
-    if problem := doubt(terms.experiment):
+    check_terms(terms)
+    for problem in doubts(terms):
         warn(problem)
     write_app(target, terms, run_folder.absolute())
     periods = round(terms.experiment.timeline.horizon / terms.experiment.timeline.period)
@@ -245,7 +246,9 @@ def _told(tree: dict[str, Any]) -> list[str]:
         ]
     hint = ""
     if set(tree["devices_isa"]) != {tree["isa"]}:
-        hint = f"; here {tree['isa']} trains, the devices used {', '.join(tree['devices_isa'])}: set FEDTIDE_ISA"
+        hint = (
+            f"; here {tree['isa']} trains, the devices used {escape(', '.join(tree['devices_isa']))}: set FEDTIDE_ISA"
+        )
     return [f"[red]other bits[/] from period {tree['first_difference']} on{hint}"]
 
 

@@ -3,7 +3,7 @@
 A name is looked up as (1) one of ours, (2) `path/to/file.py:attribute`, (3) `package.module:attribute`, (4) an entry
 point of the group `fedtide.<kind>` (say `fedtide.scheduler`) that an installed package offers. A class is called with the
 arguments given in the experiment; a plain function gets them as keywords with every call. A policy depends on what it is
-called with and keeps no state: a resumed run makes it anew.
+called with and keeps no state: a resumed run makes it anew, and is refused if one was seen to (`witness.py`).
 
 What a user's policy raises comes out as one line that names the policy and the line of the user's file.
 """
@@ -120,6 +120,11 @@ def _definition(policy: Any) -> Any:
         policy = policy.func if isinstance(policy, functools.partial) else policy.policy
     found = inspect.unwrap(policy) if callable(policy) else policy
     return found if inspect.isroutine(found) or inspect.isclass(found) else type(found)
+
+
+def is_ours(policy: Any) -> bool:
+    """Say whether a policy is one of ours, under whatever name and with whatever arguments."""
+    return _is_ours(_definition(policy))
 
 
 def _is_ours(definition: Any) -> bool:

@@ -7,28 +7,32 @@ picked device arrives unless the trace saw it fail in that very period.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide import config
+from fedtide import config, plugins
 from fedtide.config import Experiment
-from fedtide.errors import FedtideError, TrainingError
-from fedtide.flower import trace
+from fedtide.errors import FedtideError, RunFolderError, TrainingError
+from fedtide.flower import node
+from fedtide.flower.history import candidates, read_history
 from fedtide.flower.journal import Aggregation, Got, round_record
 from fedtide.flower.loaders import bare_system, loader
 from fedtide.flower.settings import deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
-from fedtide.records import Ledger, RoundRecord, RunFolder, read_experiment
+from fedtide.records import Ledger, RoundRecord, RunFolder
 from fedtide.rng import stream
-from fedtide.server import Arrived, ServerState, absorb, begin, plan
+from fedtide.server import Arrived, ServerState, absorb, begin, checked_vector, plan
 from fedtide.simulate import learning_rates
 from fedtide.system import System, make_trainer
-from fedtide.types import Candidates, Floats, Ints, Samples, Vector
+from fedtide.types import Floats, Ints, Samples, Vector
 
 CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
 
@@ -52,16 +56,12 @@ def replay(
     on_round: Callable[[RoundRecord, int], None] | None = None,
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
-    recorded = trace.read(folder)
+    original, _, recorded = read_history(folder)
     if not recorded.periods:
-        raise FedtideError(f"{folder} has no finished period yet; there is nothing to replay")
-    original = read_experiment(folder)
+        raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
     experiment = _changed(original, changes or {})
     player = _Player(experiment, recorded, threads, faithful=experiment == original)
-    run = RunFolder.open(out, experiment) if out is not None else None
-    try:
-        if run is not None and run.load() is not None:
-            raise FedtideError(f"{out} holds a run already; choose a new folder")
+    with _new_folder(out, experiment) as run:
         rounds = []
         for period in recorded.periods:
             rounds.append(player.step(period))
@@ -73,12 +73,45 @@ def replay(
         if run:
             run.checkpoint()
             run.finish(model)
-    finally:
-        if run:
-            run.close()
     paths = sorted({path for period in recorded.periods for path in period.isa})
     compared = len(recorded.periods) if player.faithful else 0
     return Replayed(experiment, rounds, model, compared, player.first_difference, (native.isa(), paths))
+
+
+@contextlib.contextmanager
+def _new_folder(out: Path | None, experiment: Experiment) -> Iterator[RunFolder | None]:
+    """Give a run folder that comes to be when all is done.
+
+    Half a replay must not lie about: a resume would go on with the simulator's devices in place of the trace's.
+    """
+    if out is None:
+        yield None
+        return
+    place = out.resolve()
+    aside = place.with_name(f".{place.name}.{os.getpid()}.part")
+    with _writable(out):
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise RunFolderError(f"{out} is there already and not empty; choose a new folder with --out")
+    try:
+        run = RunFolder.open(aside, experiment)
+        try:
+            yield run
+        finally:
+            run.close()
+        with _writable(out):
+            os.replace(aside, place)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _writable(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(
+            f"{out} cannot be used ({error.strerror}): choose a folder that you may write to"
+        ) from error
 
 
 def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:
@@ -91,6 +124,21 @@ def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:
                     f"{key} is part of what happened and cannot be changed in a replay; change {', '.join(CHANGEABLE)}"
                 )
     return config.experiment(config.lay(config.dump(original), changes))
+
+
+def _check_fit(system: System, recorded: Trace, faithful: bool) -> None:
+    """Raise if a trace has more periods than the experiment, or lacks what its scheduler looks at."""
+    if len(recorded.periods) > len(system.ticks):
+        raise RunFolderError(
+            f"the trace has {len(recorded.periods)} periods and timeline.horizon ends after {len(system.ticks)}: "
+            "it is of another experiment; restore experiment.yaml"
+        )
+    if faithful and any(
+        (each.update_sq_norm is not None) != system.policy.needs_update_norm for each in recorded.periods
+    ):
+        raise RunFolderError(
+            "the trace and the scheduler do not agree on whether it looks at update norms; restore experiment.yaml"
+        )
 
 
 class _Player:
@@ -108,6 +156,7 @@ class _Player:
         self._scorer = make_trainer(bare, threads)
         symbols = recorded.header.num_symbols if faithful else bare.num_symbols
         self._system: System = bare._replace(dataset=dataset, num_symbols=symbols)
+        _check_fit(self._system, recorded, faithful)
         self._trainers: dict[tuple[tuple[int, int], ...], Trainer] = {}
         self._samples: dict[int, Samples] = {}
         model = self._scorer.initial_model(experiment.seed)
@@ -124,7 +173,9 @@ class _Player:
     def step(self, period: Period) -> RoundRecord:
         """Play one period."""
         tick, system = period.tick, self._system
-        rows = self._rows(period)
+        rows = candidates(
+            period, system.fleet.num_devices, system.dataset.num_labels, self.state.uploads, self.faithful
+        )
         updates: dict[int, Vector] = {}
         if system.policy.needs_update_norm and not self.faithful:
             updates = self._train(period, rows.device.tolist())
@@ -156,9 +207,9 @@ class _Player:
 
     def _sent(self, update: Vector, bits: float, device: int, tick: int) -> Got:
         """Encode and decode as device and server did."""
-        codec = self._system.codec
-        packet = codec.encode(update, bits, stream(self._system.experiment.seed, "compress", device, tick))
-        return Got(packet, codec.decode(packet), 0.0)
+        packet = node.encode(self._system, update, device, tick, bits)
+        codec = plugins.label("codec", self._system.codec)
+        return Got(packet, checked_vector(self._system.codec.decode(packet), len(update), codec), 0.0)
 
     def _differs(self, tick: int) -> None:
         if self.first_difference is None:
@@ -169,23 +220,9 @@ class _Player:
         newest = state.version
         self._models[newest] = state.models[newest]
         self._models = {v: m for v, m in self._models.items() if v == newest or self._last_use.get(v, 0) >= newest}
-        self.state = state._replace(models=self._models)
-
-    def _rows(self, period: Period) -> Candidates:
-        """Return what the scheduler saw, with the uploads of this replay."""
-        device = np.array(period.ready, np.int64)
-        norms = period.update_sq_norm
-        return Candidates(
-            num_devices=self._system.experiment.fleet.num_devices,
-            device=device,
-            num_samples=np.array(period.num_samples, np.int64),
-            label_counts=np.array(period.label_counts, np.int64).reshape(len(device), self._system.dataset.num_labels),
-            age=period.tick - np.array(period.start, np.int64),
-            missed=period.tick - self.state.uploads[device],
-            capacity=np.array(period.capacity, np.float64),
-            update_sq_norm=None if norms is None or not self.faithful else np.array(norms),
-            tick=period.tick,
-        )
+        # Who holds a model that nobody will start from any more might as well hold the newest: a folder lacks none.
+        held = np.where(np.isin(state.held, list(self._models)), state.held, newest)
+        self.state = state._replace(models=self._models, held=held)
 
     def _train(self, period: Period, devices: list[int]) -> dict[int, Vector]:
         """Train these devices from the versions and with the data that the trace says; updates by device."""

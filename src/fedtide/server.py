@@ -5,7 +5,7 @@ The simulator and a real federation differ only in what happens between the two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,8 +115,7 @@ def absorb(
     if len(arrived.device):
         check_finite(arrived.device, updates, state.version)
         age = read_only(state.version - arrived.start)
-        weighting = plugins.label("weighting", policy.weighting)
-        weights = _checked_weights(policy.weighting(read_only(arrived.num_samples), age), len(age), weighting)
+        weights = weigh(policy, arrived.num_samples, age)
         starts = np.stack([state.models[int(version)] for version in arrived.start])
         combined = policy.combiner(read_only(model), read_only(starts), read_only(updates), read_only(weights), age)
         model = checked_vector(combined, len(model), plugins.label("combiner", policy.combiner))
@@ -129,13 +128,22 @@ def absorb(
     return ServerState(state.version + 1, kept, held, uploads), weights
 
 
-def check_finite(device: Ints, updates: Vector, version: int) -> None:
-    """Raise if an update holds NaN or infinity."""
+def weigh(policy: Policy, num_samples: Ints, age: Ints) -> Floats:
+    """Return the weights [r] of updates that arrived; raise if the weighting breaks its contract."""
+    weighting = plugins.label("weighting", policy.weighting)
+    return _checked_weights(policy.weighting(read_only(num_samples), read_only(age)), len(age), weighting)
+
+
+def check_finite(
+    device: Ints, updates: Vector, version: int, culprit: Callable[[], str] = lambda: "lower learning.learning_rate"
+) -> None:
+    """Raise if an update holds NaN or infinity. culprit: says what most likely made it so, and what to do."""
     broken = device[~np.isfinite(updates).all(axis=1)]
     if len(broken):
+        some = ", ".join(map(str, broken[:8])) + (f" and {len(broken) - 8} more" if len(broken) > 8 else "")
         raise TrainingError(
-            f"the update of device {', '.join(map(str, broken))} at aggregation {version} is not finite: training diverged; "
-            "lower learning.learning_rate (everything up to the previous aggregation is saved)"
+            f"the update of device {some} at aggregation {version} is not finite: training diverged; {culprit()} "
+            "(everything up to the previous aggregation is saved)"
         )
 
 
@@ -152,13 +160,16 @@ def _checked_weights(answer: Any, count: int, weighting: str) -> Floats:
 
 
 def checked_vector(answer: Any, num_parameters: int, policy: str) -> Vector:
-    """Return what a combiner or a codec made as float32 [d], or say how it went wrong."""
+    """Return what a combiner or a codec made as a float32 [d] of our own, or say how it went wrong.
+
+    It is a copy: whoever made it may write to it again, or may have returned what it was given.
+    """
     vector = _as_array(answer)
     if vector.shape != (num_parameters,) or vector.dtype.kind not in "fiu":
         what = f"an array of shape {vector.shape}" if vector.ndim else f"{_shown(answer)}"
         raise TrainingError(f"{policy} returned {what}: it must give the {num_parameters} numbers of the model")
     with np.errstate(over="ignore"):
-        made = np.asarray(vector.astype(np.float32, copy=False))
+        made = np.array(vector, np.float32)
     if not np.isfinite(made).all():
         at = int(np.flatnonzero(~np.isfinite(made))[0])
         raise TrainingError(

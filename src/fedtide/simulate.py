@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import math
+import os
 import time as wall
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedtide import plugins
-from fedtide.codec.base import Packet, most_bits
+from fedtide.codec.base import Packet, checked_packet, most_bits
 from fedtide.config import Experiment
-from fedtide.errors import FedtideError, TrainingError
+from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Score, Trainer
 from fedtide.policy.candidates import candidates
 from fedtide.policy.label_variance import label_variance
 from fedtide.radio.channel import capacity, power_gain
-from fedtide.records import Ledger, RoundRecord, RunFolder
+from fedtide.records import (
+    Ledger,
+    RoundRecord,
+    RunFolder,
+    StatefulError,
+    data_digest,
+    identity,
+    is_complete,
+    is_deployment,
+    trainer_name,
+)
 from fedtide.rng import stream
-from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, checked_vector, plan
-from fedtide.system import System, build, make_trainer
-from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Tick, Vector, read_only
+from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, checked_vector, plan, weigh
+from fedtide.system import System, build, load_dataset, make_trainer
+from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Samples, Tick, Vector, read_only
+from fedtide.witness import Witness
+
+LARGE = 1e6  # no weight of a model that learns is as large as this
 
 
 class Planned(NamedTuple):
@@ -97,6 +111,7 @@ def simulate(
     threads: int = 1,
     eager: bool = False,
     on_round: Callable[[RoundRecord, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
     system: System | None = None,
     dataset: Dataset | None = None,
     trainer: Trainer | None = None,
@@ -105,24 +120,34 @@ def simulate(
 
     folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
     time. eager: train every ready device, scheduled or not (same results, more work). on_round is called with every record
-    and the number of ticks in all. None of these changes a bit of the result. system: what `build` made of this very
-    experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them for several runs.
+    and the number of ticks in all, say with what is fetched. None of these changes a bit of the result. system: what `build`
+    made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them for several
+    runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
-    if system is not None and system.experiment != experiment:
-        raise FedtideError("the system was built from another experiment; build it from the one that is simulated")
     watch = Stopwatch()
-    system = system or build(experiment, dataset=dataset)
+    where = _checked_arguments(experiment, folder, threads, on_round, system, dataset, trainer)
+    handed = tuple(name for name, given in _named(dataset, system, trainer) if given is not None)
+    if system is None:
+        dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
+        watch.lap("data")
+        system = build(experiment, dataset=dataset)
     trainer = trainer or make_trainer(system, threads)
-    run = RunFolder.open(Path(folder), experiment) if folder is not None else None
+    watch.lap("set-up")
+    run, witness = None, None
+    if where is not None:
+        witness = Witness(system)
+        run = RunFolder.open(where, experiment, identity(system, trainer), handed)
+        run.keeps_state = witness.keeps_state
+        system = witness.system
     try:
         saved = run.load() if run else None
-        if saved:
+        if saved and run and witness:
             state, ledger, rounds = saved
-            _check_schedule(system, rounds)
+            _check_complete(run, state, len(system.ticks))
+            _check_again(run.path, witness, rounds)
         else:
-            model = trainer.initial_model(experiment.seed)
-            state, ledger, rounds = begin(model, system.fleet.num_devices), Ledger(), []
-        watch.lap("set-up")
+            state, ledger, rounds = begin(_first_model(trainer, experiment), system.fleet.num_devices), Ledger(), []
+        watch.lap("records" if run else "set-up")
         for tick in system.ticks[state.version - 1 :]:
             state, record = _step(system, trainer, state, ledger, tick, eager, watch)
             ledger = record.ledger
@@ -132,6 +157,7 @@ def simulate(
                 watch.lap("records")
             if on_round:
                 on_round(record, len(system.ticks))
+                watch.lap("other")
         model = state.models[state.version]
         if run:
             run.checkpoint()
@@ -143,23 +169,135 @@ def simulate(
     finally:
         if run:
             run.close()
+    watch.lap("records" if run else "other")
     return Result(experiment, rounds, model, watch.seconds)
 
 
-def _check_schedule(system: System, rounds: Sequence[RoundRecord]) -> None:
-    """Raise if a user's scheduler does not pick again what it picked before a run was interrupted.
+def _named(*given: Any) -> list[tuple[str, Any]]:
+    return list(zip(("dataset", "system", "trainer"), given, strict=True))
 
-    It is asked again in the same order, so one that counts its calls has its count back.
-    """
-    if not isinstance(system.policy.scheduler, plugins.Guarded) or system.policy.needs_update_norm:
-        return
-    for record, again in zip(rounds, planned(system), strict=False):
-        if again.grant is not None and again.candidates.device[again.grant.picked].tolist() != record.picked:
-            raise TrainingError(
-                f"{system.policy.scheduler.label} picks other devices at aggregation {record.index} than before the "
-                "interruption: make it depend on its arguments alone (candidates.tick counts the aggregations, rng is the "
-                "same each time), or begin anew in another folder"
+
+def _checked_arguments(
+    experiment: Any, folder: Any, threads: Any, on_round: Any, system: Any, dataset: Any, trainer: Any
+) -> Path | None:
+    """Return the folder as a path; raise if a caller handed over something else than he should have."""
+    if not isinstance(experiment, Experiment):
+        raise FedtideError(
+            f"simulate was given a {_kind(experiment)} for an experiment: make one with fedtide.experiment(...)"
+        )
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1:
+        raise FedtideError(f"threads={threads!r} must be a whole number of at least 1")
+    if on_round is not None and not callable(on_round):
+        raise FedtideError(
+            f"on_round is a {_kind(on_round)} and cannot be called: give a function of a record and a number"
+        )
+    if system is not None and not isinstance(system, System):
+        raise FedtideError(f"system is a {_kind(system)}: give what fedtide.system.build made of the experiment")
+    if system is not None and system.experiment != experiment:
+        raise FedtideError("the system was built from another experiment; build it from the one that is simulated")
+    for each in (dataset, system.dataset if system is not None else None):
+        if each is not None:
+            _check_dataset(each)
+    own = dataset if system is None else system.dataset
+    if dataset is not None and dataset is not own and data_digest(dataset) != data_digest(own):
+        raise FedtideError("the dataset is not the one that the system was built with; hand over one of them alone")
+    for method in ("initial_model", "train", "evaluate"):
+        if trainer is not None and not callable(getattr(trainer, method, None)):
+            raise FedtideError(
+                f"trainer is a {_kind(trainer)} without {method}(...): see fedtide.learning.trainer.Trainer"
             )
+    if folder is None:
+        return None
+    if not isinstance(folder, (str, os.PathLike)) or not str(folder) or "\0" in str(folder):
+        raise FedtideError(f"folder={folder!r} names no folder: give a path, or None to keep nothing")
+    path = Path(folder)
+    if is_deployment(path):
+        raise RunFolderError(
+            f"{path} holds a federation of real devices: start its ServerApp again, which continues it"
+        )
+    return path
+
+
+def _kind(thing: Any) -> str:
+    return type(thing).__name__
+
+
+def _check_dataset(dataset: Any) -> None:
+    """Raise if something is not a data set that can be shared out and trained on."""
+    if not isinstance(dataset, Dataset):
+        raise DataError(f"dataset is a {_kind(dataset)}: give a fedtide.types.Dataset, as fedtide.data.load returns")
+    if not isinstance(dataset.num_labels, (int, np.integer)) or not 1 <= dataset.num_labels <= 256:
+        raise DataError(f"the data set has num_labels={dataset.num_labels!r}: it must be a whole number from 1 to 256")
+    for part, samples in (("train", dataset.train), ("test", dataset.test)):
+        if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples):
+            raise DataError(
+                f"the data set's {part} is a {_kind(samples)}: give Samples(images, labels) of NumPy arrays"
+            )
+        images, labels = samples
+        if (
+            images.ndim != 4
+            or images.dtype.kind != "f"
+            or labels.dtype.kind not in "iu"
+            or labels.shape != images.shape[:1]
+        ):
+            raise DataError(
+                f"the data set's {part} has images {images.dtype}{list(images.shape)} and labels {labels.dtype}"
+                f"{list(labels.shape)}: give float32 [n channels height width] and uint8 [n]"
+            )
+        if not len(labels) or labels.min() < 0 or labels.max() >= dataset.num_labels:
+            has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no samples"
+            raise DataError(f"the data set's {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")
+        if not np.isfinite(images).all():
+            raise DataError(f"the data set's {part} has images with NaN or infinity: give finite numbers")
+
+
+def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:
+    """Return theta(1) [d] as our own copy."""
+    model = trainer.initial_model(experiment.seed)
+    shape = np.shape(model)
+    if len(shape) != 1 or not shape[0]:
+        raise TrainingError(
+            f"the trainer began with an array of shape {shape}: initial_model gives a vector of float32"
+        )
+    return checked_vector(model, shape[0], "the trainer's initial_model")
+
+
+def _check_complete(run: RunFolder, state: ServerState, num_ticks: int) -> None:
+    """Raise if a folder has a final model and yet rounds to go."""
+    if is_complete(run.path) and state.version - 1 != num_ticks:
+        raise RunFolderError(
+            f"{run.path} holds a final model after {state.version - 1} of {num_ticks} aggregations, which is not one; "
+            f"remove {run.path / 'model.npy'} and resume the run"
+        )
+
+
+def _check_again(path: Path, witness: Witness, rounds: Sequence[RoundRecord]) -> None:
+    """Raise if a user's scheduler or weighting does not answer again as it did before a run was interrupted.
+
+    They are asked again in the same order, so that one that counts its calls has its count back.
+    """
+    system = witness.system
+    scheduler, weighting = witness.asked_again("scheduler"), witness.asked_again("weighting")
+    if is_complete(path) or not (scheduler or weighting):
+        return
+    uploads = np.zeros(system.fleet.num_devices, np.int64)
+    for record, tick in zip(rounds, system.ticks, strict=False):
+        rows = candidates_at(system, tick, uploads)
+        if scheduler:
+            picked = rows.device[grant_at(system, tick, rows).picked].tolist()
+            if picked != record.picked:
+                label = plugins.label("scheduler", system.policy.scheduler)
+                raise StatefulError(
+                    path, f"{label} picks other devices at aggregation {record.index} than before the interruption"
+                )
+        if weighting and record.picked:
+            num_samples, age = system.fleet.num_samples[record.picked], np.array(record.age, np.int64)
+            if weigh(system.policy, num_samples, age).tolist() != record.weight:
+                label = plugins.label("weighting", system.policy.weighting)
+                raise StatefulError(
+                    path, f"{label} gives other weights at aggregation {record.index} than before the interruption"
+                )
+        uploads[record.picked] += 1
 
 
 def _step(
@@ -180,7 +318,7 @@ def _step(
         trained = _train(system, trainer, state, device, start)
         watch.lap("training")
     updates = _stack([trained[int(k)] for k in device], state)
-    check_finite(device, updates, tick.index)
+    check_finite(device, updates, tick.index, lambda: _culprit(system, trainer, state))
     packets = [
         _encoded(system, update, bits, int(k), tick)
         for update, bits, k in zip(updates, grant.bits, device, strict=True)
@@ -226,8 +364,32 @@ def _train(system: System, trainer: Trainer, state: ServerState, device: Ints, s
     if len(device) == 0:
         return {}
     starts = np.stack([state.models[int(version)] for version in start])
-    updates = trainer.train(starts, device, start, learning_rates(system, start))
+    updates = np.asarray(trainer.train(starts, device, start, learning_rates(system, start)))
+    if updates.shape != starts.shape or updates.dtype.kind not in "fiu":
+        raise TrainingError(
+            f"the trainer {trainer_name(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 "
+            f"{list(starts.shape)}, one row for each job"
+        )
     return dict(zip(device.tolist(), updates, strict=True))
+
+
+def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
+    """Say what most likely made the training diverge, and what to do."""
+    learning = system.experiment.learning
+    largest = max(float(np.abs(model).max()) for model in state.models.values())
+    for kind, policy in (("combiner", system.policy.combiner), ("codec", system.codec)):
+        if largest > LARGE and not plugins.is_ours(policy):
+            return f"the global model holds values up to {largest:.3g}; look at {plugins.label(kind, policy)}, which made it"
+    if learning.proximal * learning.learning_rate >= 2 and learning.learning_rate <= 1:
+        return (
+            f"learning.proximal={learning.proximal:g} times learning.learning_rate={learning.learning_rate:g} is at least 2, "
+            "with which every step overshoots more than the last; lower learning.proximal"
+        )
+    if trainer_name(trainer) != learning.trainer:
+        return (
+            f"look at the trainer {trainer_name(trainer)}, or lower learning.learning_rate={learning.learning_rate:g}"
+        )
+    return f"lower learning.learning_rate={learning.learning_rate:g}"
 
 
 def _encoded(system: System, update: Vector, bits: float, device: int, tick: Tick) -> Packet:
@@ -237,8 +399,9 @@ def _encoded(system: System, update: Vector, bits: float, device: int, tick: Tic
     if not isinstance(packet, Packet):
         codec = plugins.label("codec", system.codec)
         raise TrainingError(f"{codec} encoded to a {type(packet).__name__}: return fedtide.codec.base.packet(...)")
-    if packet.bits > bits and packet.bits > most_bits(system.codec, len(update), bits):
-        codec = plugins.label("codec", system.codec)
+    codec = plugins.label("codec", system.codec)
+    packet = checked_packet(packet, len(update), codec)
+    if packet.bits > bits and packet.bits > most_bits(system.codec, len(update), bits, codec):
         raise TrainingError(
             f"{codec} encoded to {packet.bits} bits, and {bits:.1f} were granted to device {device} at aggregation "
             f"{tick.index}: keep to budget_bits"
@@ -276,6 +439,20 @@ def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -
         if int(tick.time / learning.evaluate_every + 1e-9) == int(before / learning.evaluate_every + 1e-9):
             return None, None
     model = state.models[state.version]
-    test = trainer.evaluate(model, system.dataset.test)
-    loss = trainer.evaluate(model, system.dataset.train).loss if learning.training_loss else None
+    test = _scored(trainer, model, system.dataset.test)
+    loss = _scored(trainer, model, system.dataset.train).loss if learning.training_loss else None
     return test, loss if loss is not None and math.isfinite(loss) else None
+
+
+def _scored(trainer: Trainer, model: Vector, samples: Samples) -> Score:
+    """Score a model; raise if a user's trainer returns something that is no score."""
+    given: Any = trainer.evaluate(model, samples)
+    try:
+        score = Score(float(given.accuracy), float(given.loss))
+    except (AttributeError, TypeError, ValueError):
+        score = Score(math.nan, math.nan)
+    if not 0 <= score.accuracy <= 1:
+        raise TrainingError(
+            f"the trainer {trainer_name(trainer)} does not give an accuracy from 0 to 1: evaluate returns Score(accuracy, loss)"
+        )
+    return score

@@ -49,7 +49,7 @@ def test_an_unknown_loader_or_part() -> None:
 
 def test_only_periods() -> None:
     wanted = terms({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}})
-    with pytest.raises(FedtideError, match="use periodic"):
+    with pytest.raises(FedtideError, match="aggregates every period"):
         bare_system(wanted.experiment, (1, 28, 28), 10)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import stat
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -19,8 +22,9 @@ from memory_grid import terms
 from fedtide.errors import FedtideError
 from fedtide.flower.bundle import write_app
 from fedtide.flower.credentials import make_credentials
-from fedtide.flower.federation import Federation
+from fedtide.flower.federation import Federation, ended_by_signals
 from fedtide.flower.settings import from_run_config
+from fedtide.flower.watchdog import members
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of pathspec, in Flower
@@ -80,9 +84,87 @@ def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.Monke
     assert process.poll() is not None
 
 
+SLEEPERS = """
+import subprocess, sys, time
+from pathlib import Path
+from fedtide.flower import federation
+federation._program = lambda name: sys.executable
+here = Path(sys.argv[1])
+made = federation.Federation(here / "home", temporary=here)
+made.home.mkdir()
+(here / "secret.key").write_text("!")
+child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], "
+made._start("sleeper", ["python", "-c", child + "start_new_session=True); time.sleep(100)"])
+while len(made.members()) < 2:
+    time.sleep(0.02)
+print("up", flush=True)
+exec(sys.argv[2])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
+@pytest.mark.parametrize(
+    "then",
+    [
+        "time.sleep(100)",  # killed
+        "import os; os._exit(1)",
+        "raise ValueError",
+        "made._watchdog._process.stdin.close(); time.sleep(0.2)",
+    ],
+)
+def test_a_parent_that_is_gone_leaves_nothing_behind(tmp_path: Path, then: str) -> None:
+    here = tmp_path / "temporary"
+    here.mkdir()
+    code = [sys.executable, "-c", SLEEPERS, str(here), then]
+    with subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"up\n"
+        if then.startswith("time"):
+            assert len(members(here / "home")) == 2
+            parent.kill()
+    until = time.monotonic() + 10
+    while members(here / "home") or here.exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_second_signal_does_not_disturb_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is a handler that is there already replaced."""
+    federation, seen = Federation(tmp_path / "home"), []
+
+    def stop() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        seen.append("stopped")
+
+    monkeypatch.setattr(federation, "_stop", stop)
+    with ended_by_signals():
+        federation.stop()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append("mine"))
+    try:
+        with ended_by_signals():
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == ["stopped", "mine"]
+
+
+def test_flwr_that_hangs_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation(tmp_path)
+    (tmp_path / "sleep").write_text("#!/bin/sh\nsleep 5\n")
+    (tmp_path / "fail").write_text("#!/bin/sh\nprintf 'a\\nb\\377'\nexit 3\n")
+    for name, says in (("sleep", "did not answer within 0 s"), ("fail", "flwr run failed: a b")):
+        (tmp_path / name).chmod(0o700)
+        monkeypatch.setattr("fedtide.flower.federation._program", lambda _, name=name: str(tmp_path / name))
+        monkeypatch.setattr("fedtide.flower.federation.PATIENCE", 0.3 if name == "sleep" else 30.0)
+        with pytest.raises(FedtideError, match=says) as failure:
+            federation.flwr("run", "x")
+        assert "\n" not in str(failure.value)
+
+
 def test_a_superlink_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedtide.flower.federation._program", lambda name: "/bin/false")
-    with pytest.raises(FedtideError, match=r"see .*superlink\.log"), Federation(tmp_path / "home"):
+    with pytest.raises(FedtideError, match="did not start: its log is empty"), Federation(tmp_path / "home"):
         pass
 
 

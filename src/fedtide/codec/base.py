@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from operator import index
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedtide.codec.wire import Header, read_header, seal
+from fedtide.errors import TrainingError
 from fedtide.types import Rng, Vector
 
 
@@ -36,9 +37,40 @@ def received(data: bytes, num_parameters: int) -> Packet:
     return Packet(num_parameters, header.num_kept, header.payload_bits, data)
 
 
-def most_bits(codec: Codec, num_parameters: int, budget_bits: float) -> float:
+def checked_packet(found: Packet, num_parameters: int, codec: str) -> Packet:
+    """Return what a codec encoded d elements to in whole numbers of our own; raise if they cannot be.
+
+    They go into the record of the run, which must be readable again.
+    """
+    if not isinstance(found.data, bytes):
+        raise TrainingError(
+            f"{codec} encoded to a packet whose data is a {type(found.data).__name__}: it must be bytes"
+        )
+    kept = _whole(found.num_kept, num_parameters, "num_kept", codec)
+    bits = _whole(found.bits, 8 * len(found.data), "bits", codec)
+    if _whole(found.num_parameters, num_parameters, "num_parameters", codec) != num_parameters:
+        raise TrainingError(f"{codec} encoded {found.num_parameters} parameters: the update has {num_parameters}")
+    return Packet(num_parameters, kept, bits, found.data)
+
+
+def _whole(value: Any, most: int, name: str, codec: str) -> int:
+    try:
+        number = -1 if isinstance(value, bool) else index(value)  # NumPy's whole numbers are not JSON's
+    except TypeError:
+        number = -1
+    if not 0 <= number <= most:
+        shown = " ".join(repr(value).split())[:60]
+        raise TrainingError(f"{codec} gave {name}={shown}: it must be a whole number from 0 to {most}")
+    return number
+
+
+def most_bits(codec: Codec, num_parameters: int, budget_bits: float, label: str = "the codec") -> float:
     """Return what a packet may cost: the budget, or 32 bits per element for a codec like `ideal` that ignores it."""
-    whole = codec.num_kept(num_parameters, budget_bits) >= num_parameters
+    kept = codec.num_kept(num_parameters, budget_bits)
+    whole = (
+        _whole(kept, max(num_parameters, 2**63), f"num_kept({num_parameters}, {budget_bits:g})", label)
+        >= num_parameters
+    )
     return max(budget_bits, 32.0 * num_parameters if whole else 0.0)
 
 

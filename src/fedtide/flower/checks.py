@@ -11,6 +11,7 @@ from flwr.app import ConfigRecord, RecordDict
 from fedtide.codec.base import Codec, Packet, most_bits, received
 from fedtide.codec.wire import HEADER_BYTES
 from fedtide.errors import FedtideError
+from fedtide.flower.link import LEAST
 from fedtide.flower.protocol import GrantOrder, Order, Ready
 from fedtide.flower.settings import Deployment
 from fedtide.types import Vector
@@ -40,9 +41,11 @@ def read_ready(content: RecordDict, order: Order, num_labels: int, num_devices: 
     isa = record.get("isa")
     if not isinstance(isa, str) or len(isa) > 32 or not isa.isprintable():
         raise Refused("isa is not a short word")
-    capacity = _number(record, "capacity", settings.max_capacity) if settings.capacity == "reported" else None
-    norm = _number(record, "update_sq_norm", settings.max_update_norm**2) if order.want_norm else None
-    data = _whole(record, "data", -1, num_devices - 1)
+    # One dead link takes all symbols of a period: a node without a link cannot say so, and is no candidate.
+    capacity = _number(record, "capacity", LEAST, settings.max_capacity) if settings.capacity == "reported" else None
+    norm = _number(record, "update_sq_norm", 0.0, settings.max_update_norm**2) if order.want_norm else None
+    # Only a loader of one's own knows data without a number; a replay could not find it.
+    data = _whole(record, "data", 0 if settings.loader == "partition" else -1, num_devices - 1)
     return Ready(num_samples, np.array(counts, np.int64), data, isa, capacity, norm)
 
 
@@ -62,11 +65,13 @@ def read_upload(
         packet = received(data, num_parameters)
         if packet.bits > budget:
             raise Refused(f"a packet of {packet.bits} bits for a grant of {grant.bits:.0f}")
-        update = np.asarray(codec.decode(packet)).astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):
+            update = np.asarray(codec.decode(packet)).astype(np.float32, copy=False)
     except FedtideError as error:
-        raise Refused(str(error)) from error
-    except (ValueError, OverflowError, IndexError, KeyError, TypeError, ArithmeticError, MemoryError) as error:
-        raise Refused(f"a packet that cannot be decoded ({type(error).__name__}: {error})") from error
+        raise Refused(" ".join(str(error).split())[:400]) from error
+    except Exception as error:  # whatever decoding rubbish raises; one node must not end the federation
+        why = " ".join(str(error).split())[:200]
+        raise Refused(f"a packet that cannot be decoded ({type(error).__name__}: {why})") from error
     if update.shape != (num_parameters,) or not np.isfinite(update).all():
         raise Refused(f"a packet that is not {num_parameters} finite numbers")
     norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
@@ -103,8 +108,8 @@ def _whole(record: ConfigRecord, key: str, low: int, high: int) -> int:
     return int(value)
 
 
-def _number(record: ConfigRecord, key: str, high: float) -> float:
+def _number(record: ConfigRecord, key: str, low: float, high: float) -> float:
     value = record.get(key)
-    if not isinstance(value, float) or not 0 <= value <= high:  # NaN fails too
-        raise Refused(f"{key} is {str(value)[:40]!r}; it must be a number from 0 to {high:g}")
+    if not isinstance(value, float) or not low <= value <= high:  # NaN fails too
+        raise Refused(f"{key} is {str(value)[:40]!r}; it must be a number from {low:g} to {high:g}")
     return value

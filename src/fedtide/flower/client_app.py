@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from pathlib import Path
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message
@@ -17,7 +18,7 @@ from flwr.clientapp import ClientApp
 
 from fedtide.errors import FedtideError
 from fedtide.flower import node
-from fedtide.flower.loaders import bare_system
+from fedtide.flower.loaders import node_system
 from fedtide.flower.protocol import (
     GrantOrder,
     Ready,
@@ -32,28 +33,29 @@ from fedtide.flower.settings import Terms, from_run_config
 from fedtide.learning import native
 from fedtide.types import Vector
 
+LARGEST = 1e6  # of a capacity in bit/symbol, of a pace in seconds
+
 
 def train(message: Message, context: Context) -> Message:
     """Train from the model that came, hold the update, and say that it is ready."""
     begun = time.monotonic()
     order, model = read_order(message.content)
-    terms, part = _terms(context), _part(context)
+    terms, part, pace = _terms(context), _part(context), _number(context, "pace") or 0.0
     own = node.own_data(terms, part)
     update = node.train(terms, model, order.device, order.version, order.learning_rate, own)
     context.state["held"] = ConfigRecord({"device": order.device, "version": order.version})
     context.state["task"] = ConfigRecord({"shape": list(own.train.images.shape[1:]), "num_labels": own.num_labels})
     context.state["update"] = model_record(update)
     row = node.row(terms, own, _secret(context))
-    capacity = context.node_config.get("capacity")
     ready = Ready(
         num_samples=row.num_samples,
         label_counts=row.label_counts,
         data=part,
         isa=native.isa(),
-        capacity=float(capacity) if capacity is not None else None,
+        capacity=_number(context, "capacity"),
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
     )
-    left = float(context.node_config.get("pace", 0.0)) - (time.monotonic() - begun)
+    left = pace - (time.monotonic() - begun)
     if left > 0:
         time.sleep(left)
     return Message(ready_content(order, ready), reply_to=message)
@@ -63,7 +65,7 @@ def upload(message: Message, context: Context) -> Message:
     """Encode the update that is held into the granted bits. It stays held: the reply may get lost."""
     grant = read_grant(message.content)
     update, task = _held(context, grant), context.state["task"]
-    system = bare_system(
+    system = node_system(
         _terms(context).experiment, tuple(task["shape"]), task["num_labels"]
     )  # without loading the data
     packet = node.encode(system, update, grant.device, grant.tick, grant.bits)
@@ -82,12 +84,31 @@ def _terms(context: Context) -> Terms:
     folder = context.node_config.get("data-folder")
     if folder is None:
         return terms
-    data = terms.experiment.data.model_copy(update={"folder": folder})
+    if not isinstance(folder, str):
+        raise FedtideError(f"data-folder={folder!r} in --node-config: it must be a path in quotes")
+    data = terms.experiment.data.model_copy(update={"folder": Path(folder)})
     return terms._replace(experiment=terms.experiment.model_copy(update={"data": data}))
 
 
 def _part(context: Context) -> int:
-    return int(context.node_config.get("partition-id", -1))
+    part = context.node_config.get("partition-id", -1)
+    if not isinstance(part, int) or isinstance(part, bool) or part < -1:
+        raise FedtideError(
+            f"partition-id={part!r} in --node-config: it must be a whole number from 0, such as 'partition-id=0'"
+        )
+    return part
+
+
+def _number(context: Context, key: str) -> float | None:
+    """Return a number of the node's configuration; None if it is not there."""
+    value = context.node_config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise FedtideError(
+            f"{key}={value!r} in --node-config: it must be a number from 0 to {LARGEST:g}, without quotes"
+        )
+    return float(value)
 
 
 def _secret(context: Context) -> bytes:

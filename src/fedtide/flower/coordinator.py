@@ -14,9 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.errors import FedtideError, RunFolderError
+from fedtide import config
+from fedtide.errors import FedtideError
 from fedtide.flower import link, trace
+from fedtide.flower.again import check_answers
 from fedtide.flower.exchange import Exchange
+from fedtide.flower.history import begun
 from fedtide.flower.journal import Aggregation, round_record, trace_period
 from fedtide.flower.loaders import bare_system, loader
 from fedtide.flower.mailbox import Mailbox
@@ -25,12 +28,13 @@ from fedtide.flower.settings import Terms
 from fedtide.flower.trace import Header, Period, fingerprint
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
-from fedtide.records import Ledger, RoundRecord, RunFolder, write_atomically
+from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, write_atomically
 from fedtide.rng import stream
 from fedtide.server import Arrived, ServerState, absorb, begin, plan
 from fedtide.simulate import learning_rates
 from fedtide.system import System, make_trainer, parameter_count
 from fedtide.types import Candidates, Floats, Ints, Tick, Vector
+from fedtide.witness import Witness
 
 log = logging.getLogger("fedtide.flower")
 
@@ -64,15 +68,17 @@ class Coordinator:
         dataset = loader(terms.deployment.loader)(experiment, None)
         bare = bare_system(experiment, dataset.test.images.shape[1:], dataset.num_labels)
         self._trainer: Trainer = make_trainer(bare)  # for the first model and the scores
-        self._system: System = bare._replace(dataset=dataset)
+        self._witness = Witness(bare._replace(dataset=dataset))
+        self._system: System = self._witness.system
         self._num_parameters = parameter_count(bare, self._trainer)
         self._exchange = Exchange(mailbox, terms, self._system, self._num_parameters, clock)
 
     def run(self) -> Vector:
         """Run all periods that are left and return the final model."""
         folder = RunFolder.open(self._folder, self._terms.experiment)
+        folder.keeps_state = self._witness.keeps_state
         try:
-            state, ledger = self._load(folder)
+            state, ledger, writer = self._load(folder)
             left = self._system.ticks[state.version - 1 :]
             if left:
                 self._wait_for_nodes()
@@ -83,7 +89,7 @@ class Coordinator:
                 self._wait_until(due, lambda: False)
                 state, record, period = self._aggregate(state, ledger, tick)
                 ledger = record.ledger
-                trace.append(self._folder, period)
+                writer.append(period)
                 folder.append(record, state)
                 folder.checkpoint()
                 if self._on_round:
@@ -96,25 +102,32 @@ class Coordinator:
         finally:
             folder.close()
 
-    def _load(self, folder: RunFolder) -> tuple[ServerState, Ledger]:
-        """Return the state to go on from; nothing of an unfinished period is kept."""
-        saved, count = folder.load(), self._terms.experiment.fleet.num_devices
+    def _load(self, folder: RunFolder) -> tuple[ServerState, Ledger, trace.Writer]:
+        """Return the state to go on from; nothing of an unfinished period is kept.
+
+        Everything is checked before anything is cut back.
+        """
         settings = self._terms.deployment.model_dump(mode="json")
-        if saved is None:
-            trace.begin(self._folder, Header(trace.FORMAT, count, self._system.num_symbols, native.isa(), settings))
+        before = begun(self._folder, settings)
+        if before is not None and not is_complete(self._folder):
+            check_answers(self._folder, self._system, before)
+        saved, count = folder.load(), self._terms.experiment.fleet.num_devices
+        if saved is None or before is None:
+            digest = config.digest(self._terms.experiment)
+            header = Header(trace.FORMAT, count, self._system.num_symbols, native.isa(), settings, digest)
+            writer = trace.begin(self._folder, header)
             text = self._terms.deployment.model_dump_json(indent=2)
             write_atomically(self._folder / "deployment.json", text.encode())
-            return begin(self._trainer.initial_model(self._terms.experiment.seed), count), Ledger()
+            return begin(self._trainer.initial_model(self._terms.experiment.seed), count), Ledger(), writer
         state, ledger, _ = saved
-        before = trace.cut(self._folder, state.version - 1)
-        if before.header.deployment != settings:
-            raise RunFolderError(f"{self._folder} was begun with other deployment settings; restore them or start anew")
-        if before.periods:
-            last = before.periods[-1]
+        periods = before.trace.periods[: state.version - 1]
+        writer = trace.write(self._folder, before.trace._replace(periods=periods))
+        if periods:
+            last = periods[-1]
             nodes = {int(device): node for device, node in last.nodes.items()}
             self._exchange.restore(nodes, {int(device): rate for device, rate in last.rate.items()}, last.wall)
         log.info("continuing at period %d", state.version)
-        return state, ledger
+        return state, ledger, writer
 
     def _wait_for_nodes(self) -> None:
         """Wait until enough nodes are connected."""

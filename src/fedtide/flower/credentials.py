@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedtide.errors import FedtideError
+
+LONGEST_HOST = 64  # characters of a common name
+LONGEST_DAYS, MOST_NODES = 36_500, 10_000
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
+_NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
 
 
 class Credentials(NamedTuple):
@@ -35,6 +41,12 @@ def make_credentials(folder: Path, hosts: Sequence[str], num_nodes: int, days: i
 
     hosts: names and addresses under which nodes reach the SuperLink. The authority's own key is not kept.
     """
+    for each in hosts:
+        _check_host(each)
+    if not 1 <= days <= LONGEST_DAYS:
+        raise FedtideError(f"--days {days}: a certificate can be valid for 1 to {LONGEST_DAYS:,} days")
+    if not 0 <= num_nodes <= MOST_NODES:
+        raise FedtideError(f"--nodes {num_nodes}: this makes keys for a test of at most {MOST_NODES:,} nodes")
     if folder.exists() and any(folder.iterdir()):
         raise FedtideError(f"{folder} is not empty; keys are never overwritten: choose a new folder")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -102,6 +114,18 @@ def _usage(signs: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _check_host(name: str) -> None:
+    """Raise if a certificate cannot carry this name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        if len(name) > LONGEST_HOST or not _NAME.fullmatch(name):
+            raise FedtideError(
+                f"--host {name[:80]!r}: it must be an address, or a name of letters, digits, dots and hyphens with at most "
+                f"{LONGEST_HOST} characters (others in Punycode, xn--...)"
+            ) from None
 
 
 def _host(name: str) -> x509.GeneralName:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,9 +19,10 @@ from fedtide.flower import trace
 from fedtide.flower.bundle import write_app
 from fedtide.flower.credentials import make_credentials
 from fedtide.flower.federation import Federation, ended_by_signals, temporary_home
-from fedtide.flower.settings import Deployment, Terms
+from fedtide.flower.server_log import length, server_error
+from fedtide.flower.settings import Deployment, Terms, check_terms, own_files
 from fedtide.flower.trace import Period
-from fedtide.records import RoundRecord, is_complete, read_rounds
+from fedtide.records import RoundRecord, is_complete, machine_fault, read_rounds
 
 SLOWEST = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
 SHOWN = 12  # periods in the live table
@@ -60,23 +62,45 @@ def demo_experiment(demo: Demo, changes: dict[str, Any]) -> Experiment:
     return config.experiment(tree, changes)
 
 
+def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
+    """Return the demo's terms; raise if they cannot be had on this machine."""
+    experiment = demo_experiment(demo, changes)
+    terms = Terms(experiment, Deployment(min_nodes=demo.num_nodes, poll=0.5, deadline=0.9))
+    if (count := experiment.fleet.num_devices) != demo.num_nodes:
+        raise FedtideError(f"fleet.num_devices={count}: the demo starts one SuperNode per device; use --nodes {count}")
+    if (period := experiment.timeline.period) != demo.period:
+        raise FedtideError(
+            f"timeline.period={period:g}: the demo's nodes take their pace from it; use --period {period:g}"
+        )
+    check_terms(terms)
+    return terms._replace(experiment=_with_files_in_full(terms))
+
+
+def _with_files_in_full(terms: Terms) -> Experiment:
+    """Name the user's own files by their full paths: Flower's processes work in a folder of their own."""
+    changes: dict[str, dict[str, Any]] = {}
+    for key, name in own_files(terms).items():
+        group, _, leaf = key.rpartition(".")
+        place, _, wanted = name.rpartition(":")
+        changes.setdefault(group, {})[leaf] = f"{Path(place).absolute()}:{wanted}"
+    return config.experiment(config.dump(terms.experiment), changes) if changes else terms.experiment
+
+
 def paces(demo: Demo) -> list[float]:
     """Return how many seconds a training takes each node at least."""
     return [float(each) for each in np.linspace(0.1, SLOWEST, demo.num_nodes) * demo.period]
 
 
-def run_demo(demo: Demo, changes: dict[str, Any], folder: Path, show: Callable[[View], None]) -> Experiment:
+def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None]) -> None:
     """Run the federation to its end and stop everything it started, also when interrupted; the run is in `folder`."""
-    experiment = demo_experiment(demo, changes)
-    if folder.exists() and any(folder.iterdir()):
-        raise FedtideError(f"{folder} is not empty; choose a new folder with --out")
-    terms = Terms(experiment, Deployment(min_nodes=demo.num_nodes, poll=0.5, deadline=0.9))
+    experiment, log_begins = terms.experiment, length(folder)
+    _make_folder(folder)
     with ended_by_signals(), temporary_home() as home:
         base = Path(home)
         app = write_app(base / "app", terms, folder.absolute())
         hosts = ["localhost", "127.0.0.1"]
         credentials = make_credentials(base / "keys", hosts, demo.num_nodes) if demo.secure else None
-        with _kept_logs(base / "home", folder), Federation(base / "home", credentials) as federation:
+        with _kept_logs(base / "home", folder), Federation(base / "home", credentials, base) as federation:
             show(View([], [], "starting the SuperNodes"))
             for part, pace in enumerate(paces(demo)):
                 key = None
@@ -88,11 +112,24 @@ def run_demo(demo: Demo, changes: dict[str, Any], folder: Path, show: Callable[[
                     settings["data-folder"] = str(experiment.data.folder.absolute())
                 federation.start_node(f"node-{part}", settings, key)
             federation.run_app(app)
-            _watch(federation, experiment, folder, show)
-    return experiment
+            _watch(federation, experiment, folder, show, log_begins)
 
 
-def _watch(federation: Federation, experiment: Experiment, folder: Path, show: Callable[[View], None]) -> None:
+def _make_folder(folder: Path) -> None:
+    """Make an empty run folder: whether it can be written to shows now, and not when six nodes are up."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise FedtideError(f"{folder} is not empty; choose a new folder with --out")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise machine_fault(folder, "used", error) from error
+
+
+def _watch(
+    federation: Federation, experiment: Experiment, folder: Path, show: Callable[[View], None], log_begins: int
+) -> None:
     """Show the run as it goes, until it is complete."""
     period = experiment.timeline.period
     patience = 120 + 4 * period
@@ -102,12 +139,12 @@ def _watch(federation: Federation, experiment: Experiment, folder: Path, show: C
         if len(rounds) > progress:
             last, progress = time.monotonic(), len(rounds)
         show(_view(folder, rounds, "the nodes train" if rounds else "waiting for the nodes and the first period"))
+        if problem := server_error(folder, log_begins):
+            raise FedtideError(f"the server gave up: {problem}")
         if time.monotonic() - last > patience:
-            raise FedtideError(
-                f"nothing has happened for {patience:.0f} s; the logs are beside {folder}, with the ending .logs"
-            )
+            raise FedtideError(f"nothing has happened for {patience:.0f} s; see the logs in {_logs(folder)}")
         if federation.superlink is not None and federation.superlink.poll() is not None:
-            raise FedtideError("the SuperLink has ended; the logs are beside the run folder, with the ending .logs")
+            raise FedtideError(f"the SuperLink has ended; see the logs in {_logs(folder)}")
         time.sleep(0.5)
     show(_view(folder, read_rounds(folder), "done; stopping the federation"))
 
@@ -123,11 +160,15 @@ def _kept_logs(home: Path, folder: Path) -> Iterator[None]:
     try:
         yield
     except FedtideError:
-        kept = folder.with_name(f"{folder.name}.logs")
-        kept.mkdir(parents=True, exist_ok=True)
-        for log in home.glob("*.log"):
-            (kept / log.name).write_bytes(log.read_bytes())
+        with contextlib.suppress(OSError):  # what went wrong is told in any case
+            _logs(folder).mkdir(parents=True, exist_ok=True)
+            for log in home.glob("*.log"):
+                (_logs(folder) / log.name).write_bytes(log.read_bytes())
         raise
+
+
+def _logs(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.logs")
 
 
 def table(experiment: Experiment, view: View) -> Table:

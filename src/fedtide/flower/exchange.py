@@ -179,7 +179,8 @@ class Exchange:
         """A node has finished, or failed."""
         assert seat.order is not None  # an order without a reply is an order
         if message.has_error():
-            self._failed(seat, f"error {message.error.code}: {message.error.reason}", message.error.code)
+            reason = " ".join(str(message.error.reason).split())[:300]  # a node's own words
+            self._failed(seat, f"error {message.error.code}: {reason}", message.error.code)
             return
         num_labels, num_devices = self._system.dataset.num_labels, self._terms.experiment.fleet.num_devices
         try:

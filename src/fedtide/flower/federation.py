@@ -18,6 +18,7 @@ from typing import Any
 
 from fedtide.errors import FedtideError
 from fedtide.flower.credentials import Credentials
+from fedtide.flower.watchdog import Watchdog, members
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0  # seconds until a SuperLink must answer
@@ -35,17 +36,21 @@ def free_port() -> int:
 class Federation:
     """Context manager: leaving it ends every process that belongs to the federation, whatever happened.
 
-    home is a folder of its own for Flower's files and logs. With credentials the SuperLink speaks TLS and only nodes whose
-    public key has been registered may join; without, everything is in the clear and open to this machine.
+    A watchdog does so if this process is killed itself. home is a folder of its own for Flower's files and logs; temporary
+    is one around it that should then go as well. With credentials the SuperLink speaks TLS and only nodes whose public key
+    has been registered may join; without, everything is in the clear and open to this machine.
     """
 
-    def __init__(self, home: Path, credentials: Credentials | None = None) -> None:
+    def __init__(self, home: Path, credentials: Credentials | None = None, temporary: Path | None = None) -> None:
         self.home, self.credentials = home.absolute(), credentials
+        self._temporary = temporary.absolute() if temporary else None
+        self._watchdog: Watchdog | None = None
         self.address = f"{HOST}:{free_port()}"
         self._processes: list[subprocess.Popen[bytes]] = []
         self.superlink: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Federation:
+        _check_programs()
         self.home.mkdir(parents=True, exist_ok=True)
         secure = "" if self.credentials is None else f'root-certificates = "{self.credentials.authority.absolute()}"\n'
         plain = "insecure = true\n" if self.credentials is None else ""
@@ -81,7 +86,7 @@ class Federation:
         until = time.monotonic() + PATIENCE
         while not _listens(host, int(port)):
             if self.superlink.poll() is not None or time.monotonic() > until:
-                raise FedtideError(f"the SuperLink did not start; see {self.home / 'superlink.log'}")
+                raise FedtideError(f"the SuperLink did not start: {self._last_words('superlink')}")
             time.sleep(0.2)
 
     def start_node(
@@ -109,15 +114,22 @@ class Federation:
 
     def flwr(self, *words: str) -> str:
         """Run Flower's own command and return what it printed."""
-        done = subprocess.run(
-            [_program("flwr"), *words],
-            env=self.environment(),
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [_program("flwr"), *words],
+                env=self.environment(),
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise FedtideError(
+                f"flwr {words[0]} did not answer within {PATIENCE:.0f} s: this machine is busy; try again or lengthen --period"
+            ) from error
         if done.returncode:
             raise FedtideError(f"flwr {words[0]} failed: {' '.join((done.stdout + done.stderr).split())[-400:]}")
         return done.stdout
@@ -137,6 +149,8 @@ class Federation:
         }
 
     def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        if self._watchdog is None:  # first of all: from now on something could be left behind
+            self._watchdog = Watchdog(self.home, self._temporary)
         with open(self.home / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 [_program(command[0]), *command[1:]],
@@ -148,20 +162,22 @@ class Federation:
                 start_new_session=True,  # Ctrl-C is for us; we stop the others in order
             )
         self._processes.append(process)
+        self._watchdog.watch(process.pid)
         return process
+
+    def _last_words(self, name: str) -> str:
+        """Return the end of a process's log in one line."""
+        try:
+            text = (self.home / f"{name}.log").read_text(errors="replace")
+        except OSError as error:
+            return str(error)
+        return f"its log ends with {' '.join(text.split())[-300:]!r}" if text.strip() else "its log is empty"
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def members(self) -> list[int]:
-        """Return every process of this federation, its grandchildren included: those that carry our FLWR_HOME."""
-        mark, found = f"FLWR_HOME={self.home}".encode(), []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
-                    found.append(int(entry.name))
-            except OSError:  # it ended, or is not ours
-                continue
-        return found
+        """Return every process of this federation, its grandchildren included."""
+        return members(self.home)
 
     def server_apps(self) -> list[int]:
         """Return the processes that run a ServerApp."""
@@ -205,30 +221,21 @@ class Federation:
                 break
             time.sleep(0.1)
         self._processes.clear()
+        if self._watchdog is not None:
+            self._watchdog.dismiss()
+            self._watchdog = None
+
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment; only the main thread may decide that."""
+    """Ignore Ctrl-C and requests to end for a moment; only the main thread may decide that."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and a closed terminal into KeyboardInterrupt, so that what was started is stopped."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    numbers = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    before = {number: signal.signal(number, interrupt) for number in numbers}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield
     finally:
@@ -236,9 +243,42 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM and a closed terminal into KeyboardInterrupt, so that what was started is stopped.
+
+    Whoever handles or ignores them already goes on doing so.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    deadly = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    for number in deadly:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in deadly:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def temporary_home() -> tempfile.TemporaryDirectory[str]:
     """Return a folder for Flower's files that goes away with its context."""
     return tempfile.TemporaryDirectory(prefix="fedtide-flower-", ignore_cleanup_errors=True)
+
+
+def _check_programs() -> None:
+    """Raise if one of Flower's programs is missing: it starts most of them itself, and says nothing if it cannot."""
+    for name in (
+        "flwr",
+        "flower-superlink",
+        "flower-supernode",
+        "flower-superexec",
+        "flwr-serverapp",
+        "flwr-clientapp",
+    ):
+        _program(name)
 
 
 def _program(name: str) -> str:

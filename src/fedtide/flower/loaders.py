@@ -14,6 +14,7 @@ import numpy as np
 from fedtide import plugins
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError
+from fedtide.flower.settings import check_timeline
 from fedtide.system import System, build, load_dataset
 from fedtide.types import Dataset, Samples
 
@@ -52,22 +53,26 @@ LOADERS = {"partition": partition}
 
 
 def bare_system(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> System:
-    """Return the system of an experiment whose devices' data are elsewhere; shape: [channels height width] of an image."""
-    if experiment.timeline.name != "periodic":
-        raise FedtideError(
-            f"timeline.name={experiment.timeline.name!r}: a deployment aggregates every period; use periodic"
-        )
-    return _bare(experiment.model_dump_json(), shape, num_labels)._replace(experiment=experiment)
+    """Return the system of an experiment whose devices' data are elsewhere, its policies made anew.
 
-
-@lru_cache(maxsize=4)
-def _bare(text: str, shape: tuple[int, ...], num_labels: int) -> System:
-    experiment = Experiment.model_validate_json(text)
+    shape: [channels height width] of an image.
+    """
+    check_timeline(experiment)
     count = experiment.fleet.num_devices
     blank = Samples(np.zeros((count, *shape), np.float32), np.zeros(count, np.uint8))
     stand_in = Dataset("elsewhere", blank, blank, num_labels, "the devices hold the data")
     evenly = experiment.data.model_copy(update={"partition": "iid", "size_spread": 0.0})
-    return build(experiment.model_copy(update={"data": evenly}), dataset=stand_in)
+    return build(experiment.model_copy(update={"data": evenly}), dataset=stand_in)._replace(experiment=experiment)
+
+
+def node_system(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> System:
+    """Return the same for a node, which needs no policies but the codec and is asked again and again."""
+    return _kept(experiment.model_dump_json(), shape, num_labels)._replace(experiment=experiment)
+
+
+@lru_cache(maxsize=4)
+def _kept(text: str, shape: tuple[int, ...], num_labels: int) -> System:
+    return bare_system(Experiment.model_validate_json(text), shape, num_labels)
 
 
 def loader(name: str) -> Loader:

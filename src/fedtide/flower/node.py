@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.codec.base import Packet
+from fedtide import plugins
+from fedtide.codec.base import Packet, checked_packet
 from fedtide.data.partition import label_counts
-from fedtide.flower.loaders import bare_system, loader
+from fedtide.errors import TrainingError
+from fedtide.flower.loaders import loader, node_system
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
 from fedtide.learning.trainer import Trainer
 from fedtide.rng import stream
 from fedtide.system import System, make_trainer
-from fedtide.types import Dataset, Ints, Vector
+from fedtide.types import Dataset, Ints, Vector, read_only
 
 
 class Row(NamedTuple):
@@ -42,7 +44,7 @@ def own_trainer(system: System, device: int, own: Dataset) -> Trainer:
 
 def train(terms: Terms, model: Vector, device: int, version: int, learning_rate: float, own: Dataset) -> Vector:
     """Return the update u_k [d] of this device from model [d], which is this version."""
-    system = bare_system(terms.experiment, own.train.images.shape[1:], own.num_labels)
+    system = node_system(terms.experiment, own.train.images.shape[1:], own.num_labels)
     trainer = own_trainer(system, device, own)
     job = np.array([device]), np.array([version]), np.array([learning_rate])
     update: Vector = trainer.train(model[None], *job)[0]
@@ -59,4 +61,9 @@ def row(terms: Terms, own: Dataset, secret: bytes) -> Row:
 
 def encode(system: System, update: Vector, device: int, tick: int, bits: float) -> Packet:
     """Encode update [d] into the granted bits, with the stream that the simulator would use."""
-    return system.codec.encode(update, bits, stream(system.experiment.seed, "compress", device, tick))
+    rng = stream(system.experiment.seed, "compress", device, tick)
+    packet: object = system.codec.encode(read_only(update), bits, rng)
+    codec = plugins.label("codec", system.codec)
+    if not isinstance(packet, Packet):
+        raise TrainingError(f"{codec} encoded to a {type(packet).__name__}: return fedtide.codec.base.packet(...)")
+    return checked_packet(packet, len(update), codec)

@@ -16,11 +16,13 @@ import numpy as np
 from fedtide.errors import FedtideError
 from fedtide.types import Ints, Rng
 
+SMALLEST = 1e-12  # below it the noise goes beyond whole numbers of 64 bits
+
 
 def private_counts(counts: Ints, epsilon: float, clip: int, rng: Rng) -> Ints:
     """Return noisy counts [c] or [m c], whole numbers in 0..clip, at least one sample in all."""
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise FedtideError(f"epsilon={epsilon}: it must be a positive number, such as 1.0")
+    if not (epsilon >= SMALLEST and math.isfinite(epsilon)):
+        raise FedtideError(f"epsilon={epsilon}: it must be a positive number from {SMALLEST:g}, such as 1.0")
     shares = -math.expm1(-epsilon)  # 1 - exp(-epsilon), the geometric law's p
     noise = rng.geometric(shares, counts.shape) - rng.geometric(shares, counts.shape)
     noisy: Ints = np.clip(np.clip(counts, 0, clip) + noise, 0, clip)

@@ -7,33 +7,48 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedtide.errors import FedtideError
 from fedtide.flower.coordinator import Coordinator
 from fedtide.flower.mailbox import Mailbox
+from fedtide.flower.server_log import log_to
 from fedtide.flower.settings import from_run_config
+
+log = logging.getLogger("fedtide.flower")
 
 
 def main(grid: Grid, context: Context) -> None:
     """Run the federation, from wherever its run folder stopped."""
-    folder = Path(str(context.run_config["run-folder"]))
-    _log_to(folder.with_name(f"{folder.name}.log"))
-    mailbox = Mailbox(grid, (httpx.HTTPError, ConnectionError, TimeoutError))
-    Coordinator(mailbox, from_run_config(context.run_config), folder, time.monotonic, time.sleep).run()
+    folder = run_folder(context.run_config)
+    handler = log_to(folder)
+    try:
+        terms = from_run_config(context.run_config)
+        mailbox = Mailbox(grid, (httpx.HTTPError, ConnectionError, TimeoutError))
+        Coordinator(mailbox, terms, folder, time.monotonic, time.sleep).run()
+    except Exception as error:
+        kind = "" if isinstance(error, FedtideError) else f"{type(error).__name__}: "
+        log.error("%s", kind + " ".join(str(error).split()))
+        raise
+    finally:
+        log.removeHandler(handler)
+        handler.close()
 
 
-def _log_to(path: Path) -> None:
-    """Keep the log beside the run folder, whatever Flower does with its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("fedtide.flower")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+def run_folder(run_config: Mapping[str, Any]) -> Path:
+    """Return where the run is kept on this host."""
+    name = run_config.get("run-folder")
+    if not isinstance(name, str) or not Path(name).name or "\0" in name:
+        raise FedtideError(
+            f"run-folder={name!r} in the run configuration names no folder; make the app with `fedtide deploy app --run`"
+        )
+    return Path(name)
 
 
 app = ServerApp()

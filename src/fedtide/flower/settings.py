@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -74,16 +75,56 @@ def _explain(error: Any) -> str:
     return f"{key}={error['input']!r}{f' ({about})' if about else ''}: {message}"
 
 
-def doubt(experiment: Experiment) -> str | None:
-    """Say what makes an experiment unlikely to work on real devices, or None."""
-    period = experiment.timeline.period
-    if period >= SHORTEST_PERIOD:
-        return None
-    return (
-        f"timeline.period={period:g} is in seconds on devices, and below {SHORTEST_PERIOD:g} uploads will miss their "
-        "deadline: Flower takes two to five seconds for a reply. Lengthen timeline.period, and with it timeline.horizon and "
-        "fleet.max_duration"
-    )
+def doubts(terms: Terms) -> list[str]:
+    """Say what makes a federation unlikely to work on real devices."""
+    found, period = [], terms.experiment.timeline.period
+    if period < SHORTEST_PERIOD:
+        found.append(
+            f"timeline.period={period:g} is in seconds on devices, and below {SHORTEST_PERIOD:g} uploads will miss their "
+            "deadline: Flower takes two to five seconds for a reply. Lengthen timeline.period, and with it timeline.horizon "
+            "and fleet.max_duration"
+        )
+    for key, name in own_files(terms).items():
+        if not os.path.isabs(name.rpartition(":")[0]):
+            found.append(
+                f"{key}={name}: server and nodes look for the file in the folder in which Flower was started there; "
+                "give its path in full, the same on every host"
+            )
+    return found
+
+
+def check_timeline(experiment: Experiment) -> None:
+    """Raise unless the server acts every period, which is what a deployment does."""
+    if (name := experiment.timeline.name) != "periodic":
+        preset = f", which framework={experiment.framework} asks for" if experiment.framework else ""
+        raise FedtideError(
+            f"timeline.name={name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
+            "or simulate it with `fedtide run`"
+        )
+
+
+def check_terms(terms: Terms) -> None:
+    """Raise if this federation can never run, before anything is written or started."""
+    check_timeline(terms.experiment)
+    wanted, seats = terms.deployment.min_nodes, terms.experiment.fleet.num_devices
+    if wanted > seats:
+        raise FedtideError(
+            f"min_nodes={wanted} exceeds fleet.num_devices={seats}, and only so many nodes get a seat; lower it or add devices"
+        )
+
+
+def own_files(terms: Terms) -> dict[str, str]:
+    """Return the keys that name a file of the user's own, each with the name."""
+    experiment = terms.experiment
+    names = {
+        "policy.scheduler": experiment.policy.scheduler,
+        "policy.weighting": experiment.policy.weighting,
+        "policy.combiner": experiment.policy.combiner,
+        "codec.name": experiment.codec.name,
+        "learning.model": experiment.learning.model,
+        "loader": terms.deployment.loader,
+    }
+    return {key: name for key, name in names.items() if name.rpartition(":")[0].endswith(".py")}
 
 
 def to_run_config(terms: Terms) -> dict[str, str]:
@@ -97,8 +138,14 @@ def from_run_config(run_config: Mapping[str, Any]) -> Terms:
     """Read the terms from Flower's run configuration."""
     try:
         trees = [json.loads(str(run_config[key])) for key in ("experiment", "deployment")]
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise FedtideError(
             f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
         ) from error
+    for key, tree in zip(("experiment", "deployment"), trees, strict=True):
+        if not isinstance(tree, dict):
+            raise FedtideError(
+                f"{key} in the run configuration is a {type(tree).__name__}, not a mapping; make the app with "
+                "`fedtide deploy app`"
+            )
     return Terms(config.experiment(trees[0]), deployment(trees[1]))

@@ -1,22 +1,30 @@
 """What happened on the devices, one line of JSON per period: enough to play it again in the simulator.
 
-trace.jsonl is written and synced before the checkpoint of the same period, and cut back to it when a run continues.
+trace.jsonl is written and synced before the checkpoint of the same period, and cut back to it when a run continues. Every
+line ends with its seal, a SHA-256 of the line and of the seal before it: a line that was changed, lost or moved is noticed.
+Traces of format 1 have no seals and are still read, and continued as they are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedtide.errors import RunFolderError
-from fedtide.records import write_atomically
+from fedtide.flower import form
+from fedtide.records import machine_fault, write_atomically
 from fedtide.types import Vector
 
 NAME = "trace.jsonl"
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1  # the format that had no seals
+_SEAL = re.compile(rb',"seal":"([0-9a-f]{64})"\}\Z')
 
 
 class Header(NamedTuple):
@@ -27,6 +35,7 @@ class Header(NamedTuple):
     num_symbols: float  # per period
     isa: str  # the native kernel's instruction path on the server; nodes report theirs
     deployment: dict[str, Any]
+    experiment: str | None = None  # digest; None in traces of format 1
 
 
 class Refusal(NamedTuple):
@@ -63,17 +72,6 @@ class Period(NamedTuple):
     nodes: dict[str, int]  # device number -> node number, as known at the end of the period
     rate: dict[str, float]  # device number -> bit/s seen on its uploads
 
-    def to_json(self) -> str:
-        """Return one line of JSON."""
-        tree = {**self._asdict(), "refused": [each._asdict() for each in self.refused]}
-        return json.dumps(tree, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, line: str) -> Period:
-        """Read one line of JSON."""
-        tree = json.loads(line)
-        return cls(**{**tree, "refused": [Refusal(**each) for each in tree["refused"]]})
-
 
 class Trace(NamedTuple):
     """A whole trace."""
@@ -87,58 +85,134 @@ def fingerprint(model: Vector) -> str:
     return hashlib.sha256(model.astype("<f4").tobytes()).hexdigest()
 
 
-def begin(folder: Path, header: Header) -> None:
+def begin(folder: Path, header: Header) -> Writer:
     """Start an empty trace."""
-    write_atomically(folder / NAME, (json.dumps(header._asdict(), separators=(",", ":")) + "\n").encode())
+    return write(folder, Trace(header, []))
 
 
-def append(folder: Path, period: Period) -> None:
-    """Add one period and sync it."""
-    try:
-        with open(folder / NAME, "ab") as file:
-            file.write(period.to_json().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise RunFolderError(
-            f"{folder / NAME} cannot be written ({error.strerror}): free space and start again"
-        ) from error
+def write(folder: Path, trace: Trace) -> Writer:
+    """Write a whole trace, aside and then renamed; return what adds to it."""
+    header, path = trace.header, folder / NAME
+    tree = {key: value for key, value in header._asdict().items() if key in _header_fields(header.format)}
+    data, seal = _line(tree, b"", header.format)
+    for period in trace.periods:
+        line, seal = _line(_tree(period), seal, header.format)
+        data += line
+    if not path.exists() or path.read_bytes() != data:  # a finished run can lie on a disk that is read only
+        write_atomically(path, data)
+    return Writer(path, header.format, seal, len(data))
+
+
+@dataclass
+class Writer:
+    """Adds periods to a trace: a line is there whole or not at all."""
+
+    path: Path
+    format: int
+    seal: bytes  # of the last line
+    length: int  # bytes of all lines
+
+    def append(self, period: Period) -> None:
+        """Add one period and sync it."""
+        line, seal = _line(_tree(period), self.seal, self.format)
+        try:
+            with open(self.path, "r+b", buffering=0) as file:
+                if file.seek(0, os.SEEK_END) != self.length:
+                    raise RunFolderError(
+                        f"{self.path} was changed by someone else since the last period ({file.tell():,} bytes, not "
+                        f"{self.length:,}): restore it and start again"
+                    )
+                try:
+                    left = line
+                    while left:
+                        left = left[file.write(left) :]
+                    os.fsync(file.fileno())
+                except OSError:
+                    with contextlib.suppress(OSError):  # what is left of the line is dropped when it is read
+                        file.truncate(self.length)
+                    raise
+        except OSError as error:
+            fault = machine_fault(self.path, "written", error)
+            raise RunFolderError(f"{fault}; everything up to the period before is saved: start again") from error
+        self.seal, self.length = seal, self.length + len(line)
+
+
+def _tree(period: Period) -> dict[str, Any]:
+    return {**period._asdict(), "refused": [each._asdict() for each in period.refused]}
+
+
+def _line(tree: dict[str, Any], before: bytes, version: int) -> tuple[bytes, bytes]:
+    """Return a line of the trace and its seal, given the seal of the line before."""
+    body = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
+    if version == UNSEALED:
+        return body + b"\n", b""
+    seal = _sealed(body, before)
+    return body[:-1] + b',"seal":"' + seal + b'"}\n', seal
+
+
+def _sealed(body: bytes, before: bytes) -> bytes:
+    return hashlib.sha256(before + b"\n" + body).hexdigest().encode()
 
 
 def read(folder: Path) -> Trace:
-    """Read a trace, of a finished federation or not; a last line without end does not count."""
+    """Read a trace, of a finished federation or not; a last line without end does not count.
+
+    Every line is checked: its form, its seal and its place. Nothing is changed.
+    """
     path = folder / NAME
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    except FileNotFoundError as error:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RunFolderError(f"{folder} holds no {NAME}: only a deployment's run folder can be replayed") from error
+    except OSError as error:
+        raise machine_fault(path, "read", error) from error
+    number = 1
     try:
-        header = Header(**json.loads(lines[0]))
-        if header.format != FORMAT:
-            raise RunFolderError(f"{path} is of format {header.format}; this version reads {FORMAT}")
-        periods = [Period.from_json(line) for line in lines[1:]]
-    except (IndexError, ValueError, TypeError, KeyError) as error:
-        raise RunFolderError(f"{path} is damaged ({error})") from error
-    if [each.tick for each in periods] != list(range(1, len(periods) + 1)):
-        raise RunFolderError(f"{path} does not count its periods 1, 2, ...; it is damaged")
+        if not lines:
+            raise ValueError("it has no whole line")
+        header, seal = _read_header(path, lines[0])
+        periods: list[Period] = []
+        for number, line in enumerate(lines[1:], 2):  # noqa: B007 - the message names the line
+            body, seal = _unsealed(line, seal, header.format)
+            tree = form.parsed(body)
+            form.check_period(tree, Period._fields, len(periods) + 1, header.num_devices)
+            period = Period(**{**tree, "refused": [Refusal(**each) for each in tree["refused"]]})
+            if periods and period.wall < periods[-1].wall:
+                raise ValueError(f"wall is {period.wall}, before the {periods[-1].wall} of the line before")
+            periods.append(period)
+    except ValueError as error:
+        raise RunFolderError(f"{path} is damaged (line {number}: {error}); restore it from a copy") from error
     return Trace(header, periods)
 
 
-def cut(folder: Path, num_periods: int) -> Trace:
-    """Keep the first periods only, as the checkpoint has them, and return what is left."""
-    whole = read_lines(folder)
-    kept = whole[: num_periods + 1]
-    if len(kept) != num_periods + 1:
-        raise RunFolderError(f"{folder / NAME} is shorter than the checkpoint says; start in a new folder")
-    write_atomically(folder / NAME, ("\n".join(kept) + "\n").encode())
-    return read(folder)
-
-
-def read_lines(folder: Path) -> list[str]:
-    """Return the complete lines of a trace as text."""
-    try:
-        return (folder / NAME).read_text(encoding="utf-8").split("\n")[:-1]
-    except FileNotFoundError as error:
+def _read_header(path: Path, line: bytes) -> tuple[Header, bytes]:
+    """Return the header and its seal."""
+    tree = form.parsed(line)
+    version = tree.get("format")
+    if type(version) is not int or version < 1:
+        raise ValueError("it is not the first line of a trace, which names its format")
+    if version > FORMAT:
         raise RunFolderError(
-            f"{folder} holds a run but no {NAME}: it is a simulation's; choose another folder"
-        ) from error
+            f"{path} is of format {version}, and this version reads up to {FORMAT}: use the fedtide that wrote it"
+        )
+    body, seal = _unsealed(line, b"", version)
+    tree = form.parsed(body)
+    form.check_header(tree, _header_fields(version))
+    return Header(**tree), seal
+
+
+def _header_fields(version: int) -> list[str]:
+    return [each for each in Header._fields if version != UNSEALED or each != "experiment"]
+
+
+def _unsealed(line: bytes, before: bytes, version: int) -> tuple[bytes, bytes]:
+    """Return what a line says, and its seal; raise if the seal does not fit."""
+    if version == UNSEALED:
+        return line, b""
+    found = _SEAL.search(line)
+    if found is None:
+        raise ValueError("it does not end with its seal")
+    body = line[: found.start()] + b"}"
+    if _sealed(body, before) != found[1]:
+        raise ValueError("it does not fit its seal: it, or a line before it, was changed, lost or moved")
+    return body, found[1]

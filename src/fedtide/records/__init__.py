@@ -7,13 +7,23 @@ checkpoint.npz    the server's state after some aggregation, with how far rounds
 model.npy         the final model, once the run is complete
 
 Files are written aside, synced and renamed; rounds.jsonl is only appended to, synced before a checkpoint names its length,
-and cut back to that length when a run is resumed.
+and cut back to that length when a resumed run adds to it. The checkpoint vouches for the others: it holds the checksum of
+the rounds up to it, versions.json to the letter, and digests of the data and of all else that the run is made of.
 """
 
-from fedtide.records.files import sweep, write_atomically, write_new
-from fedtide.records.folder import InUseError, OtherPathError, RunFolder
+from fedtide.records.files import machine_fault, sweep, write_atomically, write_new
+from fedtide.records.folder import InUseError, OtherPathError, RunFolder, StatefulError, check_folder
+from fedtide.records.identity import check_identity, data_digest, identity, trainer_name
 from fedtide.records.provenance import UNKNOWN, made_on, names_files, policy_files, provenance
-from fedtide.records.reading import Kept, is_complete, is_deployment, read_experiment, read_rounds, read_run
+from fedtide.records.reading import (
+    Kept,
+    is_complete,
+    is_deployment,
+    read_experiment,
+    read_rounds,
+    read_run,
+    read_versions,
+)
 from fedtide.records.round import Ledger, RoundRecord
 
 __all__ = [
@@ -24,8 +34,14 @@ __all__ = [
     "OtherPathError",
     "RoundRecord",
     "RunFolder",
+    "StatefulError",
+    "check_folder",
+    "check_identity",
+    "data_digest",
+    "identity",
     "is_complete",
     "is_deployment",
+    "machine_fault",
     "made_on",
     "names_files",
     "policy_files",
@@ -33,7 +49,9 @@ __all__ = [
     "read_experiment",
     "read_rounds",
     "read_run",
+    "read_versions",
     "sweep",
+    "trainer_name",
     "write_atomically",
     "write_new",
 ]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -19,22 +19,26 @@ import yaml
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.records.files import write_atomically
+from fedtide.records.files import is_there, machine_fault, write_atomically
+from fedtide.records.identity import check_identity
 from fedtide.records.provenance import policy_files, versions
 from fedtide.records.reading import (
     FORMAT,
-    check_length,
-    check_rounds,
+    Vouch,
+    check_model,
+    check_versions,
+    checked_rounds,
     is_complete,
     read_checkpoint,
     read_experiment,
-    read_rounds,
+    read_versions,
 )
 from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server import ServerState
 from fedtide.types import Vector
 
-CHECKPOINT_SECONDS = 2.0  # at most this much work is repeated after a SIGKILL
+# After a SIGKILL whole aggregations of at most this long are repeated, and the one that was under way, however long it took.
+CHECKPOINT_SECONDS = 2.0
 
 try:
     import fcntl
@@ -50,15 +54,45 @@ class OtherPathError(RunFolderError):
     """A run was begun on an instruction path that gives other bits than this machine's."""
 
 
+class StatefulError(RunFolderError):
+    """A run cannot be resumed to the same numbers, since one of its policies depends on more than it is called with."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} cannot be resumed to the same numbers: {reason}, and a resumed run makes its policies anew; begin it "
+            "again in a new folder, or let the policy depend on its arguments alone (candidates.tick counts the aggregations, "
+            "rng is the same each time; for a cache use functools.lru_cache)"
+        )
+
+
+class _Saved:
+    """How far a run has come, and its rounds so far in bytes."""
+
+    def __init__(self) -> None:
+        self.state: ServerState | None = None
+        self.ledger = Ledger()
+        self.length = 0
+        self.sha256 = hashlib.sha256()
+
+    def add(self, line: bytes, state: ServerState, ledger: Ledger) -> None:
+        self.state, self.ledger = state, ledger
+        self.length += len(line)
+        self.sha256.update(line)
+
+
 @dataclass
 class RunFolder:
-    """One run on disk."""
+    """One run on disk. Opening and loading change nothing that is there; the first round or the end of the run does."""
 
     path: Path
     experiment: Experiment
+    identity: Mapping[str, str] | None = None  # what the run is made of; None for one that is not simulated
+    keeps_state: Callable[[], str] | None = None  # asked at every checkpoint which policy depends on the past; "": none
     _saved_at: float = field(default=-math.inf, repr=False)  # the first round is saved at once
     _file: io.BufferedWriter | None = field(default=None, repr=False)
-    _last: tuple[ServerState, Ledger, int] | None = field(default=None, repr=False)  # after the last whole round
+    _last: _Saved = field(default_factory=_Saved, repr=False)  # after the last whole round
+    _unchecked: bool = field(default=False, repr=False)  # resumed from a checkpoint that does not say who keeps state
+    _versions: str = field(default="", repr=False)  # versions.json
     _lock: int | None = field(default=None, repr=False)
 
     @property
@@ -67,50 +101,39 @@ class RunFolder:
         return self.path / "rounds.jsonl"
 
     @classmethod
-    def open(cls, path: Path, experiment: Experiment) -> RunFolder:
-        """Make the folder, or check that what is in it belongs to this experiment."""
-        run = cls(path, experiment)
+    def open(
+        cls,
+        path: Path,
+        experiment: Experiment,
+        identity: Mapping[str, str] | None = None,
+        handed: tuple[str, ...] = (),
+    ) -> RunFolder:
+        """Make the folder, or check that what is in it belongs to this experiment. A complete run needs no lock.
+
+        identity: what the run is made of besides its experiment. handed: which parts of it a caller handed over.
+        """
+        run = cls(path, experiment, identity)
         try:
             run._refuse_other_files()
-            path.mkdir(parents=True, exist_ok=True)
-            run._take_lock()  # before anything is written: two may begin at once
+            if not is_complete(path):
+                path.mkdir(parents=True, exist_ok=True)
+                run._take_lock()  # before anything is written: two may begin at once
             try:
-                for left_over in path.glob(".*.part"):  # of a process that was killed while it wrote
-                    left_over.unlink(missing_ok=True)
-                if (path / "experiment.yaml").exists():
-                    run._check()
+                if is_there(path / "experiment.yaml"):
+                    check_folder(path, experiment)
+                    check_identity(path, read_versions(path).get("identity"), identity)
                 else:
-                    run._make()
+                    run._make(handed)
+                run._versions = (path / "versions.json").read_text(encoding="utf-8")
+                if run._lock is not None:
+                    for left_over in path.glob(".*.part"):  # of a process that was killed while it wrote
+                        left_over.unlink(missing_ok=True)
             except BaseException:
                 run.close()
                 raise
         except OSError as error:
-            raise RunFolderError(
-                f"{path} cannot be used ({error.strerror}): choose a folder that you may write to"
-            ) from error
+            raise machine_fault(path, "used", error) from error
         return run
-
-    def _check(self) -> None:
-        """Raise if the folder holds another experiment, or this one with other policy files."""
-        found = read_experiment(self.path)
-        if config.digest(found) != config.digest(self.experiment):
-            raise RunFolderError(
-                f"{self.path} holds another experiment ({_difference(found, self.experiment)}); "
-                "choose another folder or remove it"
-            )
-        begun = _read_json(self.path / "versions.json")
-        before, now = begun.get("files", {}), policy_files(self.experiment)
-        if before != now:
-            raise RunFolderError(
-                f"{self.path} was begun with another version of {', '.join(sorted({*before, *now}))}; "
-                "restore the file or start in a new folder"
-            )
-        path = begun.get("isa")
-        if path is not None and not is_complete(self.path) and path != versions(self.experiment)["isa"]:
-            raise OtherPathError(
-                f"{self.path} was begun on the instruction path {path}, and another gives other bits: set FEDTIDE_ISA={path}, "
-                "continue on such a machine, or start in a new folder"
-            )
 
     def _refuse_other_files(self) -> None:
         """Raise if the folder holds something else than a run.
@@ -119,12 +142,15 @@ class RunFolder:
         """
         names = [each.name for each in self.path.iterdir()] if self.path.is_dir() else []
         others = [name for name in names if name != "versions.json" and not name.startswith(".")]
-        if others and not (self.path / "experiment.yaml").exists():
+        if others and not is_there(self.path / "experiment.yaml"):
             raise RunFolderError(f"{self.path} is not empty and holds no run; choose an empty or new folder")
 
-    def _make(self) -> None:
+    def _make(self, handed: tuple[str, ...]) -> None:
         """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
-        write_atomically(self.path / "versions.json", json.dumps(versions(self.experiment), indent=2).encode())
+        tree = versions(self.experiment)
+        if self.identity is not None:
+            tree = {**tree, "identity": dict(self.identity), "handed": list(handed)}
+        write_atomically(self.path / "versions.json", json.dumps(tree, indent=2).encode())
         resolved = yaml.safe_dump(config.dump(self.experiment), sort_keys=False)
         write_atomically(self.path / "experiment.yaml", resolved.encode())
 
@@ -135,56 +161,69 @@ class RunFolder:
         lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             os.close(lock)
             raise InUseError(
                 f"{self.path} is in use by another process; wait for it or choose another folder"
             ) from error
+        except OSError:  # this kind of disk knows no locks, or has run out of them
+            os.close(lock)
+            raise
         self._lock = lock
 
     def load(self) -> tuple[ServerState, Ledger, list[RoundRecord]] | None:
-        """Return the last checkpoint with the rounds up to it, and cut off what came after; None if there is none."""
-        saved = read_checkpoint(self.path, self.experiment)
+        """Return the last checkpoint with the rounds up to it, or None if there is none; raise if anything does not fit.
+
+        What came after it is cut off when the first round is added, and not before.
+        """
+        saved, complete = read_checkpoint(self.path, self.experiment), is_complete(self.path)
         if saved is None:
-            self.rounds_path.unlink(missing_ok=True)
             return None
-        check_length(self.path, saved.length)
-        try:
-            os.truncate(self.rounds_path, saved.length)
-        except OSError as error:
-            raise RunFolderError(
-                f"{self.rounds_path} cannot be written ({error.strerror}): make it writable and resume the run"
-            ) from error
-        rounds = read_rounds(self.path)
-        check_rounds(self.path, rounds, saved)
+        rounds = checked_rounds(self.path, saved, exactly=complete)
+        check_versions(self.path, saved)
+        check_identity(self.path, saved.vouch.identity, self.identity)
+        if complete:
+            check_model(self.path, saved)
+        elif saved.vouch.keeps_state:
+            raise StatefulError(self.path, saved.vouch.keeps_state)
+        self._unchecked = saved.vouch.keeps_state is None
+        with open(self.rounds_path, "rb") if rounds else io.BytesIO() as file:
+            self._last.add(file.read(saved.length), saved.state, saved.ledger)
         return saved.state, saved.ledger, rounds
 
     def append(self, record: RoundRecord, state: ServerState) -> None:
         """Add one round, with the state after it; write a checkpoint now and then."""
+        line = record.to_json().encode() + b"\n"
         try:
-            if self._file is None:
-                self._file = open(self.rounds_path, "ab")  # noqa: SIM115 - open as long as the run is
-            self._file.write(record.to_json().encode() + b"\n")
-            self._file.flush()
+            file = self._rounds()
+            file.write(line)
+            file.flush()
         except OSError as error:
-            raise RunFolderError(
-                f"{self.rounds_path} cannot be written ({error.strerror}): free space and resume the run"
-            ) from error
-        self._last = state, record.ledger, self._file.tell()
+            raise _resumable(self.rounds_path, error) from error
+        self._last.add(line, state, record.ledger)
         if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
             self.checkpoint()
 
+    def _rounds(self) -> io.BufferedWriter:
+        """Open the rounds to add to them, without what came after the checkpoint that the run goes on from."""
+        if self._file is None:
+            self._file = open(self.rounds_path, "ab")  # noqa: SIM115 - open as long as the run is
+            if os.fstat(self._file.fileno()).st_size > self._last.length:
+                self._file.truncate(self._last.length)
+        return self._file
+
     def checkpoint(self) -> None:
         """Save the state after the last whole round. Whatever the rounds file holds beyond it is cut off at a resume."""
-        if self._file is None or self._last is None:
+        last, state = self._last, self._last.state
+        if self._file is None or state is None:
             return
-        state, ledger, length = self._last
+        keeps_state = self.keeps_state() if self.keeps_state else None
+        if keeps_state and self._unchecked:  # the checkpoint we came from is too old to have said so
+            raise StatefulError(self.path, keeps_state)
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise RunFolderError(
-                f"{self.rounds_path} cannot be written ({error.strerror}): free space and resume the run"
-            ) from error
+            raise _resumable(self.rounds_path, error) from error
         buffer = io.BytesIO()
         known = sorted(state.models)
         np.savez(
@@ -196,9 +235,10 @@ class RunFolder:
             models=np.stack([state.models[each] for each in known]),
             held=state.held,
             uploads=state.uploads,
-            ledger_float=np.array(ledger[:2], np.float64),
-            ledger_int=np.array(ledger[2:], np.int64),
-            rounds_bytes=length,
+            ledger_float=np.array(last.ledger[:2], np.float64),
+            ledger_int=np.array(last.ledger[2:], np.int64),
+            rounds_bytes=last.length,
+            vouch=json.dumps(Vouch(last.sha256.hexdigest(), self._versions, self.identity, keeps_state)._asdict()),
         )
         write_atomically(self.path / "checkpoint.npz", buffer.getvalue())
         self._saved_at = time.monotonic()
@@ -215,18 +255,42 @@ class RunFolder:
             self._lock = None
 
     def finish(self, model: Vector) -> None:
-        """Save the final model: the run is complete."""
+        """Save the final model: the run is complete. One that was complete before is left as it is."""
+        if is_complete(self.path) and self._file is None:
+            return
+        try:
+            self._rounds()
+        except OSError as error:
+            raise _resumable(self.rounds_path, error) from error
         buffer = io.BytesIO()
         np.save(buffer, model)
         write_atomically(self.path / "model.npy", buffer.getvalue())
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        tree: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} cannot be read ({error}); start in a new folder") from error
-    return tree
+def check_folder(path: Path, experiment: Experiment) -> None:
+    """Raise if a folder holds another experiment, or this one with other policy files or on another instruction path."""
+    found = read_experiment(path)
+    if config.digest(found) != config.digest(experiment):
+        raise RunFolderError(
+            f"{path} holds another experiment ({_difference(found, experiment)}); choose another folder or remove it"
+        )
+    begun = read_versions(path)
+    before, now = begun.get("files") or {}, policy_files(experiment)
+    if before != now:
+        raise RunFolderError(
+            f"{path} was begun with another version of {', '.join(sorted({*before, *now}))}; "
+            "restore the file or start in a new folder"
+        )
+    isa = begun.get("isa")
+    if isa is not None and not is_complete(path) and isa != versions(experiment)["isa"]:
+        raise OtherPathError(
+            f"{path} was begun on the instruction path {isa}, and another gives other bits: set FEDTIDE_ISA={isa}, "
+            "continue on such a machine, or start in a new folder"
+        )
+
+
+def _resumable(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(f"{machine_fault(path, 'written', error)}; what was saved is good: resume the run")
 
 
 def _difference(one: Experiment, other: Experiment) -> str:

@@ -1,0 +1,103 @@
+"""What a run is made of besides its experiment: the data, the system and the trainer that may have been handed over.
+
+A run may only go on with what it was begun with, whoever made that: the experiment, or a caller of `simulate`. Arrays are
+compared by SHA-256 of what they hold (MNIST takes an eighth of a second), objects by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedtide import plugins
+from fedtide.errors import RunFolderError
+from fedtide.learning.model import Model
+from fedtide.system import System
+from fedtide.types import Dataset
+
+# How to hand over what differs.
+ARGUMENTS = {"data": "dataset", "trainer": "trainer"}  # all else comes with the system
+
+
+def identity(system: System, trainer: Any) -> dict[str, str]:
+    """Return what a run is made of, by part: digests of numbers, names of objects."""
+    fleet, ticks = system.fleet, system.ticks
+    policies = {**system.policy._asdict(), "codec": system.codec}
+    return {
+        "data": data_digest(system.dataset),
+        "fleet": _digest([fleet.duration, fleet.num_samples, fleet.label_counts, *fleet.partition]),
+        "timeline": _digest(
+            [np.array([tick.time for tick in ticks]), np.array([system.num_symbols])]
+            + [column for tick in ticks for column in (tick.ready, tick.start)]
+        ),
+        "policies": "; ".join(f"{kind}={_described(each)}" for kind, each in policies.items()),
+        "model": repr(system.model) if isinstance(system.model, Model) else type_name(system.model),
+        "trainer": trainer_name(trainer),
+    }
+
+
+def check_identity(path: Path, before: Mapping[str, Any] | None, now: Mapping[str, str] | None) -> None:
+    """Raise if a run was begun with something else. None: it did not write that down, or the folder is only looked at."""
+    if before is None or now is None or before == now:
+        return
+    for part in (*now, *before):
+        was, here = before.get(part), now.get(part)
+        if was != here:
+            argument = ARGUMENTS.get(part, "system")
+            what = "data set" if part == "data" else part
+            raise RunFolderError(
+                f"{path} was begun with another {what} ({_short(was)}, and here it is {_short(here)}): continue it from "
+                f"Python with the same {argument}, fedtide.simulate(experiment, folder, {argument}=...), or start in a new "
+                "folder"
+            )
+
+
+def data_digest(dataset: Dataset) -> str:
+    """Return the SHA-256 of what a data set holds: images and labels, training and test."""
+    return _digest([*dataset.train, *dataset.test, np.array([dataset.num_labels])])
+
+
+def _digest(arrays: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for each in arrays:
+        array = np.ascontiguousarray(each)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()
+
+
+def _described(policy: Any) -> str:
+    """Name a policy with its settings: ours write them down themselves, a user's are in the experiment."""
+    if isinstance(policy, plugins.Guarded):
+        return f"{policy.name} {_described(policy.policy)}"
+    ours = dataclasses.is_dataclass(policy) and type(policy).__module__.startswith("fedtide.")
+    return repr(policy) if ours or isinstance(policy, (int, float)) else type_name(policy)
+
+
+def trainer_name(trainer: Any) -> str:
+    """Name a trainer: native and torch are ours; one of your own is known by its class, and by its `name` if it has one."""
+    kind = type(trainer)
+    if kind.__module__.startswith("fedtide.learning."):
+        place = getattr(trainer, "device", "cpu")
+        return kind.__module__.rpartition(".")[2] + ("" if place == "cpu" else f" on {place}")
+    name = getattr(trainer, "name", None)
+    return type_name(trainer) + (f" {name}" if isinstance(name, str) else "")
+
+
+def type_name(thing: Any) -> str:
+    """Return module.name of a function, or of the class of anything else; a script is the module that its file would be."""
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    module = str(getattr(named, "__module__", None))
+    if module == "__main__":
+        module = Path(getattr(sys.modules["__main__"], "__file__", None) or module).stem
+    return f"{module}.{named.__qualname__}"
+
+
+def _short(text: Any) -> str:
+    return f"{str(text)[:100]}" if text is None or len(str(text)) != 64 else f"sha256 {str(text)[:12]}"
