@@ -13,7 +13,8 @@ import fedtide
 
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
-    ("errors", "rng", "types"),
+    ("errors", "inputs", "rng", "stop", "types"),
+    ("faults",),
     ("config", "plugins"),
     ("data",),
     ("fleet",),
