@@ -22,7 +22,10 @@ def main() -> None:
     from fedtide import cli
 
     stop.ready()
-    cli.app(prog_name="fedtide")
+    try:
+        cli.app(prog_name="fedtide")
+    finally:
+        stop.leave()
 
 
 if __name__ == "__main__":

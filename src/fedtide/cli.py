@@ -165,7 +165,7 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
     trained = time.perf_counter()
     _show(folder, as_json, draw=True)
     if not as_json:
-        spent = {"loading": ready - begun, **result.seconds, "figure and table": time.perf_counter() - trained}
+        spent = {"data and system": ready - begun, **result.seconds, "figure and table": time.perf_counter() - trained}
         out.print(f"[dim]{_wall_time(spent, time.perf_counter() - begun)}[/]", highlight=False)
 
 

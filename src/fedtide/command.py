@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Annotated, Any, ClassVar, TypeVar
 
 import click
+import rich.console
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
@@ -34,7 +35,18 @@ class _Console(Console):
         raise  # the BrokenPipeError that is being handled
 
 
-out = _Console()
+class _Page(_Console):
+    @property  # type: ignore[misc]
+    def size(self) -> ConsoleDimensions:
+        """At least so wide that a table can be read; a narrower terminal breaks the lines itself."""
+        found = super().size
+        return ConsoleDimensions(max(found.width, NARROWEST), found.height)
+
+
+NARROWEST = 50
+if not os.environ.get("COLUMNS", "").strip("0"):  # of a terminal that does not know its width
+    os.environ.pop("COLUMNS", None)
+out = _Page()
 err = _Console(stderr=True)
 
 # For outputs that know no Unicode: one character each, so that columns stay columns.
@@ -137,15 +149,16 @@ def report(error: BaseException) -> int:
     if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
         _tell("[yellow]interrupted[/]")
         return stop.exit_code()
-    blocked = _blocked(sys.stdout) if isinstance(error, OSError) else None
-    if blocked is not None:
+    about = None
+    if _at_output(error):
         _give_up(sys.stdout)
-        if isinstance(blocked, BrokenPipeError):  # the reader went away, as in `fedtide plan | head`
+        if isinstance(error, BrokenPipeError):  # the reader went away, as in `fedtide plan | head`
             return 0
+        about = "standard output"
     if os.environ.get("FEDTIDE_TRACEBACK"):
         with contextlib.suppress(Exception):
             traceback.print_exception(error)
-    line, code = faults.explain(blocked or error, "standard output" if blocked else None)
+    line, code = faults.explain(error, about)
     _tell(f"[bold red]error:[/] {escape(line)}")
     return code
 
@@ -163,13 +176,10 @@ def _flush(stream: IO[str] | None) -> None:
         stream.flush()
 
 
-def _blocked(stream: IO[str] | None) -> OSError | None:
-    """Return why a stream cannot be written to, if it cannot."""
-    try:
-        _flush(stream)
-    except OSError as error:
-        return error
-    return None
+def _at_output(error: BaseException) -> bool:
+    """Say whether it was our own printing that failed."""
+    steps = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, OSError) and error.filename is None and steps[-1:] in ([__file__], [rich.console.__file__])
 
 
 def _give_up(stream: IO[str] | None) -> None:

@@ -173,7 +173,7 @@ def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, A
         return _make(kind, name, attribute(kind, name), args)
     offered = {point.name: point for point in entry_points(group=f"fedtide.{kind}")}
     if name in offered:
-        with _read(kind, name, "it"):
+        with _read(kind, name, "loading it"):
             found = offered[name].load()
         return _make(kind, name, found, args)
     names = [*known, *offered]
@@ -207,7 +207,7 @@ def attribute(kind: str, name: str) -> Any:
 
 def _load(kind: str, name: str, place: str) -> ModuleType:
     path = _file(name)
-    with _read(kind, name, place):
+    with _read(kind, name, f"reading {place}"):
         if path is None:
             return importlib.import_module(place)
         if not path.is_file():
@@ -229,7 +229,7 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
 
 
 @contextmanager
-def _read(kind: str, name: str, place: str) -> Iterator[None]:
+def _read(kind: str, name: str, doing: str) -> Iterator[None]:
     """Turn whatever a user's module raises while it is read into one line, with the line of its file if that is known."""
     try:
         yield
@@ -243,12 +243,10 @@ def _read(kind: str, name: str, place: str) -> Iterator[None]:
         lines = [
             line
             for frame, line in traceback.walk_tb(error.__traceback__)
-            if path is not None and Path(frame.f_code.co_filename) == path
+            if path is not None and os.path.abspath(frame.f_code.co_filename) == os.path.abspath(path)
         ]
-        where = f" ({place}:{lines[-1]})" if lines else ""
-        raise FedtideError(
-            f"{kind}={name!r}: reading {place} raised {named(error)}{where}; correct it there"
-        ) from error
+        where = f" ({name.rpartition(':')[0]}:{lines[-1]}); correct it there" if lines else ""
+        raise FedtideError(f"{kind}={name!r}: {doing} raised {named(error)}{where}") from error
 
 
 @contextmanager

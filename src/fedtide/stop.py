@@ -65,6 +65,13 @@ def exit_code() -> int:
     return 128 + (_asked if _asked is not None else int(signal.SIGINT))
 
 
+def leave() -> None:
+    """Let nothing more be asked of a process that was asked to stop and is on its way out."""
+    if _asked is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
 def _handle(number: int, _: FrameType | None) -> None:
     global _asked, _asked_at
     if _starting:
