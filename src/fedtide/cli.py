@@ -122,6 +122,7 @@ def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> N
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
     from fedtide.records import is_deployment, read_experiment
 
+    _refuse_odd_files(run)
     if is_deployment(run):
         raise RunFolderError(f"{run} holds a federation of real devices: start its ServerApp again, which continues it")
     _run(read_experiment(run), run, threads, as_json)

@@ -61,12 +61,13 @@ def explain(error: BaseException, about: str | None = None) -> tuple[str, int]:
     """Return the line that tells a user what happened, and the exit code. about: what an error of the machine is about."""
     line, code = _explain(error, about)
     line = re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", lambda found: repr(found.group())[1:-1], line)
+    line = re.sub(r"\S{200,}", lambda found: f"{found.group()[:80]}...{found.group()[-40:]}", line)
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 300]} ... {line[-290:]}", code
 
 
 def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
     if isinstance(error, FedtideError):
-        text, cause = _text(error), _machine(error)
+        text, cause = _text(error), machine(error)
         if cause is not None and "damaged" in text:  # what the machine refuses to read is not damaged
             return _explain(cause, about)
         return text, error.exit_code
@@ -100,8 +101,8 @@ def _text(error: FedtideError) -> str:
         return type(error).__name__
 
 
-def _machine(error: BaseException) -> BaseException | None:
-    """Return the refusal of the machine that an error of ours came from."""
+def machine(error: BaseException) -> BaseException | None:
+    """Return the refusal of the machine that an error of ours came from, if it did: then no file is to blame."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno not in (None, errno.ENOENT)):

@@ -89,10 +89,11 @@ def policy(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, An
 
     A user's own is checked to take what it will be called with, and is guarded; so is one of ours with a user's arguments.
     """
-    made = resolve(kind, name, known, {**ours, **args})
-    if name not in known:
-        for method, parameters in CALLS[kind].items():
-            _check_call(kind, name, made, method, parameters)
+    with _read(kind, name, "looking at it"):  # even the signature of an object may run code of its own
+        made = resolve(kind, name, known, {**ours, **args})
+        if name not in known:
+            for method, parameters in CALLS[kind].items():
+                _check_call(kind, name, made, method, parameters)
     return Guarded(kind, name, made) if args or name not in known else made
 
 
@@ -199,10 +200,11 @@ def attribute(kind: str, name: str) -> Any:
     """Return what `file.py:name` or `package.module:name` stands for, as it is."""
     place, _, wanted = name.rpartition(":")
     module = _load(kind, name, place)
-    if not hasattr(module, wanted):
-        public = [each for each in vars(module) if not each.startswith("_")]
-        raise FedtideError(f"{kind}={name!r}: {place} has no {wanted!r}; it defines {', '.join(public) or 'nothing'}")
-    return getattr(module, wanted)
+    with _read(kind, name, f"looking into {place}"):  # a module may have a __getattr__ of its own
+        if hasattr(module, wanted):
+            return getattr(module, wanted)
+    public = [each for each in vars(module) if not each.startswith("_")]
+    raise FedtideError(f"{kind}={name!r}: {place} has no {wanted!r}; it defines {', '.join(public) or 'nothing'}")
 
 
 def _load(kind: str, name: str, place: str) -> ModuleType:
