@@ -19,8 +19,14 @@ def main() -> None:
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the process
-    from fedtide import cli
-
+    try:
+        from fedtide import cli
+    except Exception as error:  # too early for the border: its own modules cannot be had
+        if os.environ.get("FEDTIDE_TRACEBACK"):
+            raise
+        line = f"error: fedtide cannot start ({type(error).__name__}: {error}): free what is lacking, or install it again\n"
+        os.write(2, line.encode(errors="replace"))
+        os._exit(6)
     stop.ready()
     try:
         cli.app(prog_name="fedtide")

@@ -73,7 +73,7 @@ def friendly(command: F) -> F:
                 result = command(*args, **kwargs)
                 _flush(sys.stdout)
                 return result
-        except (click.exceptions.Exit, click.Abort, click.ClickException, SystemExit):
+        except (click.exceptions.Exit, SystemExit):
             raise
         except BaseException as error:
             raise typer.Exit(report(error)) from None
@@ -94,13 +94,14 @@ class Border(TyperGroup):
         _never_fail_to_encode()
         try:
             try:
-                return super().main(*args, **kwargs)
+                code = super().main(*args, **{**kwargs, "standalone_mode": False})
             finally:
                 _flush(sys.stdout)
-        except (SystemExit, click.exceptions.Exit, click.Abort, click.ClickException):
+        except SystemExit:
             raise
         except BaseException as error:
-            raise SystemExit(report(error)) from None
+            code = report(error)
+        raise SystemExit(code if isinstance(code, int) else 0)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse words that no command can mean."""
@@ -149,6 +150,11 @@ def report(error: BaseException) -> int:
     if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
         _tell("[yellow]interrupted[/]")
         return stop.exit_code()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        error = _in_our_words(error)
     about = None
     if _at_output(error):
         _give_up(sys.stdout)
@@ -161,6 +167,13 @@ def report(error: BaseException) -> int:
     line, code = faults.explain(error, about)
     _tell(f"[bold red]error:[/] {escape(line)}")
     return code
+
+
+def _in_our_words(error: click.ClickException) -> FedtideError:
+    """Return what click says of wrong options as one line like any other."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    remedy = f"; see `{context.command_path} --help`" if context is not None else ""
+    return FedtideError(" ".join(error.format_message().split()).rstrip(".?") + remedy)
 
 
 def _tell(text: str, style: str | None = None) -> None:
@@ -179,7 +192,8 @@ def _flush(stream: IO[str] | None) -> None:
 def _at_output(error: BaseException) -> bool:
     """Say whether it was our own printing that failed."""
     steps = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return isinstance(error, OSError) and error.filename is None and steps[-1:] in ([__file__], [rich.console.__file__])
+    failed = (isinstance(error, OSError) and error.filename is None) or "closed file" in faults.said(error)
+    return failed and steps[-1:] in ([__file__], [rich.console.__file__])
 
 
 def _give_up(stream: IO[str] | None) -> None:

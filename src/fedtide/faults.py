@@ -85,6 +85,8 @@ def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
         return f"a name or a text is not UTF-8 ({said(error)}): write it so", 2
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("fedtide"):
         return f"this installation lacks the package {error.name!r}: install fedtide again", MACHINE
+    if about is not None and not isinstance(error, OSError):
+        return f"{about}: {said(error)}; it was closed by a policy of your own, or by whoever called", MACHINE
     if isinstance(error, OSError) and error.errno is not None:
         return _of_the_machine(error, about), MACHINE
     return (
