@@ -12,6 +12,14 @@ struct Data {
     const std::uint8_t* labels;  // [n]
 };
 
+// Asked between parts of a mini-batch: is this call to end early? Its results are then thrown away.
+struct Halt {
+    virtual bool asked() = 0;
+
+protected:
+    ~Halt() = default;
+};
+
 struct Job {
     const float* start;  // [num_parameters]
     float* update;       // [num_parameters]
@@ -20,6 +28,7 @@ struct Job {
     const std::int64_t* visited;  // samples in the order they are used
     const std::int64_t* bounds;   // [steps + 1] of the mini-batches, within visited
     std::int64_t steps;
+    Halt* halt;
 };
 
 struct Sum {
@@ -29,7 +38,8 @@ struct Sum {
 
 constexpr std::int64_t all_finite = -1;
 
-// The functions return all_finite, or the number of a sample whose image holds NaN or infinity.
+// The functions return all_finite, or the number of a sample whose image holds NaN or infinity. A training that is halted
+// writes no update.
 struct Kernel {
     const char* name;
     int lanes;

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -117,24 +120,73 @@ Memory make_arena(const Plan& plan) {
     return Memory(static_cast<float*>(p));
 }
 
+constexpr auto look_every = std::chrono::milliseconds(100);
+
+// Ends a call when Python has something to say: the calling thread looks for signals now and then, as Ctrl-C waits for
+// somebody to look; the others see what it found. Python's own exception is then pending in the calling thread.
+class Signals final : public Halt {
+   public:
+    bool asked() override {
+        if (found_.load(std::memory_order_relaxed)) return true;
+        if (std::this_thread::get_id() != caller_ || std::chrono::steady_clock::now() < next_) return false;
+        return look();
+    }
+
+    bool look() {
+        const nb::gil_scoped_acquire acquire;
+        if (PyErr_CheckSignals() != 0) found_ = true;
+        next_ = std::chrono::steady_clock::now() + look_every;
+        return found_;
+    }
+
+    // With the lock of the interpreter held again.
+    void raise() const {
+        if (found_) throw nb::python_error();
+    }
+
+   private:
+    std::atomic<bool> found_{false};
+    const std::thread::id caller_ = std::this_thread::get_id();
+    std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + look_every;
+};
+
 // Calls work(item, arena) for every item, on up to `threads` threads, after prepare(arena) on each; the items are handed out
-// in order as threads come free, and no result depends on who did which.
+// in order as threads come free, and no result depends on who did which. Ends early if it is halted.
 template <class Prepare, class Work>
-void share_out(const Plan& plan, std::int64_t items, int threads, Prepare prepare, Work work) {
+void share_out(const Plan& plan, std::int64_t items, int threads, Signals& signals, Prepare prepare, Work work) {
     const int used = static_cast<int>(std::clamp<std::int64_t>(items, 1, std::max(threads, 1)));
     std::atomic<std::int64_t> next{0};
     std::vector<Memory> arenas;
     for (int i = 0; i < used; ++i) arenas.push_back(make_arena(plan));
     auto loop = [&](float* arena) {
         prepare(arena);
-        for (std::int64_t item = next++; item < items; item = next++) work(item, arena);
+        for (std::int64_t item = next++; item < items && !signals.asked(); item = next++) work(item, arena);
     };
+    std::mutex mutex;
+    std::condition_variable ended;
+    int at_work = 0;
     std::vector<std::thread> others;
     try {
-        for (int i = 1; i < used; ++i) others.emplace_back(loop, arenas[static_cast<std::size_t>(i)].get());
+        for (int i = 1; i < used; ++i) {
+            others.emplace_back([&, arena = arenas[static_cast<std::size_t>(i)].get()] {
+                loop(arena);
+                const std::lock_guard<std::mutex> lock(mutex);
+                --at_work;
+                ended.notify_one();
+            });
+            const std::lock_guard<std::mutex> lock(mutex);
+            ++at_work;
+        }
     } catch (const std::system_error&) {  // fewer threads than wished do as well
     }
     loop(arenas[0].get());
+    while (true) {  // the last to end may take long: look for signals meanwhile
+        {
+            std::unique_lock<std::mutex> lock(mutex);
+            if (ended.wait_for(lock, look_every, [&] { return at_work == 0; })) break;
+        }
+        signals.asked();
+    }
     for (std::thread& thread : others) thread.join();
 }
 
@@ -166,6 +218,7 @@ nb::object train(const std::vector<LayerTuple>& layers, Array<float, 4> images, 
     std::int64_t longest = 1;
     const auto total_visited = static_cast<std::int64_t>(visited.shape(0));
     const auto total_bounds = static_cast<std::int64_t>(bounds.shape(0));
+    Signals signals;
     std::vector<Job> list(jobs);
     for (std::size_t j = 0; j < jobs; ++j) {
         const std::string name = "job " + std::to_string(j) + ": ";
@@ -186,6 +239,7 @@ nb::object train(const std::vector<LayerTuple>& layers, Array<float, 4> images, 
         list[j].visited = visited.data() + first;
         list[j].bounds = bound;
         list[j].steps = high - low - 1;
+        list[j].halt = &signals;
     }
     require(longest < INT32_MAX, "a mini-batch is too long");
     const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, longest);
@@ -208,6 +262,7 @@ nb::object train(const std::vector<LayerTuple>& layers, Array<float, 4> images, 
         list[j].start = start.data() + j * d;
         list[j].update = owned.get() + j * d;
     }
+    std::vector<std::int64_t> bad(jobs, all_finite);
     {
         const nb::gil_scoped_release release;
         std::vector<std::size_t> order(jobs);  // the longest first, so that threads end together
@@ -215,17 +270,17 @@ nb::object train(const std::vector<LayerTuple>& layers, Array<float, 4> images, 
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             return list[a].bounds[list[a].steps] > list[b].bounds[list[b].steps];
         });
-        std::vector<std::int64_t> bad(jobs, all_finite);
         const Data data = {images.data(), labels.data()};
         if (jobs > 0)
             share_out(
-                plan, static_cast<std::int64_t>(jobs), threads, [](float*) {},
+                plan, static_cast<std::int64_t>(jobs), threads, signals, [](float*) {},
                 [&](std::int64_t item, float* arena) {
                     const std::size_t job = order[static_cast<std::size_t>(item)];
                     bad[job] = kernel.train(plan, data, list[job], arena);
                 });
-        require_finite_images(bad);
     }
+    signals.raise();
+    require_finite_images(bad);
     float* updates = owned.release();
     const nb::capsule owner(updates, [](void* p) noexcept { delete[] static_cast<float*>(p); });
     return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(updates, {jobs, d}, owner));
@@ -249,19 +304,23 @@ std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers,
         require(labels.data()[i] < plan.num_labels, "sample " + std::to_string(i) + " has label " +
                                                         std::to_string(labels.data()[i]) + ", but the model gives " +
                                                         std::to_string(plan.num_labels) + " logits");
-    const nb::gil_scoped_release release;
     const std::int64_t chunk = plan.batch, chunks = (count + chunk - 1) / chunk;
     std::vector<Sum> sums(static_cast<std::size_t>(chunks));
     std::vector<std::int64_t> bad(static_cast<std::size_t>(chunks), all_finite);
-    const Data data = {images.data(), labels.data()};
-    share_out(
-        plan, chunks, threads, [&](float* arena) { pack(plan, model.data(), arena + plan.arena.theta); },
-        [&](std::int64_t item, float* arena) {
-            const std::int64_t first = item * chunk;
-            const auto slot = static_cast<std::size_t>(item);
-            const int size = static_cast<int>(std::min(chunk, count - first));
-            bad[slot] = kernel.evaluate(plan, data, first, size, arena, &sums[slot]);
-        });
+    Signals signals;
+    {
+        const nb::gil_scoped_release release;
+        const Data data = {images.data(), labels.data()};
+        share_out(
+            plan, chunks, threads, signals, [&](float* arena) { pack(plan, model.data(), arena + plan.arena.theta); },
+            [&](std::int64_t item, float* arena) {
+                const std::int64_t first = item * chunk;
+                const auto slot = static_cast<std::size_t>(item);
+                const int size = static_cast<int>(std::min(chunk, count - first));
+                bad[slot] = kernel.evaluate(plan, data, first, size, arena, &sums[slot]);
+            });
+    }
+    signals.raise();
     require_finite_images(bad);
     Sum total = {0, 0.0};  // in order of the samples, whoever scored them
     for (const Sum& sum : sums) {

@@ -291,6 +291,7 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
         clear_conv_gradients(run);
         std::int64_t done = 0;
         for (std::int64_t part = 0; part < parts; ++part) {
+            if (job.halt->asked()) return all_finite;
             const int batch = static_cast<int>((size - done + parts - part - 1) / (parts - part));
             const std::int64_t* visited = job.visited + begin + done;
             for (int b = 0; b < batch; ++b)

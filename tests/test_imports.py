@@ -13,8 +13,8 @@ import fedtide
 
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
-    ("errors", "rng", "types"),
-    ("memory",),
+    ("errors", "inputs", "rng", "stop", "types"),
+    ("faults", "memory"),
     ("config", "plugins"),
     ("data",),
     ("fleet",),

@@ -1,38 +1,75 @@
 """The command line. Tables and progress go to people, `--json` to programs; a user's mistake is one line and an exit code.
 
-Exit codes: 0 done, 2 bad input, 3 data cannot be had, 4 run folder cannot be used, 5 training went wrong, 130 interrupted.
+Exit codes: 0 done, 1 a defect of fedtide (or `replay` gave other bits), 2 bad input, 3 data cannot be had, 4 run folder
+cannot be used, 5 training or a policy of your own went wrong, 6 the machine cannot (rights, space, memory, output),
+130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedtide import config
-from fedtide.cli_deploy import deploy_app, replay
-from fedtide.cli_study import paper, study_app
-from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
-from fedtide.config import Experiment
-from fedtide.errors import RunFolderError
+from fedtide import stop
+from fedtide.command import CORES, AsJson, Border, choices, err, friendly, out, print_json, say, warn
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.faults import explain
+
+if TYPE_CHECKING:
+    from fedtide.config import Experiment
+    from fedtide.records import RoundRecord
+
+LINE_SECONDS = 15.0  # between two lines about a run whose stderr is no terminal
+
+
+class Commands(Border):
+    """All commands; those below need much that the others do not."""
+
+    later = {  # noqa: RUF012
+        "replay": (
+            "fedtide.cli_deploy",
+            "replay",
+            "Play a deployment's trace again in the simulator: to the bit, or with another scheduler, weighting or codec.",
+        ),
+        "paper": (
+            "fedtide.cli_study",
+            "paper",
+            "Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.",
+        ),
+        "study": (
+            "fedtide.cli_study",
+            "study_app",
+            "Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated.",
+        ),
+        "deploy": (
+            "fedtide.cli_deploy",
+            "deploy_app",
+            "Run the policies on real devices with Flower (needs the extra `flower`).",
+        ),
+    }
+
 
 app = typer.Typer(
     name="fedtide",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Asynchronous federated learning over wireless networks: simulate it, compare policies, trust the plot.",
     epilog="Start with [bold]fedtide run[/bold] (the paper's default experiment), look ahead with [bold]fedtide plan[/bold], "
-    "list what you can choose with [bold]fedtide policies[/bold].",
+    "list what you can choose with [bold]fedtide policies[/bold].\n\n"
+    "Exit codes: 0 done, 1 a defect of fedtide, 2 bad input, 3 data, 4 run folder, 5 training or a policy of yours, "
+    "6 the machine cannot, 130 interrupted, 143 terminated.",
 )
 
 Words = Annotated[
@@ -46,6 +83,8 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 def _experiment(words: list[str] | None) -> Experiment:
+    from fedtide import config
+
     return config.experiment(config.read_words(words or []))
 
 
@@ -83,12 +122,15 @@ def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> N
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
     from fedtide.records import is_deployment, read_experiment
 
+    _refuse_odd_files(run)
     if is_deployment(run):
         raise RunFolderError(f"{run} holds a federation of real devices: start its ServerApp again, which continues it")
     _run(read_experiment(run), run, threads, as_json)
 
 
 def _default_folder(experiment: Experiment) -> Path:
+    from fedtide import config
+
     clock, who = (
         Path(name.rpartition(":")[2]).name for name in (experiment.timeline.name, experiment.policy.scheduler)
     )
@@ -96,54 +138,127 @@ def _default_folder(experiment: Experiment) -> Path:
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
-    from fedtide.records import RunFolder, is_complete, read_rounds
-    from fedtide.report.figure import run_figure
+    from fedtide.records import RunFolder, is_complete
     from fedtide.simulate import simulate
     from fedtide.system import build, make_trainer
 
+    _refuse_odd_files(folder)
     if is_complete(folder):
         RunFolder.open(folder, experiment).close()  # refuses another experiment's folder
-        if not (folder / "curve.png").exists():  # made from Python, or killed while it was drawn
-            run_figure(experiment, read_rounds(folder), folder / "curve.png")
-        _show(folder, as_json)
+        _show(folder, as_json, draw=True)
         return
     begun = time.perf_counter()
     system = build(experiment, say=say)
     trainer = make_trainer(system, threads)
+    ready = time.perf_counter()
     try:
         with _progress("training") as advance:
             result = simulate(experiment, folder, system=system, trainer=trainer, on_round=advance)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if stop.foreign(error):
+            raise
         err.print(
-            f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}"
+            f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}",
+            highlight=False,
+            soft_wrap=True,
         )
-        raise typer.Exit(130) from None
-    run_figure(experiment, result.rounds, folder / "curve.png")
-    _show(folder, as_json)
+        raise typer.Exit(stop.exit_code()) from None
+    trained = time.perf_counter()
+    _show(folder, as_json, draw=True)
     if not as_json:
-        spent = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items() if seconds >= 0.05)
-        out.print(f"[dim]wall time {time.perf_counter() - begun:.1f} s: {spent}[/]", highlight=False)
+        spent = {"data and system": ready - begun, **result.seconds, "figure and table": time.perf_counter() - trained}
+        out.print(f"[dim]{_wall_time(spent, time.perf_counter() - begun)}[/]", highlight=False)
+
+
+def _wall_time(spent: dict[str, float], total: float) -> str:
+    """Say where the time went; the parts add up."""
+    stages = {stage: seconds for stage, seconds in spent.items() if seconds >= 0.05}
+    rest = total - sum(stages.values())
+    parts = [f"{stage} {seconds:.1f} s" for stage, seconds in stages.items()]
+    return f"wall time {total:.1f} s: {', '.join([*parts, *([f'other {rest:.1f} s'] if rest >= 0.05 else [])])}"
+
+
+def _refuse_odd_files(folder: Path) -> None:
+    """Raise if what should be a file of a run is a pipe, a device or a folder: reading it might never end."""
+    for name in ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl"):
+        path = folder / name
+        if path.exists() and not path.is_file():
+            raise RunFolderError(
+                f"{path} is not a file (a folder, a pipe or a device): restore it or name another folder"
+            )
+
+
+def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -> None:
+    """Draw the figure of a finished run, if there is none or only a part; a run without a figure is still a run."""
+    from fedtide.report.figure import is_whole, run_figure
+
+    path = folder / "curve.png"
+    if is_whole(path):
+        return
+    try:
+        run_figure(experiment, rounds, path)
+    except (FedtideError, OSError) as error:
+        warn(f"no figure: {explain(error)[0]}; the run itself is complete")
 
 
 @contextmanager
 def _progress(label: str) -> Iterator[Callable[[Any, int], None]]:
+    """Show a run as it goes: a bar on a terminal, elsewhere a line now and then."""
+    if not err.is_terminal:
+        yield _lines(label)
+        return
+    from rich import progress as rich
+
     columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("time {task.fields[time]:.4g}  accuracy {task.fields[accuracy]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        rich.TextColumn("[bold]{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("time {task.fields[time]:.4g}  accuracy {task.fields[accuracy]}"),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    with rich.Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task(label, total=None, time=0.0, accuracy="-")
 
         def advance(record: Any, total: int) -> None:
+            stop.check()
             progress.update(task, total=total, completed=record.index, time=record.time)
             if record.test_accuracy is not None:
                 progress.update(task, accuracy=f"{record.test_accuracy:.4f}")
 
         yield advance
+
+
+def _lines(label: str) -> Callable[[Any, int], None]:
+    """Return what prints a line every LINE_SECONDS: how far, how good, how long still."""
+    first: int | None = None
+    begun = told = time.monotonic()
+    accuracy = "-"
+
+    def advance(record: Any, total: int) -> None:
+        nonlocal first, told, accuracy
+        stop.check()
+        now = time.monotonic()
+        first = record.index if first is None else first
+        if record.test_accuracy is not None:
+            accuracy = f"{record.test_accuracy:.4f}"
+        if now - told < LINE_SECONDS or record.index == total:
+            return
+        told = now
+        left = (now - begun) / (record.index - first + 1) * (total - record.index)
+        say(
+            f"{label}: aggregation {record.index} of {total}, time {record.time:.4g}, accuracy {accuracy}, "
+            f"about {_duration(left)} left"
+        )
+
+    return advance
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 @app.command()
@@ -153,18 +268,21 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
     _show(run, as_json)
 
 
-def _show(folder: Path, as_json: bool) -> None:
+def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
     from fedtide.records import is_deployment, made_on, read_run
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
+    _refuse_odd_files(folder)
     experiment, rounds, num_parameters, complete = read_run(folder)
+    if complete and (draw or (folder / "curve.png").exists()):
+        _draw(folder, experiment, rounds)
     summary = summarise(experiment, rounds, num_parameters, made_on(folder))
     if as_json:
         print_json({"folder": str(folder), "complete": complete, **summary})
         return
     scored = evaluated(rounds)
-    out.print(curve([each.time for each in scored], [each.test_accuracy or 0.0 for each in scored]))
+    out.print(curve([each.time for each in scored], [each.test_accuracy or 0.0 for each in scored], out.width - 10))
     how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
     state = "complete" if complete else f"stopped at time {summary['time']:g}: {how}"
     out.print(summary_table(f"{folder} ({state})", summary), highlight=False)
@@ -201,21 +319,9 @@ def plan(
 @friendly
 def policies(as_json: AsJson = False) -> None:
     """List the timelines, schedulers, weightings, combiners, codecs, models, frameworks and profiles to choose from."""
-    from fedtide.codec.registry import CODECS
-    from fedtide.learning.model import MODELS
-    from fedtide.policy.combining import COMBINERS
-    from fedtide.policy.scheduling import SCHEDULERS
-    from fedtide.policy.weighting import WEIGHTINGS
-    from fedtide.timeline import TIMELINES
+    from fedtide import config
 
-    kinds: dict[str, dict[str, Any]] = {
-        "timeline.name": TIMELINES,
-        "policy.scheduler": SCHEDULERS,
-        "policy.weighting": WEIGHTINGS,
-        "policy.combiner": COMBINERS,
-        "codec.name": CODECS,
-        "learning.model": MODELS,
-    }
+    kinds = _registries()
     listed = {key: {name: _first_sentence(each) for name, each in known.items()} for key, known in kinds.items()}
     listed["framework"] = {name: _flat(tree) or "the defaults" for name, tree in config.FRAMEWORKS.items()}
     listed["profile"] = {name: _flat(tree) or "the defaults" for name, tree in config.PROFILES.items()}
@@ -226,11 +332,30 @@ def policies(as_json: AsJson = False) -> None:
     for heading in ("key", "value"):
         table.add_column(heading, no_wrap=True)
     table.add_column("what it does", overflow="fold")  # a value too long for the line is wrapped, not cut off
-    for key, choices in listed.items():
-        for position, (name, text) in enumerate(choices.items()):
+    for key, known in listed.items():
+        for position, (name, text) in enumerate(known.items()):
             table.add_row(f"[bold]{key}[/]" if position == 0 else "", f"[cyan]{name}[/]", escape(text))
     out.print(table, highlight=False)
     out.print("\nYour own: path/to/file.py:name, package.module:name, or an entry point of the group fedtide.<kind>.")
+
+
+def _registries() -> dict[str, dict[str, Any]]:
+    """Return what can be chosen by name, by key."""
+    from fedtide.codec.registry import CODECS
+    from fedtide.learning.model import MODELS
+    from fedtide.policy.combining import COMBINERS
+    from fedtide.policy.scheduling import SCHEDULERS
+    from fedtide.policy.weighting import WEIGHTINGS
+    from fedtide.timeline import TIMELINES
+
+    return {
+        "timeline.name": TIMELINES,
+        "policy.scheduler": SCHEDULERS,
+        "policy.weighting": WEIGHTINGS,
+        "policy.combiner": COMBINERS,
+        "codec.name": CODECS,
+        "learning.model": MODELS,
+    }
 
 
 def _first_sentence(thing: Any) -> str:
@@ -243,13 +368,32 @@ def _flat(tree: dict[str, Any]) -> str:
 
 
 def _list_keys(as_json: bool) -> None:
-    fields = config.all_keys()
-    defaults = config.dump(Experiment())
+    from fedtide import config
+
+    defaults, known = config.dump(config.Experiment()), _registries()
     rows = {}
-    for key, field in fields.items():
+    for key, field in config.all_keys().items():
         group, _, leaf = key.rpartition(".")
-        rows[key] = {"default": defaults[group][leaf] if group else defaults[leaf], "about": field.description}
+        rows[key] = _key_row(defaults[group][leaf] if group else defaults[leaf], field, known.get(key, ()))
     _print_keys(rows, as_json)
+
+
+def _key_row(default: Any, field: Any, names: Iterable[str] = ()) -> dict[str, Any]:
+    """Describe a key: its default, its meaning and, where it has some, its choices."""
+    found = [*names, *(["your own"] if names else _literals(field.annotation))]
+    return {"default": default, "about": field.description, **({"choices": found} if found else {})}
+
+
+def _literals(annotation: Any) -> list[Any]:
+    """Return the values that a type admits, if these can be counted."""
+    if annotation is bool:
+        return [True, False]
+    if annotation is type(None):
+        return [None]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    parts = [_literals(each) for each in get_args(annotation)] if get_origin(annotation) in (Union, UnionType) else []
+    return [value for part in parts for value in part] if all(parts) else []
 
 
 def _print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
@@ -261,7 +405,10 @@ def _print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
     table.add_column("default", overflow="fold")
     table.add_column("meaning")
     for key, row in rows.items():
-        table.add_row(key, escape(str(row["default"])), escape(row["about"] or ""))
+        about = escape(row["about"] or "")
+        if "choices" in row:
+            about += f"\n[dim]{escape(choices(row['choices']))}[/]"
+        table.add_row(key, escape(str(row["default"])), about)
     out.print(table, highlight=False)
 
 
@@ -310,19 +457,11 @@ def theory(
         from fedtide.theory.options import Options
 
         fields = Options.model_fields
-        _print_keys(
-            {key: {"default": each.default, "about": each.description} for key, each in fields.items()}, as_json
-        )
+        _print_keys({key: _key_row(each.default, each) for key, each in fields.items()}, as_json)
         return
     from fedtide.theory.command import run as evaluate
 
     evaluate(list(words or []), folder, out, as_json, say)
-
-
-app.add_typer(study_app, name="study")
-app.add_typer(deploy_app, name="deploy")
-app.command()(replay)
-app.command()(paper)
 
 
 @app.callback(invoke_without_command=True)
@@ -338,4 +477,6 @@ def _version(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    from fedtide.__main__ import main
+
+    main()

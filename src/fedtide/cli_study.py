@@ -101,9 +101,13 @@ def do_runs(
             if not err.is_terminal:
                 say(text)
 
-        failures = run_study(
-            study, store, workers=workers, backend=backend, address=address, plan=plans, on_done=on_done
-        )
+        try:
+            failures = run_study(
+                study, store, workers=workers, backend=backend, address=address, plan=plans, on_done=on_done
+            )
+        except KeyboardInterrupt:
+            say("stopped. Finished runs are kept, others continue from where they are: give the same command again")
+            raise
     for failure in failures:
         err.print(
             f"[red]failed:[/] {escape(failure.run.label)}, seed {failure.run.experiment.seed}: {escape(failure.reason)}",

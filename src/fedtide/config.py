@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedtide import inputs
 from fedtide.errors import FedtideError
 
 Decibels = Annotated[float, Field(ge=-300, le=300, allow_inf_nan=False)]
@@ -280,7 +281,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
 def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
     """Read an experiment file (YAML), or one of another kind."""
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        tree = yaml.load(inputs.read_text(path), _Loader)
     except FileNotFoundError as error:
         words = ", or give key=value words" if kind == "experiment" else ""
         raise FedtideError(f"there is no {kind} file {path}; name a YAML file{words}") from error

@@ -28,7 +28,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from fedtide import stop
 from fedtide.errors import FedtideError, TrainingError
+from fedtide.faults import named
 
 # How the policies of each kind are called: method ("" for the object itself) and what it is given.
 CALLS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -87,10 +89,11 @@ def policy(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, An
 
     A user's own is checked to take what it will be called with, and is guarded; so is one of ours with a user's arguments.
     """
-    made = resolve(kind, name, known, {**ours, **args})
-    if name not in known:
-        for method, parameters in CALLS[kind].items():
-            _check_call(kind, name, made, method, parameters)
+    with _read(kind, name, "looking at it"):  # even the signature of an object may run code of its own
+        made = resolve(kind, name, known, {**ours, **args})
+        if name not in known:
+            for method, parameters in CALLS[kind].items():
+                _check_call(kind, name, made, method, parameters)
     return Guarded(kind, name, made) if args or name not in known else made
 
 
@@ -104,11 +107,13 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
     """Turn whatever a policy raises into one line: its name, what was raised and where in its file, what to do."""
     try:
         yield
+        stop.check()  # a policy may have swallowed Ctrl-C
     except FedtideError:
         raise
-    except Exception as error:
-        text = " ".join(str(error).split())
-        what = f"{kind}={name!r} raised {type(error).__name__}{': ' if text else ''}{text[:300]}"
+    except BaseException as error:  # SystemExit too: a policy does not end a run as if all were done
+        if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
+            raise KeyboardInterrupt from None
+        what = f"{kind}={name!r} raised {named(error)}"
         if _is_ours(_definition(policy)):
             raise failure(f"{what}; check the arguments that are given to it") from error
         raise failure(f"{what} ({_where(policy, error)}); correct it there") from error
@@ -131,7 +136,7 @@ def _is_ours(definition: Any) -> bool:
     return (getattr(definition, "__module__", None) or "").startswith("fedtide.")
 
 
-def _where(policy: Any, error: Exception | None = None) -> str:
+def _where(policy: Any, error: BaseException | None = None) -> str:
     """Return file:line of the last step in the policy's own file, or of its definition if no step led there."""
     definition = _definition(policy)
     try:
@@ -174,10 +179,8 @@ def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, A
         return _make(kind, name, attribute(kind, name), args)
     offered = {point.name: point for point in entry_points(group=f"fedtide.{kind}")}
     if name in offered:
-        try:
+        with _read(kind, name, "loading it"):
             found = offered[name].load()
-        except Exception as error:  # whatever the package raises while it is imported
-            raise FedtideError(f"{kind}={name!r}: loading it raised {type(error).__name__}: {error}") from error
         return _make(kind, name, found, args)
     names = [*known, *offered]
     near = difflib.get_close_matches(name, names, 1)
@@ -202,15 +205,16 @@ def attribute(kind: str, name: str) -> Any:
     """Return what `file.py:name` or `package.module:name` stands for, as it is."""
     place, _, wanted = name.rpartition(":")
     module = _load(kind, name, place)
-    if not hasattr(module, wanted):
-        public = [each for each in vars(module) if not each.startswith("_")]
-        raise FedtideError(f"{kind}={name!r}: {place} has no {wanted!r}; it defines {', '.join(public) or 'nothing'}")
-    return getattr(module, wanted)
+    with _read(kind, name, f"looking into {place}"):  # a module may have a __getattr__ of its own
+        if hasattr(module, wanted):
+            return getattr(module, wanted)
+    public = [each for each in vars(module) if not each.startswith("_")]
+    raise FedtideError(f"{kind}={name!r}: {place} has no {wanted!r}; it defines {', '.join(public) or 'nothing'}")
 
 
 def _load(kind: str, name: str, place: str) -> ModuleType:
     path = _file(name)
-    try:
+    with _read(kind, name, f"reading {place}"):
         if path is None:
             return importlib.import_module(place)
         if not path.is_file():
@@ -228,11 +232,28 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
         with _neighbours(path):
             spec.loader.exec_module(module)
         module.__fedtide_digest__ = digest  # type: ignore[attr-defined]  # only of a file that was read to its end
+    return module
+
+
+@contextmanager
+def _read(kind: str, name: str, doing: str) -> Iterator[None]:
+    """Turn whatever a user's module raises while it is read into one line, with the line of its file if that is known."""
+    try:
+        yield
+        stop.check()
     except FedtideError:
         raise
-    except Exception as error:  # whatever the user's module raises while it is read
-        raise FedtideError(f"{kind}={name!r}: reading {place} raised {type(error).__name__}: {error}") from error
-    return module
+    except BaseException as error:
+        if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
+            raise KeyboardInterrupt from None
+        path = _file(name)
+        lines = [
+            line
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if path is not None and os.path.abspath(frame.f_code.co_filename) == os.path.abspath(path)
+        ]
+        where = f" ({name.rpartition(':')[0]}:{lines[-1]}); correct it there" if lines else ""
+        raise FedtideError(f"{kind}={name!r}: {doing} raised {named(error)}{where}") from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from fedtide.data.idx import IdxFile, check
 from fedtide.errors import DataError
 
+GZIP_MORE: Final = 1024  # bytes of a gzip file over what it holds, if that cannot be made smaller
 LAYOUTS: Final = (".", "MNIST/raw", "raw")  # plain; torchvision's root; torchvision's MNIST folder
 
 
@@ -40,6 +41,9 @@ def look(folder: Path, file: IdxFile) -> Found:
     if path is None:
         return Found(file, None, problem=f"{file.name} is not in {folder}")
     try:
+        size = path.stat().st_size
+        if size > file.num_bytes + GZIP_MORE:
+            return Found(file, path, problem=f"{path}: {size} bytes, expected {file.num_bytes}")
         return Found(file, path, raw=check(path.read_bytes(), file))
     except OSError as error:
         return Found(file, path, problem=f"{path} cannot be read: {error.strerror or error}")

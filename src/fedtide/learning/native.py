@@ -35,6 +35,8 @@ try:
 except ImportError:  # installed without a compiler
     _native = None
 
+MOST_THREADS: Final = 4096  # more than there are jobs is no use, and the kernel counts them in 32 bits
+
 # The numbers are those of `enum class Kind` in native/plan.h.
 _KINDS: Final[dict[type, int]] = {Conv2d: 0, MaxPool2d: 1, ReLU: 2, Dropout: 3, ChannelDropout: 4, Linear: 5}
 
@@ -101,7 +103,7 @@ class NativeTrainer:
         self._work, self._seed = _checked_work(work), seed
         if threads < 1:
             raise FedtideError(f"threads is {threads}; the native trainer needs at least 1")
-        self._threads = int(threads)
+        self._threads = min(int(threads), MOST_THREADS)
 
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""

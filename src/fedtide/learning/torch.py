@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +78,7 @@ class TorchTrainer:
     device: str = "cpu"
     _images: Any = field(init=False, repr=False)
     _labels: Any = field(init=False, repr=False)
+    _halt: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
@@ -146,9 +148,20 @@ class TorchTrainer:
         else:
             # A user's module may draw from PyTorch's one global generator: then its jobs run one after the other.
             workers = self.threads if isinstance(self.model, m.Model) else 1
-            with ThreadPoolExecutor(workers) as pool:
+            with ThreadPoolExecutor(workers) as pool, self._halting(pool):
                 updates = list(pool.map(lambda job: self._train_one(*job), jobs))
         return np.stack(updates) if updates else np.empty((0, start.shape[1]), np.float32)
+
+    @contextmanager
+    def _halting(self, pool: ThreadPoolExecutor) -> Iterator[None]:
+        """Make jobs on other threads end at their next step when this one is interrupted."""
+        try:
+            yield
+        except BaseException:
+            self._halt.set()
+            pool.shutdown(cancel_futures=True)
+            self._halt.clear()
+            raise
 
     def _train_one(self, start: Vector, device: int, version: int, learning_rate: float) -> Vector:
         visited, bounds = batches(self.seed, device, version, self.partition[device], self.work)
@@ -166,6 +179,8 @@ class TorchTrainer:
         if not isinstance(self.model, m.Model):
             torch.manual_seed(dropout_key)
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            if self._halt.is_set():
+                raise InterruptedError
             chosen = order[begin:end]
             loss = nn.functional.cross_entropy(module(self._images[chosen]), self._labels[chosen])
             gradients = torch.autograd.grad(loss, parameters)

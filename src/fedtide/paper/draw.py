@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.paper.figures import Figure, label
-from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
+from fedtide.report.figure import COLOURS, axis_name, new_figure, our_style, save
 from fedtide.study.pairing import across
 from fedtide.study.result import RunResult
 from fedtide.study.statistics import Band, aligned, band, difference_band
@@ -19,9 +19,7 @@ Curves = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
 
 def draw(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
     """Draw one figure of the paper; settings share the value axis."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
+    with our_style():
         page = new_figure(3.6 * len(figure.settings), 3.1)
         panels = page.subplots(1, len(figure.settings), squeeze=False, sharey=True)[0]
         _fill(panels, figure, curves, figure.over)
@@ -31,9 +29,7 @@ def draw(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
 
 def draw_resources(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
     """Draw the same curves against what they cost: a row for the bits sent, a row for the samples that devices trained on."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
+    with our_style():
         page = new_figure(3.6 * len(figure.settings), 5.4)
         rows = page.subplots(2, len(figure.settings), squeeze=False, sharey=True)
         for panels, over in zip(rows, ("bits", "samples_trained"), strict=True):
@@ -44,9 +40,7 @@ def draw_resources(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
 
 def draw_difference(figure: Figure, curves: Curves, stem: Path) -> list[Path]:
     """Draw every curve's average so far less its reference's, seed by seed: what pairing leaves of the noise."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
+    with our_style():
         page = new_figure(3.6 * len(figure.settings), 3.5)
         panels = page.subplots(1, len(figure.settings), squeeze=False, sharey=True)[0]
         heights = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.fleet import draw_durations
-from fedtide.report.figure import COLOURS, STYLE, new_figure, save
+from fedtide.report.figure import COLOURS, new_figure, our_style, save
 from fedtide.timeline import Periodic, Synchronous, per_arrival, start_times
 from fedtide.types import Floats, Ints, Tick
 
@@ -18,15 +18,13 @@ GREY = "#bbbbbb"
 
 def frameworks(stem: Path, seed: int = 4, num_devices: int = 5, horizon: float = 2.0) -> list[Path]:
     """Draw synchronous, fully asynchronous and periodic training of the same devices, one panel each."""
-    import matplotlib as mpl
-
     duration = draw_durations(seed, num_devices, 0.25, 1.0)
     drawn = (
         ("synchronous (FedAvg)", Synchronous(1.0)(duration, horizon)),
         ("fully asynchronous (FedAsync)", per_arrival()(duration, horizon)),
         (r"periodic, $\tilde T=T_{\max}/4$", Periodic(0.25)(duration, horizon)),
     )
-    with mpl.rc_context(STYLE):
+    with our_style():
         page = new_figure(6.8, 4.8)
         panels = page.subplots(3, 1, sharex=True)
         for panel, (title, ticks) in zip(panels, drawn, strict=True):
@@ -81,8 +79,6 @@ def _bar(panel: Any, device: int, begun: float, duration: float, until: float) -
 
 def ages(stem: Path, seed: int = 1, num_devices: int = 10, at: int = 8, limit: int = 5) -> list[Path]:
     """Draw ten devices up to one aggregation: who is ready, with which age, and who is scheduled (at random)."""
-    import matplotlib as mpl
-
     from fedtide.rng import stream
 
     duration = draw_durations(seed, num_devices, 0.1, 1.0)
@@ -90,7 +86,7 @@ def ages(stem: Path, seed: int = 1, num_devices: int = 10, at: int = 8, limit: i
     tick = ticks[at - 1]
     age: Ints = tick.index - tick.start
     picked = set(tick.ready[np.sort(stream(seed, "schedule", at).permutation(len(tick.ready))[:limit])].tolist())
-    with mpl.rc_context(STYLE):
+    with our_style():
         page = new_figure(6.8, 3.6)
         panel = page.subplots()
         born = start_times(ticks)

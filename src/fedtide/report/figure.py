@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import math
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.records import RoundRecord
+from fedtide.records import RoundRecord, write_atomically
 from fedtide.report.summary import evaluated
 
 # Okabe and Ito's palette: told apart by readers who do not see all colours.
@@ -48,8 +53,34 @@ def axis_name(column: str) -> str:
     return AXES.get(column, column.replace("_", " "))
 
 
+def load_matplotlib() -> Any:
+    """Import Matplotlib for files alone: without the backend that a notebook or a mistake left in MPLBACKEND.
+
+    It is quiet about a home that it cannot write to, in which case it keeps its font list elsewhere.
+    """
+    if "matplotlib" not in sys.modules:
+        backend = os.environ.pop("MPLBACKEND", None)
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)
+        try:
+            import matplotlib
+        finally:
+            if backend is not None:
+                os.environ["MPLBACKEND"] = backend
+    import matplotlib
+
+    return matplotlib
+
+
+@contextmanager
+def our_style() -> Iterator[None]:
+    """Draw in our style."""
+    with load_matplotlib().rc_context(STYLE):
+        yield
+
+
 def new_figure(width: float, height: float) -> Any:
     """Return a bare Matplotlib figure with a canvas; no global state."""
+    load_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -63,16 +94,38 @@ def save(figure: Any, stem: Path) -> list[Path]:
     if not stem.name:
         raise RunFolderError(f"{str(stem)!r} names no file: give a name without ending, as in figures/mine")
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        for path in paths:
-            date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
-            figure.savefig(path, metadata=date, dpi=180)
-    except OSError as error:
-        raise RunFolderError(
-            f"the figure {stem} cannot be written ({error.strerror or error}): choose a place that you may write to"
-        ) from error
+    for path in paths:
+        date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
+        write(figure, path, metadata=date, dpi=180)
     return paths
+
+
+def write(figure: Any, path: Path, **how: Any) -> None:
+    """Write one file, of the kind that its ending names: drawn in memory, put in place whole or not at all."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], **how)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, drawn.getvalue())
+    except (OSError, RunFolderError) as error:
+        refusal = error if isinstance(error, OSError) else error.__cause__
+        reason = (refusal.strerror if isinstance(refusal, OSError) else None) or error
+        raise RunFolderError(
+            f"the figure {path} cannot be written ({reason}): choose a place that you may write to"
+        ) from error
+
+
+def is_whole(path: Path) -> bool:
+    """Say whether a PNG file is there from its first to its last chunk."""
+    if not path.is_file():
+        return False
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(8)
+            file.seek(-12, os.SEEK_END)
+            return begin == b"\x89PNG\r\n\x1a\n" and file.read() == b"\0\0\0\0IEND\xaeB`\x82"
+    except OSError:
+        return False
 
 
 def describe(experiment: Experiment) -> str:
@@ -88,11 +141,9 @@ def describe(experiment: Experiment) -> str:
 
 def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path) -> None:
     """Draw accuracy and loss over simulated time, and below it how much of each update got through."""
-    import matplotlib as mpl
-
     scored = evaluated(rounds)
     time = [each.time for each in scored]
-    with mpl.rc_context(STYLE):
+    with our_style():
         figure = new_figure(6.4, 4.4)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         top.plot(time, [each.test_accuracy for each in scored], color=COLOURS[0])
@@ -115,4 +166,4 @@ def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path
             r"simulated time (units of $T_{\max}$)" if experiment.fleet.max_duration == 1 else "simulated time"
         )
         figure.suptitle(describe(experiment), fontsize=8)
-        figure.savefig(path)
+        write(figure, path)

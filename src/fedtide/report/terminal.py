@@ -14,9 +14,9 @@ from fedtide.report.summary import TARGETS
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def curve(time: Sequence[float], value: Sequence[float], width: int = 64, height: int = 8) -> Text:
-    """Draw values over time as block columns, with the axis values at the sides."""
-    text = Text()
+def curve(time: Sequence[float], value: Sequence[float], room: int = 64, height: int = 8) -> Text:
+    """Draw values over time as block columns, with the axis values at the sides; room: columns at hand for the blocks."""
+    text, width = Text(), min(max(room, 8), 64)
     if not value:
         return text
     low, high = min(value), max(value)

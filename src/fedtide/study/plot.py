@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure, save
+from fedtide.report.figure import COLOURS, axis_name, new_figure, our_style, save
 from fedtide.study.pairing import across
 from fedtide.study.result import COLUMNS, Store
 from fedtide.study.spec import Study
@@ -27,8 +27,6 @@ def draw_study(
     study: Study, store: Store, stem: Path, column: str, over: str, against: str | None = None
 ) -> list[Path]:
     """Draw every variant's mean curve with its band, or its difference from one of them; return the files."""
-    import matplotlib as mpl
-
     for name in (column, over):
         if name not in COLUMNS:
             raise FedtideError(f"{name!r} is not recorded; use one of {', '.join(COLUMNS)}")
@@ -42,7 +40,7 @@ def draw_study(
         raise FedtideError(f"{column} was not measured in all of these runs{need}")
     if against is not None and against not in results:
         raise FedtideError(f"--against {against!r} has no finished run yet; run the study first")
-    with mpl.rc_context(STYLE):
+    with our_style():
         figure = new_figure(5.2, 3.6)
         panel = figure.subplots()
         even = aligned(results)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from fedtide.study.pairing import note, on_one_path, paired
 from fedtide.study.result import RunResult
@@ -51,12 +50,19 @@ class Comparison(NamedTuple):
         return "lower" if self.high < 0 else "not resolved"
 
 
+def _student(share: float, freedom: Any) -> Any:
+    """Return the quantile of Student's t; scipy.stats takes half a second to import, so only when it is used."""
+    from scipy import stats
+
+    return stats.t.ppf(share, freedom)
+
+
 def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
     """Return the half-width of Student's interval of the mean over the first axis [n ...]."""
     n = len(values)
     if n < 2:
         return np.full(values.shape[1:], math.inf)
-    return np.asarray(stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n))
+    return np.asarray(_student((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n))
 
 
 def aligned(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[int, RunResult]]:
@@ -152,7 +158,7 @@ def _seeds_needed(difference: Floats, confidence: float, most: int = 10_000) -> 
         return None
     mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
     counts = np.unique(np.geomspace(len(difference) + 1, most, 400).astype(int))
-    quantiles = stats.t.ppf((1 + confidence) / 2, counts - 1) + stats.t.ppf(POWER, counts - 1)
+    quantiles = _student((1 + confidence) / 2, counts - 1) + _student(POWER, counts - 1)
     enough = np.flatnonzero(quantiles * spread / np.sqrt(counts) < mean)
     return int(counts[enough[0]]) if len(enough) else None
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -19,7 +18,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtide import config
+from fedtide import config, faults
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.fleet import draw_durations
@@ -52,13 +51,9 @@ class Outcome(NamedTuple):
 
 
 def _failed(run: Run, error: BaseException | None) -> Outcome:
-    if isinstance(error, FedtideError):
-        return Outcome(run, None, str(error), error.exit_code)
     if error is None:
         return Outcome(run, None, "the Dask scheduler, or the connection to it, was lost: run the study again")
-    where = traceback.extract_tb(error.__traceback__)[-1:]
-    reason = f"{type(error).__name__}: {error}" + "".join(f" ({each.filename}:{each.lineno})" for each in where)
-    return Outcome(run, None, reason)
+    return Outcome(run, None, *faults.explain(error))
 
 
 @functools.lru_cache(maxsize=1)
@@ -94,7 +89,7 @@ def run_one(
     try:
         finished = simulate(experiment, folder, dataset=dataset)
     except RunFolderError as error:
-        if not resumed or isinstance(error, InUseError) or getattr(error.__cause__, "errno", None) is not None:
+        if not resumed or isinstance(error, InUseError) or faults.machine(error) is not None:
             raise
         # The part that was there is damaged, or from another kind of machine: begin anew.
         shutil.rmtree(str(folder))

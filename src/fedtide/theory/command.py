@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide.errors import FedtideError
+from fedtide.records import write_atomically
+from fedtide.report.figure import write as write_figure
 from fedtide.theory import bound, constants, figures, measure
 from fedtide.theory.options import Options, parse
 from fedtide.theory.problem import Problem, make_problem
@@ -190,12 +192,13 @@ def write(report: Report, out: Path) -> None:
     """Write theory.json and the figures into a folder."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "theory.json").write_text(json.dumps(to_json(report), indent=1) + "\n", encoding="utf-8")
+        write_atomically(out / "theory.json", (json.dumps(to_json(report), indent=1) + "\n").encode())
         title = f"{_name(report.options)}, $d={report.constants.d}$, $\\nu={report.constants.nu}$"
         figure = figures.bound_figure(title, report.constants, report.curves, report.measured)
-        figure.savefig(out / "theory-bound.png", dpi=150)
+        write_figure(figure, out / "theory-bound.png", dpi=150)
         if report.sweeps:
-            figures.sweep_figure(_name(report.options), report.sweeps).savefig(out / "theory-sweeps.png", dpi=130)
+            sweeps = figures.sweep_figure(_name(report.options), report.sweeps)
+            write_figure(sweeps, out / "theory-sweeps.png", dpi=130)
     except OSError as error:
         raise FedtideError(f"cannot write to {out}: {error.strerror}; name another folder") from error
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
+from fedtide.report.figure import new_figure
 from fedtide.theory.bound import PAPER, Constants, Curve
 from fedtide.theory.measure import Measured
 from fedtide.theory.sweeps import SWEEPS, Point
@@ -27,9 +25,9 @@ HELD = {
 LABELS = {"paper": "Theorem 1", "tight": "tight", "sharp": "sharp (ours)"}
 
 
-def bound_figure(title: str, c: Constants, curves: Sequence[Curve], measured: Measured) -> Figure:
+def bound_figure(title: str, c: Constants, curves: Sequence[Curve], measured: Measured) -> Any:
     """Draw every bound that holds, its asymptote and the measured E||theta(t) - theta*||^2 with its 95 % band over t."""
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    figure = new_figure(6.4, 4.2)
     axes = figure.add_subplot()
     t = np.arange(1, len(measured.mean) + 2)
     for each in curves:
@@ -52,9 +50,11 @@ def bound_figure(title: str, c: Constants, curves: Sequence[Curve], measured: Me
     return figure
 
 
-def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Figure:
+def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Any:
     """Draw one column per sweep: on top where the error ends, below how fast it halves."""
-    figure = Figure(figsize=(2.75 * len(sweeps) + 0.6, 5.4), layout="constrained")
+    figure = new_figure(2.75 * len(sweeps) + 0.6, 5.4)
+    from matplotlib.ticker import NullFormatter
+
     grid = figure.subplots(2, len(sweeps), squeeze=False)
     for column, (key, points) in enumerate(sweeps.items()):
         top, bottom = grid[0, column], grid[1, column]
@@ -96,6 +96,6 @@ def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Figure:
     return figure
 
 
-def _tidy(axes: Axes) -> None:
+def _tidy(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, which="major", lw=0.4, alpha=0.5)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
 
 from fedtide.learning.trainer import LocalWork, Score, batches
 from fedtide.simulate import simulate
@@ -70,6 +69,8 @@ class Measured(NamedTuple):
 
 def half_width(values: Floats) -> Floats:
     """Return half of the 95 % confidence interval of the mean over the first axis."""
+    from scipy.stats import t as student  # half of a second: only when it is used
+
     num = len(values)
     return np.asarray(student.ppf(0.975, num - 1) * values.std(axis=0, ddof=1) / np.sqrt(num))
 

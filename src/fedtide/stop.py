@@ -1,0 +1,84 @@
+"""Ctrl-C and SIGTERM: the command line asks a run to stop, once; it is saved and ends.
+
+`install` makes both raise KeyboardInterrupt in the main thread. A second one shortly after the first is let pass, since
+the run is being saved just then. Until `ready` is called there is nothing to save, and the process ends at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+GRACE_SECONDS = 3.0  # for saving, in which asking again changes nothing
+
+_starting = False
+_installed = False
+_asked: int | None = None  # the signal
+_asked_at = 0.0
+
+
+def install() -> None:
+    """Take Ctrl-C, SIGTERM and the end of the terminal in hand; what the caller of this process ignores stays ignored."""
+    global _starting, _installed
+    _starting = _installed = True
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _handle)
+    before = sys.unraisablehook
+
+    def quiet(unraisable: Any) -> None:
+        if _asked is None:  # after that, what a callback could not finish is no news
+            before(unraisable)
+
+    sys.unraisablehook = quiet
+
+
+def ready() -> None:
+    """From now on there is something to save or to clean up: raise KeyboardInterrupt."""
+    global _starting
+    _starting = False
+
+
+def asked() -> bool:
+    """Say whether this process was asked to stop."""
+    return _asked is not None
+
+
+def foreign(error: BaseException) -> bool:
+    """Say whether a KeyboardInterrupt is nobody's at the keyboard: raised by code, not by a signal that we handle."""
+    return isinstance(error, KeyboardInterrupt) and _installed and _asked is None
+
+
+def check() -> None:
+    """Raise KeyboardInterrupt if this process was asked to stop: somebody may have swallowed the first."""
+    if _asked is not None:
+        raise KeyboardInterrupt
+
+
+def exit_code() -> int:
+    """Return 130 after Ctrl-C, 143 after SIGTERM: 128 and the number of the signal."""
+    return 128 + (_asked if _asked is not None else int(signal.SIGINT))
+
+
+def leave() -> None:
+    """Let nothing more be asked of a process that was asked to stop and is on its way out."""
+    if _asked is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _handle(number: int, _: FrameType | None) -> None:
+    global _asked, _asked_at
+    if _starting:
+        os.write(2, b"interrupted\n")
+        os._exit(128 + number)
+    now = time.monotonic()
+    if _asked is not None and now - _asked_at < GRACE_SECONDS:
+        return
+    _asked, _asked_at = number, now
+    raise KeyboardInterrupt
