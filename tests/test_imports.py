@@ -14,6 +14,8 @@ import fedtide
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
     ("errors", "rng", "types"),
+    ("forms",),
+    ("reading", "fields", "effort"),
     ("config", "plugins"),
     ("data",),
     ("fleet",),

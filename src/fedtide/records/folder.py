@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from fedtide import config
+from fedtide import config, forms
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 from fedtide.records.files import write_atomically
@@ -125,7 +124,7 @@ class RunFolder:
     def _make(self) -> None:
         """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
         write_atomically(self.path / "versions.json", json.dumps(versions(self.experiment), indent=2).encode())
-        resolved = yaml.safe_dump(config.dump(self.experiment), sort_keys=False)
+        resolved = forms.write(config.dump(self.experiment))
         write_atomically(self.path / "experiment.yaml", resolved.encode())
 
     def _take_lock(self) -> None:
