@@ -54,7 +54,7 @@ def test_equal_experiments_share_a_name():
         ("version: 1\nname: x\nseeds: [1, 1]", ["repeats"]),
         ("policy: {limit: 3}", ["is an experiment", "fedtide run"]),
         ("version: 1\nname: ''", ["name", "at least 1"]),
-        ("version: 1\nname: x\nvariants: {a: {policy.limit: 4}, b: {}}", ["s.yaml: a:", "policy: {limit: ...}"]),
+        ("version: 1\nname: x\nvariants: {a: {policy.limt: 4}, b: {}}", ["s.yaml: a:", "did you mean policy.limit?"]),
         ("version: 1\nname: x\naxes: {policy.limit: [8, 50]}", ["s.yaml: limit=50:", "num_devices=40"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""A study as a table: every variant's mean, and its paired difference from the first variant."""
+"""A study as a table: every variant's mean, and its paired difference from the variant it is compared with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fedtide.errors import FedtideError
+from fedtide.study.against import references
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Study
 from fedtide.study.statistics import METRICS, compare, shared
@@ -20,12 +21,13 @@ def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
     return found
 
 
-def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
-    """Return one row per variant, as plain data."""
+def rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
+    """Return one row per variant, as plain data; `against` as in `references`."""
     if metric not in METRICS:
         raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}")
+    compared = references(study, against)
     measure, results = METRICS[metric], by_label(study, store)
-    first, even = results[study.labels[0]], shared(results)
+    even = shared(results)
     table = []
     for label in study.labels:
         runs = results[label]
@@ -35,7 +37,9 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
                 "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
             )
             raise FedtideError(f"--metric {metric} needs runs {need}; {label!r} has none")
-        both = sorted(set(runs) & set(first))
+        reference = compared[label]
+        other = results[reference.label] if reference else {}
+        both = sorted(set(runs) & set(other))
         alike = [measure(result) for result in even.get(label, [])]  # on the seeds that all have
         row: dict[str, Any] = {
             "variant": label,
@@ -43,9 +47,11 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
             "done": len(runs),
             "mean_value": sum(alike) / len(alike) if alike else None,
             "verdict": "",
+            "against": reference.label if reference else None,
+            "against_part": reference.text if reference else None,  # what of it differs from this variant
         }
-        if label != study.labels[0] and both:
-            found = compare([values[s] for s in both], [measure(first[s]) for s in both])
+        if both:
+            found = compare([values[s] for s in both], [measure(other[s]) for s in both])
             row |= {
                 key: value if value is None or math.isfinite(value) else None for key, value in found._asdict().items()
             }

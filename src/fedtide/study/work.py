@@ -18,7 +18,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtide import config
+from fedtide import config, plugins
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.fleet import draw_durations
@@ -65,11 +65,19 @@ def _mnist(folder: Path | None, num_train: int | None, num_test: int | None) -> 
     return data.load("mnist", folder=folder, num_train=num_train, num_test=num_test, say=lambda _: None)
 
 
-def run_one(tree: Mapping[str, Any], folder: str | None, name: str | None = None) -> dict[str, Any]:
+def run_one(
+    tree: Mapping[str, Any], folder: str | None, name: str | None = None, beside: str | None = None
+) -> dict[str, Any]:
     """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out.
 
     name: by which the result will be kept; the user's policy files must be those that it stands for, from first to last.
+    beside: a folder where they are looked for besides the working folder.
     """
+    with plugins.beside(Path(beside) if beside else None):
+        return _run_one(tree, folder, name)
+
+
+def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> dict[str, Any]:
     from fedtide.simulate import simulate
 
     begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
@@ -163,6 +171,10 @@ def run_study(
     return failures
 
 
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
 def _folder(store: Store, run: Run) -> Path:
     """Where a run under way keeps its checkpoint; it goes once the result is stored."""
     return store.folder / ".work" / run.name
@@ -207,7 +219,7 @@ def _pool(runs: Sequence[Run], store: Store, workers: int) -> Iterator[Outcome]:
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
                         tree, folder = config.dump(run.experiment), str(_folder(store, run))
-                        under_way[pool.submit(run_one, tree, folder, run.name)] = run
+                        under_way[pool.submit(run_one, tree, folder, run.name, _text(run.beside))] = run
                         waiting.pop(0)
                 except BrokenProcessPool:
                     broken = True
@@ -253,7 +265,11 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
         # No shared disk is assumed: a run that loses its worker starts over on another one.
         futures = {
             client.submit(
-                run_one, config.dump(run.experiment), None, run.name, key=f"fedtide-{run.name}", retries=0, pure=False
+                run_one,
+                *(config.dump(run.experiment), None, run.name, _text(run.beside)),
+                key=f"fedtide-{run.name}",
+                retries=0,
+                pure=False,
             ): run
             for run in todo
         }
