@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedtide import config
+from fedtide import config, effort
 from fedtide.cli_deploy import deploy_app, replay
 from fedtide.cli_study import paper, study_app
 from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
@@ -81,11 +81,13 @@ def run(
 @friendly
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
-    from fedtide.records import is_deployment, read_experiment
+    from fedtide import plugins
+    from fedtide.records import is_deployment, policy_folder, read_experiment
 
     if is_deployment(run):
         raise RunFolderError(f"{run} holds a federation of real devices: start its ServerApp again, which continues it")
-    _run(read_experiment(run), run, threads, as_json)
+    with plugins.beside(policy_folder(run)):
+        _run(read_experiment(run), run, threads, as_json)
 
 
 def _default_folder(experiment: Experiment) -> Path:
@@ -108,6 +110,8 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
         _show(folder, as_json)
         return
     begun = time.perf_counter()
+    if long := effort.long_work(experiment):
+        say(long)
     system = build(experiment, say=say)
     trainer = make_trainer(system, threads)
     try:

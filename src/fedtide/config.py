@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 from fedtide import effort
 from fedtide.errors import FedtideError
-from fedtide.fields import Args, Count, Decibels, Name, NotNegative, Positive, Whole, explain
+from fedtide.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole, explain
 from fedtide.forms import NotAForm, plain, shown
 from fedtide.reading import beside
 from fedtide.reading import parse_overrides as parse_overrides
@@ -37,7 +37,7 @@ def _kind(value: Any) -> str:
 
 # Told apart by what was given, so that a wrong value is told of once.
 OneOrSeveral = Annotated[
-    Annotated[Positive, Tag("<number>")] | Annotated[list[Positive], Tag("<list>")], Discriminator(_kind)
+    Annotated[Scale, Tag("<number>")] | Annotated[list[Scale], Tag("<list>")], Discriminator(_kind)
 ]
 
 
@@ -56,8 +56,12 @@ class Data(_Group):
         "shards", description="shards is the paper's non-i.i.d. setting"
     )
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
-    concentration: Positive = Field(0.5, description="of the Dirichlet partition; smaller is more skewed")
-    size_spread: NotNegative = Field(0.0, description="sigma of log-normal sizes; 0: all devices hold the same number")
+    concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
+        0.5, description="of the Dirichlet partition; smaller is more skewed"
+    )
+    size_spread: Annotated[NotNegative, Field(le=100)] = Field(
+        0.0, description="sigma of log-normal sizes; 0: all devices hold the same number"
+    )
 
 
 class FleetConfig(_Group):
@@ -89,7 +93,7 @@ class TimelineConfig(_Group):
 class Radio(_Group):
     """The uplink."""
 
-    num_symbols: Positive = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
+    num_symbols: Scale = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
     snr_db: Decibels = Field(13.0, description="average received SNR in dB")
     large_scale: OneOrSeveral = Field(1.0, description="beta_k: one number, or one per device")
 
@@ -200,6 +204,11 @@ class Experiment(_Group):
             )
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
             raise ValueError("give exactly one of learning.local_epochs and learning.local_steps")
+        if 0 < self.learning.evaluate_every < 1e-12 * timeline.horizon:
+            raise ValueError(
+                f"learning.evaluate_every={self.learning.evaluate_every:g} is nothing beside timeline.horizon="
+                f"{timeline.horizon:g}; raise it, or say 0 for every aggregation"
+            )
         if problem := effort.beyond_reach(self):
             raise ValueError(problem)
         return self

@@ -23,7 +23,7 @@ def _number(value: Any) -> Any:
 
 def _whole(value: Any) -> Any:
     """Refuse a float that may stand for another integer than was written."""
-    if isinstance(value, float) and _EXACT < abs(value) < float("inf"):
+    if isinstance(value, float) and _EXACT <= abs(value) < float("inf"):
         raise PydanticCustomError("no_integer", "so large an integer is written without a point or an exponent")
     return _number(value)
 
@@ -39,6 +39,9 @@ def _named(args: dict[str, Any]) -> dict[str, Any]:
 Decibels = Annotated[float, Field(ge=-300, le=300, allow_inf_nan=False), BeforeValidator(_number)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_number)]
+Scale = Annotated[
+    float, Field(gt=0, le=1e30, allow_inf_nan=False), BeforeValidator(_number)
+]  # its products stay finite
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
 Whole = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=1, lt=2**63), BeforeValidator(_whole)]
@@ -60,7 +63,8 @@ def explain(
 
 def _line(error: Any, about: Callable[[str], str | None], unknown: Callable[[str], str], kind: str) -> str:
     path = [str(part) for part in error["loc"] if not str(part).startswith("<")]  # <...>: which kind of value it is
-    key = ".".join(path)[:200]
+    key = ".".join(path)
+    key = key[:200] if key.isprintable() else shown(key)
     if error["type"] == "value_error":  # of several keys together; it names them
         return str(error["ctx"]["error"])
     if error["type"] == "extra_forbidden":

@@ -203,6 +203,11 @@ def beside(folder: Path | None) -> Iterator[None]:
         _beside.reset(token)
 
 
+def policy_folder() -> Path:
+    """Return the folder from which a user's own files are named now."""
+    return _beside.get() or Path.cwd()
+
+
 def _file(name: str) -> Path | None:
     place, _, _ = name.rpartition(":")
     return locate(place, _beside.get()) if place.endswith(".py") else None

@@ -12,7 +12,7 @@ and cut back to that length when a run is resumed.
 
 from fedtide.records.files import write_atomically
 from fedtide.records.folder import InUseError, OtherPathError, RunFolder
-from fedtide.records.provenance import UNKNOWN, policy_files, provenance
+from fedtide.records.provenance import UNKNOWN, policy_files, policy_folder, provenance
 from fedtide.records.reading import Kept, is_complete, is_deployment, read_experiment, read_rounds, read_run
 from fedtide.records.round import Ledger, RoundRecord
 
@@ -27,6 +27,7 @@ __all__ = [
     "is_complete",
     "is_deployment",
     "policy_files",
+    "policy_folder",
     "provenance",
     "read_experiment",
     "read_rounds",

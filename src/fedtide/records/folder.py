@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide import config, forms
+from fedtide import config, forms, plugins
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 from fedtide.records.files import write_atomically
@@ -123,7 +123,10 @@ class RunFolder:
 
     def _make(self) -> None:
         """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
-        write_atomically(self.path / "versions.json", json.dumps(versions(self.experiment), indent=2).encode())
+        begun = versions(self.experiment)
+        if begun["files"]:  # so that a run is resumed from anywhere
+            begun["beside"] = str(plugins.policy_folder())
+        write_atomically(self.path / "versions.json", json.dumps(begun, indent=2).encode())
         resolved = forms.write(config.dump(self.experiment))
         write_atomically(self.path / "experiment.yaml", resolved.encode())
 

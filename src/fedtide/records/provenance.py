@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -47,6 +48,14 @@ def policy_files(experiment: Experiment) -> dict[str, str]:
         experiment.learning.model,
     )
     return {name: digest for name in named if (digest := source_digest(name))}
+
+
+def policy_folder(folder: Path) -> Path | None:
+    """Return the folder from which a run's own policy files were named when it was begun; None if it has none, or before."""
+    try:
+        return Path(json.loads((folder / "versions.json").read_text(encoding="utf-8"))["beside"])
+    except (OSError, ValueError, KeyError, TypeError):  # whoever opens the run tells of damage
+        return None
 
 
 @functools.cache

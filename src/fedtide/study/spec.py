@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -99,8 +98,6 @@ def read(path: Path) -> Study:
         file, folder = _checked(tree, path), path.parent.absolute()
         grid = _grid(file)
         labels = [", ".join(_words(cell)) or file.name for cell, _ in grid]
-        if twice := [label for label, count in Counter(labels).items() if count > 1]:
-            raise FedtideError(f"two variants are called {shown(twice[0])}; rename one")
         with plugins.beside(folder):
             made = make(
                 file.name, {label: each for label, (_, each) in zip(labels, grid, strict=True)}, file.seeds, file.base
