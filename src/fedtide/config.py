@@ -355,7 +355,9 @@ def _tree(given: Any) -> dict[str, Any]:
 
 def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Lay keys on others. On an experiment that has all its keys, one key may take another's place."""
-    if not (under and over) or not _has_all_keys(under):
+    if not over or _has_all_keys(over):
+        return over or under
+    if not _has_all_keys(under):
         return merge(under, over)
     for key in ("framework", "profile"):
         if key in over and over[key] != under[key]:

@@ -64,7 +64,7 @@ def _wanted(cells: Mapping[str, Cell], against: str) -> dict[str, str]:
         if len(places) != 1:
             reason = "is no variant" if not places else f"is on several axes ({', '.join(axis for axis, _ in places)})"
             parts = [_shown(axis, value) for axis, values in _values(cells).items() for value in values]
-            known = _listed(list(cells)) if len(parts) == len(cells) else f"{_listed(parts)}, and whole labels"
+            known = _listed(list(cells)) if len(_values(cells)) == 1 else f"{_listed(parts)}, and whole labels"
             raise FedtideError(f"--against {shown(word.strip())} {reason}; there are {known}")
         wanted |= dict(places)
     return wanted
