@@ -159,7 +159,7 @@ def study_plot(
     from fedtide.study.plot import draw_study
 
     study = read(file)
-    for path in draw_study(study, Store(store), to or Path(study.name), column, over, against):
+    for path in draw_study(study, Store(store), to or Path(study.stem), column, over, against):
         out.print(escape(str(path)), highlight=False, soft_wrap=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -264,6 +265,7 @@ def lay(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merge(bare, over)
 
 
+@functools.cache
 def all_keys() -> dict[str, Any]:
     """Return every dotted key with its pydantic field."""
     found: dict[str, Any] = {}

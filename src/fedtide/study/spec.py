@@ -55,6 +55,12 @@ class Study(NamedTuple):
     cells: Mapping[str, Cell] = MappingProxyType({})  # label -> its place on the axes; without any, a list of variants
 
     @property
+    def stem(self) -> str:
+        """The name as a file may have it, in the working folder."""
+        plain = "".join("-" if each in '/\\:*?"<>|' else each for each in self.name).lstrip(".")
+        return plain.encode()[:200].decode(errors="ignore") or "study"
+
+    @property
     def labels(self) -> list[str]:
         """The variants, in the order in which they were given."""
         return list(dict.fromkeys(run.label for run in self.runs))
@@ -134,8 +140,6 @@ def _checked(tree: dict[str, Any], path: Path) -> _Form:
     except ValidationError as error:
         raise FedtideError(explain(error, _about, _nearest, "key of a study")) from None
     _check_name("name", file.name)
-    if set(file.name) & set("/\\") or file.name.startswith("."):
-        raise FedtideError(f"name={shown(file.name)}: files are named by it, so no / or \\ in it and no dot before it")
     for name in file.variants:
         _check_name("the variant", name)
     base, variants = config.nest(file.base), {name: config.nest(each) for name, each in file.variants.items()}
