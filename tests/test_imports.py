@@ -15,7 +15,7 @@ SOURCE = Path(fedtide.__file__).parent
 ORDER = [
     ("errors", "rng", "types"),
     ("forms",),
-    ("reading", "fields", "effort"),
+    ("reading", "fields", "effort", "trees"),
     ("config", "plugins"),
     ("data",),
     ("fleet",),

@@ -20,6 +20,9 @@ from fedtide.forms import NotAForm, plain, shown
 from fedtide.reading import beside
 from fedtide.reading import parse_overrides as parse_overrides
 from fedtide.reading import read_file as read_file
+from fedtide.trees import lay as lay
+from fedtide.trees import merge as merge
+from fedtide.trees import nest as nest
 
 # Keys that may name a file of the user's own, as file.py:name.
 POLICY_KEYS = (
@@ -242,29 +245,6 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
-def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `over` on `under`, group by group; free-form `args` are replaced whole."""
-    merged = dict(under)
-    for key, value in over.items():
-        below = merged.get(key)
-        deeper = isinstance(value, Mapping) and isinstance(below, Mapping) and not key.endswith("args")
-        merged[key] = merge(below, value) if deeper else value  # type: ignore[arg-type]
-    return merged
-
-
-def lay(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `over` on `under`, but drop the arguments of a policy in whose place `over` puts another."""
-    bare = {key: dict(value) if isinstance(value, Mapping) else value for key, value in under.items()}
-    for group, inner in over.items():
-        below = bare.get(group)
-        if isinstance(inner, Mapping) and isinstance(below, dict):
-            for key in inner:
-                args = "args" if key == "name" else f"{key}_args"
-                if args in below and inner[key] != below.get(key):
-                    del below[args]
-    return merge(bare, over)
-
-
 @functools.cache
 def all_keys() -> dict[str, Any]:
     """Return every dotted key with its pydantic field."""
@@ -276,26 +256,6 @@ def all_keys() -> dict[str, Any]:
         else:
             found[name] = field
     return found
-
-
-def nest(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree with what has a dotted key (`policy.limit`) inside its group."""
-    nested: dict[str, Any] = {key: value for key, value in tree.items() if "." not in key}
-    for key, value in tree.items():
-        *groups, leaf = key.split(".")
-        if not groups:
-            continue
-        here = nested
-        for group in groups:
-            inner = here.get(group, {})
-            if not isinstance(inner, Mapping):
-                raise FedtideError(f"{key} goes below {group}={shown(inner)}, which is no group; give one of the two")
-            here[group] = dict(inner)
-            here = here[group]
-        if leaf in here:
-            raise FedtideError(f"{key} is given twice, with a dot and inside its group; keep one")
-        here[leaf] = value
-    return nested
 
 
 def read_words(words: Iterable[str]) -> dict[str, Any]:
