@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide import config
+from fedtide import config, effort, forms
 from fedtide.config import FRAMEWORKS, PROFILES, digest, dump, experiment, merge, parse_overrides, read_file
 from fedtide.errors import FedtideError
 
@@ -201,7 +201,7 @@ def test_bad_overrides(words: list[str], message: str) -> None:
         (b"- 1\n- 2", "holds a list"),
         (b"a: [", "cannot be read"),
         (b"\xff\xfe\x00", "cannot be read"),
-        (b"1: 2", "mapping of keys"),
+        (b"1: 2", "key 1 is not a word"),
     ],
 )
 def test_bad_files(tmp_path: Path, content: bytes | None, message: str) -> None:
@@ -272,9 +272,9 @@ def test_a_group_that_is_no_mapping_is_one_line(timeline: Any) -> None:
         config.experiment({"framework": "fedbuff", "timeline": timeline})
 
 
-def test_a_dotted_key_in_a_file_is_told_where_it_belongs() -> None:
-    with pytest.raises(FedtideError, match=r"inside its group, policy: \{scheduler: \.\.\.\}"):
-        config.experiment({"policy.scheduler": "random"})
+def test_a_dotted_key_stands_for_its_place() -> None:
+    e = config.experiment({"policy.scheduler": "random", "policy": {"limit": 3}, "policy.combiner_args.mixing": 0.5})
+    assert (e.policy.scheduler, e.policy.limit, e.policy.combiner_args) == ("random", 3, {"mixing": 0.5})
 
 
 def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
@@ -286,3 +286,87 @@ def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
     assert config.parse_overrides(["a.b={c: 1e-1, d: -2E3, e: 1e3x, f: 1.5, g: 12}"]) == {
         "a": {"b": {"c": 0.1, "d": -2000.0, "e": "1e3x", "f": 1.5, "g": 12}}
     }
+
+
+# ---- experiments out of files, experiments and words
+
+
+def test_an_experiment_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text("policy: {limit: 3}\nseed: 9\n")
+    for named in (path, str(path)):
+        e = experiment(named, {"policy.age_base": 0.5}, "seed=4")
+        assert (e.policy.limit, e.policy.age_base, e.seed) == (3, 0.5, 4)
+
+
+def test_keys_on_an_experiment_change_it_and_nothing_else() -> None:
+    e = experiment({"framework": "fedasync", "profile": "released-code", "seed": 3, "learning": {"local_steps": 7}})
+    changed = experiment(e, {"policy": {"age_base": 0.5}})
+    assert dump(changed) == merge(dump(e), {"policy": {"age_base": 0.5}})
+    assert experiment(e) == e
+    assert experiment(experiment(), e) == e
+    assert experiment(e, {"framework": "fedasync"}) == e
+
+
+def test_what_takes_anothers_place_on_an_experiment() -> None:
+    e = experiment({"framework": "fedasync", "codec": {"name": "mine.py:x", "args": {"a": 1}}})
+    assert experiment(e, {"policy": {"combiner": "average_deltas"}}).policy.combiner_args == {}
+    assert experiment(e, {"codec": {"name": "ideal"}}).codec.args == {}
+    steps = experiment(e, {"learning": {"local_steps": 5}})
+    assert (steps.learning.local_steps, steps.learning.local_epochs) == (5, None)
+    epochs = experiment(steps, {"learning": {"local_epochs": 2}})
+    assert (epochs.learning.local_steps, epochs.learning.local_epochs) == (None, 2)
+    with pytest.raises(FedtideError, match=r"framework='fedavg' fills in what is left out.*give the keys themselves"):
+        experiment(e, {"framework": "fedavg"})
+
+
+def test_a_preset_on_a_runs_own_file_is_refused(tmp_path: Path) -> None:
+    """Every key is given there, and keys win over presets: the word would be ignored without a sound."""
+    path = tmp_path / "experiment.yaml"
+    path.write_text(yaml.safe_dump(dump(experiment())))
+    with pytest.raises(FedtideError, match="framework='fedavg' fills in what is left out"):
+        config.read_words([str(path), "framework=fedavg"])
+    assert experiment(config.read_words([str(path), "learning.local_steps=5"])).learning.local_epochs is None
+
+
+def test_words_of_one_group_add_up() -> None:
+    assert parse_overrides(["policy.limit=4", "policy={scheduler: random}"]) == {
+        "policy": {"limit": 4, "scheduler": "random"}
+    }
+    assert parse_overrides(["seed=1", "seed=2"]) == {"seed": 2}
+
+
+def test_policies_beside_an_experiment_file_are_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    mine, path = tmp_path / "sub" / "mine.py", tmp_path / "sub" / "e.yaml"
+    mine.write_text("def f(candidates, limit, rng):\n    return list(range(limit))\n")
+    path.write_text("policy: {scheduler: 'mine.py:f'}\n")
+    monkeypatch.chdir(tmp_path / "sub")
+    assert experiment("e.yaml").policy.scheduler == "mine.py:f"  # as it was always read
+    monkeypatch.chdir(tmp_path)
+    assert experiment("sub/e.yaml").policy.scheduler == f"{mine}:f"
+    (tmp_path / "mine.py").write_bytes(mine.read_bytes())
+    assert experiment("sub/e.yaml").policy.scheduler == "mine.py:f"  # what is in the working folder goes on working
+    (tmp_path / "mine.py").write_text("# another\n")
+    with pytest.raises(FedtideError, match="is there twice with different contents"):
+        experiment("sub/e.yaml")
+
+
+def test_a_long_run_is_told_of() -> None:
+    assert effort.long_work(experiment()) is None
+    assert "days" in (effort.long_work(experiment({"timeline": {"horizon": 350_000}})) or "")
+
+
+@pytest.mark.parametrize("text", ["a: [1, {b: 2}]\nc: &x ~\nd: *x\n", "a: 1\na: 2", "a: [", "? x", "!!str 3", "x: 010"])
+def test_without_libyaml_all_is_the_same(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    def read() -> Any:
+        try:
+            return forms.parse(text)
+        except forms.NotAForm:
+            return "refused"
+
+    quick = read()
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    assert read() == quick

@@ -14,7 +14,8 @@ import fedtide
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
     ("errors", "inputs", "rng", "stop", "types"),
-    ("faults", "memory"),
+    ("faults", "forms", "memory"),
+    ("reading", "fields", "effort", "trees"),
     ("config", "plugins"),
     ("data",),
     ("fleet",),

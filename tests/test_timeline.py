@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.errors import FedtideError
-from fedtide.timeline import Buffered, Periodic, Synchronous, checked, per_arrival, start_times
+from fedtide.timeline import Buffered, Periodic, Synchronous, Timeline, checked, per_arrival, start_times
 from fedtide.types import Tick
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
@@ -137,3 +139,42 @@ READY, START = np.array([0, 1]), np.array([1, 1])
 def test_check_finds_inconsistent_timelines(ticks: list[Tick], message: str) -> None:
     with pytest.raises(FedtideError, match=message):
         checked(ticks, 2, 9.0)
+
+
+# ---- timelines that nobody would see the end of
+
+
+@pytest.mark.parametrize(
+    ("timeline", "duration", "horizon"),
+    [
+        (Periodic(1e-9), [0.5], 35.0),
+        (Synchronous(1e-300), [0.5], 1e300),
+        (per_arrival(), [1e-9, 0.5], 35.0),
+        (per_arrival(), [5e-324], 35.0),
+        (Buffered(2), [1e-9, 1e-9], 35.0),
+    ],
+)
+def test_too_many_ticks_are_refused_before_the_first(timeline: Timeline, duration: list[float], horizon: float) -> None:
+    with pytest.raises(FedtideError, match="aggregations, of which a run has at most 10,000,000; raise"):
+        timeline(np.array(duration), horizon)
+
+
+def test_whoever_needs_longer_than_the_horizon_is_never_ready() -> None:
+    """Their periods do not fit an integer: unchecked, such a device was ready in every period."""
+    assert [tick.ready.tolist() for tick in Periodic(0.25)(np.array([1e300, 1.7e308, 0.2]), 1.0)] == [[2]] * 4
+
+
+NOBODY = np.zeros(0, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("time", "says"),
+    [
+        (lambda _: 0.5, "its clock stands still"),
+        (lambda index: 1 - 2.0**-index, "its clock stands still"),
+        (lambda index: index * 1e-9, r"it would have about 3\.5e\+10 ticks"),
+    ],
+)
+def test_an_endless_timeline_is_stopped(time: Callable[[int], float], says: str) -> None:
+    with pytest.raises(FedtideError, match=says):
+        checked((Tick(index, time(index), NOBODY, NOBODY) for index in count(1)), 4, 35.0)

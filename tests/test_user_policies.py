@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import fedtide
+from fedtide import plugins
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
+from fedtide.records import RunFolder, policy_folder
 from fedtide.report.plan import plan_rows
 from fedtide.system import build
 from helpers import FakeTrainer, run, small, small_dataset
@@ -195,3 +197,17 @@ def test_a_file_may_import_its_neighbour_and_is_read_once(tmp_path: Path) -> Non
         "def weigh(n, age):\n    assert SEEN, 'another copy'\n    return n / n.sum()\n"
     )
     run(small({"policy": {"scheduler": f"{tmp_path}/both.py:pick", "weighting": f"{tmp_path}/both.py:weigh"}}))
+
+
+def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its policy was named from the folder it was begun in; the run folder remembers which that was."""
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "mine.py").write_text("def f(candidates, limit, rng):\n    return list(range(limit))\n")
+    monkeypatch.chdir(tmp_path / "begun")
+    experiment = small({"policy": {"scheduler": "mine.py:f"}})
+    RunFolder.open(tmp_path / "run", experiment).close()
+    monkeypatch.chdir(tmp_path)
+    with plugins.beside(policy_folder(tmp_path / "run")):
+        RunFolder.open(tmp_path / "run", experiment).close()
+        assert plugins.source_digest("mine.py:f") is not None
+    assert plugins.source_digest("mine.py:f") is None

@@ -120,12 +120,14 @@ def run(
 @friendly
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
-    from fedtide.records import is_deployment, read_experiment
+    from fedtide import plugins
+    from fedtide.records import is_deployment, policy_folder, read_experiment
 
     _refuse_odd_files(run)
     if is_deployment(run):
         raise RunFolderError(f"{run} holds a federation of real devices: start its ServerApp again, which continues it")
-    _run(read_experiment(run), run, threads, as_json)
+    with plugins.beside(policy_folder(run)):
+        _run(read_experiment(run), run, threads, as_json)
 
 
 def _default_folder(experiment: Experiment) -> Path:
@@ -138,6 +140,7 @@ def _default_folder(experiment: Experiment) -> Path:
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
+    from fedtide.effort import long_work
     from fedtide.records import RunFolder, is_complete
     from fedtide.simulate import simulate
     from fedtide.system import build, make_trainer
@@ -148,6 +151,8 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
         _show(folder, as_json, draw=True)
         return
     begun = time.perf_counter()
+    if long := long_work(experiment):
+        say(long)
     system = build(experiment, say=say)
     trainer = make_trainer(system, threads)
     ready = time.perf_counter()

@@ -48,6 +48,13 @@ Redo = Annotated[
         "--isa-redo", help="As --isa-strict; a seed whose path this machine lacks is done anew on its own, beside it."
     ),
 ]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        help="With what: a variant for all, or a part of labels (scheduler=random, a name, a value), all else being equal.",
+    ),
+]
 Metric = Annotated[
     str, typer.Option("--metric", "-m", help=f"The number per run that is compared: {', '.join(METRICS)}.")
 ]
@@ -149,18 +156,25 @@ def study_run(
 @study_app.command("show")
 @friendly
 def study_show(
-    file: File, store: StorePath = Path("results"), metric: Metric = "mean_accuracy", as_json: AsJson = False
+    file: File,
+    store: StorePath = Path("results"),
+    metric: Metric = "mean_accuracy",
+    against: Against = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Show every variant's mean, and its paired difference from the first one with its interval."""
+    """Show every variant's mean, and its paired difference from another one with its interval.
+
+    That is the one with the first value on the first axis (or the first variant), all else being equal; or see --against.
+    """
     study = read(file)
     if len(missing(study, Store(store))) == len({run.name for run in study.runs}):
         raise FedtideError(
             f"{store} holds no run of {study.name!r}: `fedtide study run {file}` first, or name its --store"
         )
     if as_json:
-        print_json(_rows(study, Store(store), metric))
+        print_json(_rows(study, Store(store), metric, against))
     else:
-        _print_table(study, Store(store), metric)
+        _print_table(study, Store(store), metric, against)
 
 
 @study_app.command("plot")
@@ -177,15 +191,13 @@ def study_plot(
     over: Annotated[
         str, typer.Option("--over", help="Against what: time, index, bits, symbols, samples_trained.")
     ] = "time",
-    against: Annotated[
-        str | None, typer.Option("--against", help="A variant: draw paired differences from it, averaged up to then.")
-    ] = None,
+    against: Against = None,
 ) -> None:
-    """Plot mean curves with 95 % bands, as PDF, SVG and PNG; or what tells the variants apart, with --against."""
+    """Plot mean curves with 95 % bands, as PDF, SVG and PNG; with --against paired differences, averaged up to then."""
     from fedtide.study.plot import draw_study
 
     study = read(file)
-    for path in draw_study(study, Store(store), to or Path(study.name), column, over, against):
+    for path in draw_study(study, Store(store), to or Path(study.stem), column, over, against):
         out.print(escape(str(path)), highlight=False, soft_wrap=True)
 
 
@@ -237,23 +249,24 @@ def study_paths(
     out.print(table, highlight=False)
 
 
-def _rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
+def _rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
     from fedtide.study.table import rows
 
-    return rows(study, store, metric)
+    return rows(study, store, metric, against)
 
 
 def _compared(row: dict[str, Any]) -> tuple[str, str]:
     from fedtide.paper.page import effect
 
-    return (effect(row), row["verdict"]) if "mean" in row else ("-", "")
+    return (effect(row), row["verdict"]) if "mean" in row else ("-" if row["against"] else "(others' reference)", "")
 
 
-def _print_table(study: Study, store: Store, metric: str) -> None:
+def _print_table(study: Study, store: Store, metric: str, against: str | None = None) -> None:
     table = Table(title=escape(f"{study.name}: {metric}"), title_justify="left", box=None, padding=(0, 2))
-    for heading in ("variant", "seeds", "mean", "difference from the first (95 % interval)", "verdict"):
+    rows = _rows(study, store, metric, against)
+    other = next((row["against_part"] for row in rows if row["against_part"]), "another")
+    for heading in ("variant", "seeds", "mean", escape(f"difference from {other} (95 % interval)"), "verdict"):
         table.add_column(heading, justify="right" if heading in ("seeds", "mean") else "left", overflow="fold")
-    rows = _rows(study, store, metric)
     for row in rows:
         mean = "-" if row["mean_value"] is None else f"{row['mean_value']:.4f}"
         table.add_row(escape(row["variant"]), f"{row['done']}/{row['seeds']}", mean, *_compared(row))

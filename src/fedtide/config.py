@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from fedtide import inputs
+from fedtide import effort
 from fedtide.errors import FedtideError
+from fedtide.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole, explain
+from fedtide.forms import NotAForm, plain, shown
+from fedtide.reading import beside
+from fedtide.reading import parse_overrides as parse_overrides
+from fedtide.reading import read_file as read_file
+from fedtide.trees import lay as lay
+from fedtide.trees import merge as merge
+from fedtide.trees import nest as nest
 
-Decibels = Annotated[float, Field(ge=-300, le=300, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-Args = dict[str, Any]
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML with the numbers of its version 1.2: version 1.1 takes 1e-3 for a word."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+# Keys that may name a file of the user's own, as file.py:name.
+POLICY_KEYS = (
+    "timeline.name",
+    "policy.scheduler",
+    "policy.weighting",
+    "policy.combiner",
+    "codec.name",
+    "learning.model",
 )
+
+
+def _kind(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<number>"
+
+
+# Told apart by what was given, so that a wrong value is told of once.
+OneOrSeveral = Annotated[
+    Annotated[Scale, Tag("<number>")] | Annotated[list[Scale], Tag("<list>")], Discriminator(_kind)
+]
 
 
 class _Group(BaseModel):
@@ -48,8 +60,12 @@ class Data(_Group):
         "shards", description="shards is the paper's non-i.i.d. setting"
     )
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
-    concentration: Positive = Field(0.5, description="of the Dirichlet partition; smaller is more skewed")
-    size_spread: NotNegative = Field(0.0, description="sigma of log-normal sizes; 0: all devices hold the same number")
+    concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
+        0.5, description="of the Dirichlet partition; smaller is more skewed"
+    )
+    size_spread: Annotated[NotNegative, Field(le=100)] = Field(
+        0.0, description="sigma of log-normal sizes; 0: all devices hold the same number"
+    )
 
 
 class FleetConfig(_Group):
@@ -71,7 +87,7 @@ class FleetConfig(_Group):
 class TimelineConfig(_Group):
     """When the server acts."""
 
-    name: str = Field("periodic", description="periodic, synchronous, per_arrival, buffered, or your own")
+    name: Name = Field("periodic", description="periodic, synchronous, per_arrival, buffered, or your own")
     args: Args = Field(default_factory=dict, description="arguments of your own timeline")
     period: Positive = Field(0.25, description="T~ of the periodic timeline")
     buffer_size: Count = Field(8, description="how many finished devices the buffered timeline waits for")
@@ -81,21 +97,21 @@ class TimelineConfig(_Group):
 class Radio(_Group):
     """The uplink."""
 
-    num_symbols: Positive = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
+    num_symbols: Scale = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
     snr_db: Decibels = Field(13.0, description="average received SNR in dB")
-    large_scale: Positive | list[Positive] = Field(1.0, description="beta_k: one number, or one per device")
+    large_scale: OneOrSeveral = Field(1.0, description="beta_k: one number, or one per device")
 
 
 class Policy(_Group):
     """Who uploads, and how what arrives is weighed and combined."""
 
-    scheduler: str = Field("data_importance", description="see `fedtide policies`, or your own")
+    scheduler: Name = Field("data_importance", description="see `fedtide policies`, or your own")
     scheduler_args: Args = Field(default_factory=dict, description="arguments of the scheduler")
     limit: Count = Field(8, description="R, uploads per aggregation at most")
-    weighting: str = Field("age_aware", description="age_aware, uniform, or your own")
+    weighting: Name = Field("age_aware", description="age_aware, uniform, or your own")
     weighting_args: Args = Field(default_factory=dict, description="arguments of your own weighting")
     age_base: Positive = Field(1.0, description="gamma: below 1 favours fresh updates, above 1 old ones")
-    combiner: str = Field(
+    combiner: Name = Field(
         "average_models", description="average_models, average_deltas, mix, buffered_mean, or your own"
     )
     combiner_args: Args = Field(default_factory=dict, description="arguments of the combiner, e.g. {mixing: 0.4}")
@@ -104,18 +120,20 @@ class Policy(_Group):
 class CodecConfig(_Group):
     """How updates become bits."""
 
-    name: str = Field(
+    name: Name = Field(
         "sparse_quantized", description="sparse_quantized (the paper's), dead_zone (ours), ideal, or your own"
     )
     args: Args = Field(default_factory=dict, description="arguments of your own codec")
-    num_levels: Annotated[int, Field(ge=1, le=32_767)] = Field(4, description="nu, quantisation levels")
-    element_bits: Count | None = Field(None, description="bits per kept element (default: ceil(log2(nu+1)) + 1)")
+    num_levels: Annotated[Count, Field(le=32_767)] = Field(4, description="nu, quantisation levels")
+    element_bits: Annotated[Count, Field(le=64)] | None = Field(
+        None, description="bits per kept element (default: ceil(log2(nu+1)) + 1)"
+    )
 
 
 class Learning(_Group):
     """What a device does with a model, and how models are scored."""
 
-    model: str = Field(
+    model: Name = Field(
         "paper_cnn", description="paper_cnn, mlp, mcmahan_cnn, small_cnn, softmax, or file.py:make for torch"
     )
     trainer: Literal["native", "torch"] = Field("native", description="native (C++) or torch")
@@ -133,7 +151,7 @@ class Learning(_Group):
 class Experiment(_Group):
     """One run: same experiment, same bits."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="names every random stream")
+    seed: Whole = Field(0, description="names every random stream")
     framework: Literal["periodic", "fedavg", "fedasync", "fedbuff"] | None = Field(
         None, description="a preset for timeline, aggregation and learning; keys you give yourself win"
     )
@@ -190,6 +208,13 @@ class Experiment(_Group):
             )
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
             raise ValueError("give exactly one of learning.local_epochs and learning.local_steps")
+        if 0 < self.learning.evaluate_every < 1e-12 * timeline.horizon:
+            raise ValueError(
+                f"learning.evaluate_every={self.learning.evaluate_every:g} is nothing beside timeline.horizon="
+                f"{timeline.horizon:g}; raise it, or say 0 for every aggregation"
+            )
+        if problem := effort.beyond_reach(self):
+            raise ValueError(problem)
         return self
 
 
@@ -220,28 +245,7 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
-def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `over` on `under`, group by group; free-form `args` are replaced whole."""
-    merged = dict(under)
-    for key, value in over.items():
-        below = merged.get(key)
-        deeper = isinstance(value, Mapping) and isinstance(below, Mapping) and not key.endswith("args")
-        merged[key] = merge(below, value) if deeper else value  # type: ignore[arg-type]
-    return merged
-
-
-def lay(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `over` on `under`, but drop the arguments of a policy in whose place `over` puts another."""
-    bare = {key: dict(value) if isinstance(value, Mapping) else value for key, value in under.items()}
-    for group, inner in over.items():
-        below = bare.get(group)
-        if isinstance(inner, Mapping) and isinstance(below, dict):
-            for key in inner:
-                if f"{key}_args" in below and inner[key] != below.get(key):
-                    del below[f"{key}_args"]
-    return merge(bare, over)
-
-
+@functools.cache
 def all_keys() -> dict[str, Any]:
     """Return every dotted key with its pydantic field."""
     found: dict[str, Any] = {}
@@ -254,76 +258,93 @@ def all_keys() -> dict[str, Any]:
     return found
 
 
-def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """Turn `group.key=value` words (values in YAML) into a nested mapping."""
-    tree: dict[str, Any] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals:
-            raise FedtideError(f"{word!r} is not key=value; write for example policy.limit=8")
-        path = key.strip().split(".")
-        try:
-            value = yaml.load(text, _Loader)
-        except yaml.YAMLError as error:
-            raise FedtideError(f"{word!r}: the value is not YAML ({' '.join(str(error).split())}); quote it") from error
-        here = tree
-        for part in path[:-1]:
-            inner = here.setdefault(part, {})
-            if not isinstance(inner, dict):
-                raise FedtideError(
-                    f"{word!r} goes below {part!r}, which was given a value already; give one of the two"
-                )
-            here = inner
-        here[path[-1]] = value
-    return tree
-
-
-def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
-    """Read an experiment file (YAML), or one of another kind."""
-    try:
-        tree = yaml.load(inputs.read_text(path), _Loader)
-    except FileNotFoundError as error:
-        words = ", or give key=value words" if kind == "experiment" else ""
-        raise FedtideError(f"there is no {kind} file {path}; name a YAML file{words}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise FedtideError(f"the {kind} file {path} cannot be read: {' '.join(str(error).split())}") from error
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise FedtideError(f"the {kind} file {path} holds a {type(tree).__name__}; it must be a mapping of keys")
-    return tree
-
-
 def read_words(words: Iterable[str]) -> dict[str, Any]:
     """Read what a command line says of an experiment: a file, if the first word is not key=value, then keys on top."""
     given = list(words)
-    tree: dict[str, Any] = {}
-    if given and "=" not in given[0]:
-        path = Path(given.pop(0))
-        tree = read_file(path)
-        if tree.keys() & {"axes", "variants"} or tree.keys() >= {"version", "name"}:
-            raise FedtideError(
-                f"{path} is a study file (it has {', '.join(tree)}), not an experiment: use `fedtide study run {path}`"
-            )
-    return merge(tree, parse_overrides(given))
+    tree = _read_experiment(Path(given.pop(0))) if given and "=" not in given[0] else {}
+    return _on_top(tree, parse_overrides(given))
 
 
-def experiment(*trees: Mapping[str, Any]) -> Experiment:
-    """Make an Experiment from nested mappings, the later ones on top; one clear line if it cannot be."""
+def _read_experiment(path: Path) -> dict[str, Any]:
+    """Read an experiment file; the user's own policies are looked for beside it, too."""
+    tree = read_file(path)
+    if tree.keys() & {"axes", "variants"} or tree.keys() >= {"version", "name"}:
+        raise FedtideError(
+            f"{path} is a study file (it has {shown(', '.join(tree))}), not an experiment: use `fedtide study run {path}`"
+        )
+    tree = nest(tree)
+    for key in POLICY_KEYS:
+        group, _, name = key.partition(".")
+        inner = tree.get(group)
+        if isinstance(inner, Mapping) and isinstance(inner.get(name), str):
+            tree = merge(tree, {group: {name: beside(inner[name], path.parent)}})
+    return tree
+
+
+def experiment(*given: Mapping[str, Any] | Experiment | str | Path) -> Experiment:
+    """Make an Experiment, the later ones of what is given on top; one clear line if it cannot be.
+
+    Each is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` word. What is laid
+    on an Experiment changes it: all else keeps its value.
+    """
     merged: dict[str, Any] = {}
-    for tree in trees:
-        merged = merge(merged, tree)
+    for each in given:
+        merged = _on_top(merged, _tree(each))
     try:
         return Experiment.model_validate(merged)
     except ValidationError as error:
-        raise FedtideError("; ".join(_explain(each) for each in error.errors())) from None
+        raise FedtideError(explain(error, _about, nearest)) from None
+
+
+def _tree(given: Any) -> dict[str, Any]:
+    """Return as a nested mapping what experiment() was given."""
+    if isinstance(given, Experiment):
+        return dump(given)
+    if isinstance(given, str):
+        return read_words([given])
+    if isinstance(given, Path):
+        return _read_experiment(given)
+    if not isinstance(given, Mapping):
+        raise FedtideError(
+            f"{shown(given)} is no experiment; give a mapping of keys, the path of a file, or an Experiment"
+        )
+    try:
+        tree = plain(given)
+    except NotAForm as error:
+        raise FedtideError(str(error)) from None
+    return nest(tree)
+
+
+def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Lay keys on others. On an experiment that has all its keys, one key may take another's place."""
+    if not over or _has_all_keys(over):
+        return over or under
+    if not _has_all_keys(under):
+        return merge(under, over)
+    for key in ("framework", "profile"):
+        if key in over and over[key] != under[key]:
+            raise FedtideError(
+                f"{key}={shown(over[key])} fills in what is left out, and this experiment has every key already "
+                f"({key}={shown(under[key])}): give the keys themselves, or begin without it"
+            )
+    learning = over.get("learning")
+    for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
+        if isinstance(learning, Mapping) and learning.get(one) is not None and other not in learning:
+            under = merge(under, {"learning": {other: None}})
+    return lay(under, over)
+
+
+def _has_all_keys(tree: Mapping[str, Any]) -> bool:
+    for key in all_keys():
+        group, _, name = key.rpartition(".")
+        inner = tree.get(group) if group else tree
+        if not isinstance(inner, Mapping) or name not in inner:
+            return False
+    return True
 
 
 def nearest(key: str) -> str:
     """Say which valid key a wrong one may have meant, or where to look."""
-    if key in all_keys():  # in a file, as one word with a dot
-        group, _, name = key.rpartition(".")
-        return f" of its own: write it inside its group, {group}: {{{name}: ...}}"
     inside = [name for name in all_keys() if name.startswith(f"{key}.")]
     if inside:
         return f": it is a group of keys; name one of {', '.join(inside)}"
@@ -332,20 +353,10 @@ def nearest(key: str) -> str:
     return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
 
 
-def _explain(error: Any) -> str:
-    """Say in one line what pydantic found: the key, the value, the reason, the remedy."""
-    path = [str(part) for part in error["loc"] if part not in ("constrained-float", "list[constrained-float]")]
-    key = ".".join(path)
-    if error["type"] == "extra_forbidden":
-        return f"{key} is not a key{nearest(key)}"
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    if error["type"] == "model_type":
-        return f"{key}={error['input']!r}{nearest(key)}"
-    field = all_keys().get(".".join(path[:2])) or all_keys().get(path[0] if path else "")
-    about = f" ({field.description})" if field is not None and field.description else ""
-    message = error["msg"][0].lower() + error["msg"][1:]
-    return f"{key}={error['input']!r}{about}: {message}"
+def _about(key: str) -> str | None:
+    """Say what a key means."""
+    field = all_keys().get(key)
+    return field.description if field is not None else None
 
 
 def dump(experiment: Experiment) -> dict[str, Any]:

@@ -9,12 +9,12 @@ import stat
 import time
 from pathlib import Path
 
-MOST_BYTES = 16_000_000
+MOST_BYTES = 16 * 2**20
 PIPE_SECONDS = 5.0  # for `<(command)` of a shell to say all it has to say
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file or of a pipe that somebody writes to; OSError says why it cannot be had."""
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds, or a pipe that somebody writes to; OSError says why it cannot be had."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(handle).st_mode
@@ -22,7 +22,7 @@ def read_text(path: Path) -> str:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
-        return _read(handle, path, stat.S_ISFIFO(mode)).decode("utf-8")
+        return _read(handle, path, stat.S_ISFIFO(mode))
     finally:
         os.close(handle)
 
@@ -39,4 +39,4 @@ def _read(handle: int, path: Path, is_pipe: bool) -> bytes:
             return bytes(content)
         content += part
         if len(content) > MOST_BYTES:
-            raise OSError(errno.EFBIG, f"it holds more than {MOST_BYTES // 1_000_000} MB", str(path))
+            raise OSError(errno.EFBIG, f"it holds more than {MOST_BYTES // 2**20} MB", str(path))

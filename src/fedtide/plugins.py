@@ -22,6 +22,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -31,6 +32,7 @@ from typing import Any, Final
 from fedtide import stop
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.faults import named
+from fedtide.reading import is_file, locate
 
 # How the policies of each kind are called: method ("" for the object itself) and what it is given.
 CALLS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -193,12 +195,30 @@ def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, A
 def source_digest(name: str) -> str | None:
     """Return the SHA-256 of a user's policy file, so that a resumed run notices a change; None for anything else."""
     path = _file(name)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path and path.is_file() else None
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path and is_file(path) else None
+
+
+_beside: ContextVar[Path | None] = ContextVar("beside", default=None)
+
+
+@contextmanager
+def beside(folder: Path | None) -> Iterator[None]:
+    """Look for a user's own files in this folder, too, besides the working folder: that of the form that names them."""
+    token = _beside.set(folder)
+    try:
+        yield
+    finally:
+        _beside.reset(token)
+
+
+def policy_folder() -> Path:
+    """Return the folder from which a user's own files are named now."""
+    return _beside.get() or Path.cwd()
 
 
 def _file(name: str) -> Path | None:
     place, _, _ = name.rpartition(":")
-    return Path(place) if place.endswith(".py") else None
+    return locate(place, _beside.get()) if place.endswith(".py") else None
 
 
 def attribute(kind: str, name: str) -> Any:
@@ -217,8 +237,11 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
     with _read(kind, name, f"reading {place}"):
         if path is None:
             return importlib.import_module(place)
-        if not path.is_file():
-            raise FedtideError(f"{kind}={name!r}: there is no file {place}; give a path relative to the working folder")
+        if not is_file(path):
+            raise FedtideError(
+                f"{kind}={name!r}: there is no file {place}, neither in the working folder {Path.cwd()} nor beside the form "
+                "that names it; give its path from one of the two, or in full"
+            )
         unique = f"fedtide_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
         digest = source_digest(name)
         known = sys.modules.get(unique)

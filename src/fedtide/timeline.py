@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from fedtide.effort import MOST_TICKS, too_many_ticks
 from fedtide.errors import FedtideError
 from fedtide.types import Floats, Ints, Tick
 
@@ -32,6 +33,12 @@ def _whole(ratio: float) -> int:
     return math.floor(ratio * (1 + 1e-12))
 
 
+def _refuse_many(count: float, name: str, remedy: str) -> None:
+    """Raise if a timeline has more ticks than can be listed; asked before the first one is made."""
+    if not count <= MOST_TICKS:
+        raise FedtideError(too_many_ticks(count, name, remedy))
+
+
 @dataclass(frozen=True)
 class Periodic:
     """The paper's design: aggregate every `period` (T~) with whoever has finished."""
@@ -40,9 +47,14 @@ class Periodic:
 
     def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
         """Device k needs c_k = ceil(T_k/T~) periods: ready at c_k, 2 c_k, ..., always with age c_k - 1."""
-        periods = np.maximum(np.ceil(duration / self.period * (1 - 1e-12)).astype(np.int64), 1)
+        _refuse_many(horizon / self.period, f"timeline.period={self.period:g}", "raise it or lower timeline.horizon")
+        count = _whole(horizon / self.period)
+        with np.errstate(over="ignore"):
+            needed = np.ceil(duration / self.period * (1 - 1e-12))
+        # Whoever needs longer than the horizon is never ready; its number might not even be an integer's.
+        periods = np.clip(needed, 1, count + 1).astype(np.int64)
         ticks = []
-        for index in range(1, _whole(horizon / self.period) + 1):
+        for index in range(1, count + 1):
             ready = np.flatnonzero(index % periods == 0)
             ticks.append(Tick(index, index * self.period, ready, index - periods[ready] + 1))
         return ticks
@@ -56,6 +68,11 @@ class Synchronous:
 
     def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
         """Return one tick per round."""
+        _refuse_many(
+            horizon / self.round_duration,
+            f"a round of {self.round_duration:g}",
+            "raise fleet.max_duration or lower timeline.horizon",
+        )
         everyone = np.arange(len(duration))
         rounds = range(1, _whole(horizon / self.round_duration) + 1)
         return [Tick(index, index * self.round_duration, everyone, np.full(len(duration), index)) for index in rounds]
@@ -78,6 +95,13 @@ class Buffered:
                 f"timeline.buffer_size={self.size} is more than the {len(duration)} devices: the buffer would never fill; "
                 "use at most fleet.num_devices"
             )
+        with np.errstate(over="ignore", divide="ignore"):
+            arrivals = float((horizon / duration).sum())
+        _refuse_many(
+            arrivals / self.size,
+            f"devices that take {float(duration.min()):g} to {float(duration.max()):g}",
+            "raise fleet.min_duration or lower timeline.horizon",
+        )
         finishing = [(float(time), device) for device, time in enumerate(duration)]
         heapq.heapify(finishing)
         version: Ints = np.ones(len(duration), np.int64)
@@ -106,13 +130,30 @@ def start_times(ticks: Sequence[Tick]) -> Floats:
     return np.array([0.0, 0.0, *(tick.time for tick in ticks)])
 
 
-def checked(ticks: Sequence[Tick], num_devices: int, horizon: float) -> list[Tick]:
-    """Return the ticks in our own types, or raise if a timeline breaks the contract.
+# Of a user's own timeline nobody knows how long it goes on: it is looked at while it does.
+_LOOK_EVERY = 100_000  # ticks
+_HOPELESS = 3 * MOST_TICKS  # ticks it would have at its pace so far
+
+
+def _endless(index: int, time: float, horizon: float, at_once: int, num_devices: int) -> str | None:
+    """Say why a timeline that has come to a tick (at_once of them at this instant) will not end; None if it may."""
+    if at_once > max(num_devices, 1000):
+        return f"{at_once:,} ticks lie at time {time:g}: its clock stands still"
+    if index > MOST_TICKS:
+        return f"it has more than {MOST_TICKS:,} ticks, at time {time:g} of {horizon:g}; lower timeline.horizon"
+    if index % _LOOK_EVERY == 0 and index * (horizon / time) > _HOPELESS:
+        count = index * (horizon / time)
+        return f"at its pace it would have about {count:.3g} ticks (at most {MOST_TICKS:,}); lower timeline.horizon"
+    return None
+
+
+def checked(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tick]:
+    """Return the ticks in our own types, or raise if a timeline breaks the contract or does not come to its end.
 
     That is: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
     """
     version = np.ones(num_devices, np.int64)
-    time = 0.0
+    time, at_once = 0.0, 0
     good = []
     for index, tick in enumerate(ticks, 1):
         ready = np.asarray(tick.ready, np.int64)
@@ -127,6 +168,9 @@ def checked(ticks: Sequence[Tick], num_devices: int, horizon: float) -> list[Tic
             problem = f"its ready devices {ready.tolist()} are not ascending, distinct and below {num_devices}"
         elif not np.array_equal(version[ready], tick.start):
             problem = f"its start versions {np.asarray(tick.start).tolist()} should be {version[ready].tolist()}"
+        else:
+            at_once = at_once + 1 if tick.time == time else 1
+            problem = _endless(index, tick.time, horizon, at_once, num_devices)
         if problem:
             raise FedtideError(f"the timeline is inconsistent at tick {index}: {problem}")
         good.append(Tick(index, float(tick.time), ready, version[ready]))

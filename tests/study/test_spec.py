@@ -1,9 +1,15 @@
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
+import pytest
+import yaml
+
+from fedtide import config
 from fedtide.errors import FedtideError
 from fedtide.study.spec import make, read
+from fedtide.study.work import run_one
 
 
 def write(tmp_path, text):
@@ -54,7 +60,7 @@ def test_equal_experiments_share_a_name():
         ("version: 1\nname: x\nseeds: [1, 1]", ["repeats"]),
         ("policy: {limit: 3}", ["is an experiment", "fedtide run"]),
         ("version: 1\nname: ''", ["name", "at least 1"]),
-        ("version: 1\nname: x\nvariants: {a: {policy.limit: 4}, b: {}}", ["s.yaml: a:", "policy: {limit: ...}"]),
+        ("version: 1\nname: x\nvariants: {a: {policy.limt: 4}, b: {}}", ["s.yaml: a:", "did you mean policy.limit?"]),
         ("version: 1\nname: x\naxes: {policy.limit: [8, 50]}", ["s.yaml: limit=50:", "num_devices=40"]),
     ],
 )
@@ -87,3 +93,48 @@ def test_an_edited_policy_file_is_another_run(tmp_path):
     assert name() == before
     path.write_text(path.read_text() + "# edited\n")
     assert name() != before
+
+
+MINE = "def first(candidates, limit, rng):\n    return list(range(limit))\n"
+
+
+def test_policies_are_looked_for_beside_the_study(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.py").write_text(MINE)
+    (tmp_path / "sub" / "s.yaml").write_text("version: 1\nname: x\nbase: {policy: {scheduler: 'mine.py:first'}}\n")
+    monkeypatch.chdir(tmp_path / "sub")
+    before = make("x", {"x": {"policy": {"scheduler": "mine.py:first"}}}, [0]).runs[0].name
+    assert read(Path("s.yaml")).runs[0].name == before
+    monkeypatch.chdir(tmp_path)
+    run = read(Path("sub/s.yaml")).runs[0]
+    assert (run.name, run.experiment.policy.scheduler) == (before, "mine.py:first")  # the same run from anywhere
+    (tmp_path / "mine.py").write_text("# another\n")
+    with pytest.raises(FedtideError, match="twice with different contents"):
+        read(Path("sub/s.yaml"))
+
+
+def test_a_study_runs_from_another_folder(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.py").write_text(MINE)
+    base = {
+        "data": {"name": "synthetic", "num_train": 60, "num_test": 20, "num_shards": 12},
+        "fleet": {"num_devices": 6},
+        "timeline": {"horizon": 0.5},
+        "policy": {"scheduler": "mine.py:first", "limit": 2},
+        "learning": {"model": "softmax", "local_epochs": 1},
+    }
+    (tmp_path / "sub" / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "x", "base": base}))
+    monkeypatch.chdir(tmp_path)
+    run = read(Path("sub/s.yaml")).runs[0]
+    result = run_one(config.dump(run.experiment), str(tmp_path / "work"), run.name, str(run.beside))
+    assert result["totals"]["aggregations"] == 2
+    assert json.loads((tmp_path / "work" / "versions.json").read_text())["beside"] == str(tmp_path / "sub")
+    with pytest.raises(FedtideError, match=r"there is no file mine\.py, neither in the working folder"):
+        run_one(config.dump(run.experiment), None)
+
+
+def test_dotted_keys_in_base_and_variants(tmp_path):
+    study = read(
+        write(tmp_path, "version: 1\nname: x\nbase: {fleet.num_devices: 10}\nvariants: {a: {policy.limit: 2}, b: {}}")
+    )
+    assert [(run.experiment.fleet.num_devices, run.experiment.policy.limit) for run in study.runs] == [(10, 2), (10, 8)]

@@ -6,13 +6,15 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtide import config
-from fedtide.config import Count, Experiment, Positive
+from fedtide.config import Experiment
 from fedtide.errors import FedtideError
+from fedtide.fields import Count, Name, Positive, Share, explain
+from fedtide.forms import NotAForm, plain
 
 SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
 
@@ -26,9 +28,9 @@ class Deployment(BaseModel):
         "simulated", description="seeded fading, the rate seen on recent uploads, or what the node says of itself"
     )
     max_capacity: Positive = Field(40.0, description="bit/symbol; a node that reports more is not believed")
-    deadline: Annotated[float, Field(gt=0, le=1)] = Field(0.6, description="share of a period that uploads may take")
+    deadline: Share = Field(0.6, description="share of a period that uploads may take")
     poll: Positive = Field(1.0, description="between two looks at the mailbox")
-    loader: str = Field("partition", description="partition (the experiment's data), or your own file.py:name")
+    loader: Name = Field("partition", description="partition (the experiment's data), or your own file.py:name")
     min_nodes: Count = Field(1, description="wait for so many nodes before the first period")
     start_timeout: Positive = Field(300.0, description="how long to wait for them")
     train_timeout: Positive = Field(3600.0, description="after which a training order is given up")
@@ -56,23 +58,21 @@ class Terms(NamedTuple):
 def deployment(tree: Mapping[str, Any]) -> Deployment:
     """Make a Deployment from plain data; one clear line if it cannot be."""
     try:
-        return Deployment.model_validate(tree)
+        return Deployment.model_validate(plain(tree))
+    except NotAForm as error:
+        raise FedtideError(f"deployment settings: {error}") from None
     except ValidationError as error:
-        raise FedtideError("deployment settings: " + "; ".join(_explain(each) for each in error.errors())) from None
+        raise FedtideError("deployment settings: " + explain(error, _about, _nearest, "setting")) from None
 
 
-def _explain(error: Any) -> str:
-    """Say in one line what pydantic found: the setting, the value, the reason, the remedy."""
-    key = ".".join(map(str, error["loc"]))
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, Deployment.model_fields, 1, 0.5)
-        hint = f": did you mean {near[0]}?" if near else ""
-        return f"{key} is not a setting{hint} (the settings are {', '.join(Deployment.model_fields)})"
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    about = Deployment.model_fields[key].description if key in Deployment.model_fields else None
-    message = error["msg"][0].lower() + error["msg"][1:]
-    return f"{key}={error['input']!r}{f' ({about})' if about else ''}: {message}"
+def _about(key: str) -> str | None:
+    return Deployment.model_fields[key].description if key in Deployment.model_fields else None
+
+
+def _nearest(key: str) -> str:
+    near = difflib.get_close_matches(key, Deployment.model_fields, 1, 0.5)
+    hint = f": did you mean {near[0]}?" if near else ""
+    return f"{hint} (the settings are {', '.join(Deployment.model_fields)})"
 
 
 def doubts(terms: Terms) -> list[str]:
@@ -137,8 +137,8 @@ def to_run_config(terms: Terms) -> dict[str, str]:
 def from_run_config(run_config: Mapping[str, Any]) -> Terms:
     """Read the terms from Flower's run configuration."""
     try:
-        trees = [json.loads(str(run_config[key])) for key in ("experiment", "deployment")]
-    except (KeyError, ValueError, RecursionError) as error:
+        trees = [dict(json.loads(str(run_config[key]))) for key in ("experiment", "deployment")]
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise FedtideError(
             f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
         ) from error

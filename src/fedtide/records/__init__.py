@@ -14,7 +14,7 @@ the rounds up to it, versions.json to the letter, and digests of the data and of
 from fedtide.records.files import machine_fault, sweep, write_atomically, write_new
 from fedtide.records.folder import InUseError, OtherPathError, RunFolder, StatefulError, check_folder
 from fedtide.records.identity import check_identity, data_digest, identity, trainer_name
-from fedtide.records.provenance import UNKNOWN, made_on, names_files, policy_files, provenance
+from fedtide.records.provenance import UNKNOWN, made_on, names_files, policy_files, policy_folder, provenance
 from fedtide.records.reading import (
     Kept,
     is_complete,
@@ -45,6 +45,7 @@ __all__ = [
     "made_on",
     "names_files",
     "policy_files",
+    "policy_folder",
     "provenance",
     "read_experiment",
     "read_rounds",

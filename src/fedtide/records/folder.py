@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import yaml
 
-from fedtide import config
+from fedtide import config, forms, plugins
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 from fedtide.records.files import is_there, machine_fault, write_atomically
@@ -148,10 +147,12 @@ class RunFolder:
     def _make(self, handed: tuple[str, ...]) -> None:
         """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
         tree = versions(self.experiment)
+        if tree["files"]:  # so that a run is resumed from anywhere
+            tree["beside"] = str(plugins.policy_folder())
         if self.identity is not None:
             tree = {**tree, "identity": dict(self.identity), "handed": list(handed)}
         write_atomically(self.path / "versions.json", json.dumps(tree, indent=2).encode())
-        resolved = yaml.safe_dump(config.dump(self.experiment), sort_keys=False)
+        resolved = forms.write(config.dump(self.experiment))
         write_atomically(self.path / "experiment.yaml", resolved.encode())
 
     def _take_lock(self) -> None:

@@ -74,6 +74,14 @@ def _named(experiment: Experiment) -> tuple[str, ...]:
     )
 
 
+def policy_folder(folder: Path) -> Path | None:
+    """Return the folder from which a run's own policy files were named when it was begun; None if it has none, or before."""
+    try:
+        return Path(json.loads((folder / "versions.json").read_text(encoding="utf-8"))["beside"])
+    except (OSError, ValueError, KeyError, TypeError):  # whoever opens the run tells of damage
+        return None
+
+
 @functools.cache
 def commit() -> str | None:
     """Return the commit that this code was checked out at, with a + if it was changed since; None outside a checkout."""

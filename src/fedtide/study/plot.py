@@ -8,6 +8,7 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.report.figure import COLOURS, axis_name, new_figure, our_style, save
+from fedtide.study.against import references
 from fedtide.study.pairing import across
 from fedtide.study.result import COLUMNS, Store
 from fedtide.study.spec import Study
@@ -26,31 +27,36 @@ def _shown(label: str) -> str:
 def draw_study(
     study: Study, store: Store, stem: Path, column: str, over: str, against: str | None = None
 ) -> list[Path]:
-    """Draw every variant's mean curve with its band, or its difference from one of them; return the files."""
+    """Draw every variant's mean curve with its band, or its difference from another one; return the files.
+
+    against: as in `references`; None for the curves themselves.
+    """
     for name in (column, over):
         if name not in COLUMNS:
             raise FedtideError(f"{name!r} is not recorded; use one of {', '.join(COLUMNS)}")
-    if against is not None and against not in study.labels:
-        raise FedtideError(f"--against {against!r} is no variant; there are {', '.join(map(repr, study.labels))}")
+    compared = references(study, against)
     results = {label: runs for label, runs in by_label(study, store).items() if runs}
     if not results:
         raise FedtideError(f"the study {study.name!r} has no finished run in {store.folder}; run it first")
     if any(np.isnan(run.column(column)).all() for runs in results.values() for run in runs.values()):
         need = "; it needs learning.training_loss=true" if column == "train_loss" else ""
         raise FedtideError(f"{column} was not measured in all of these runs{need}")
-    if against is not None and against not in results:
+    if against is not None and not any(each.label in results for each in compared.values() if each):
         raise FedtideError(f"--against {against!r} has no finished run yet; run the study first")
     with our_style():
         figure = new_figure(5.2, 3.6)
         panel = figure.subplots()
         even = aligned(results)
         for position, (label, runs) in enumerate(results.items()):
+            reference = compared[label]
+            if against is not None and reference is None:
+                continue
             drawn = (
                 band(list(even[label].values()), column, over)
-                if against is None
-                else difference_band(runs, results.get(against, {}), column, over)
+                if against is None or reference is None
+                else difference_band(runs, results.get(reference.label, {}), column, over)
             )
-            if drawn is None or label == against:
+            if drawn is None:
                 continue
             colour = COLOURS[position % len(COLOURS)]
             style = LINES[position // len(COLOURS) % len(LINES)]

@@ -1,4 +1,4 @@
-"""A study as a table: every variant's mean, and its paired difference from the first variant."""
+"""A study as a table: every variant's mean, and its paired difference from the variant it is compared with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from fedtide.errors import FedtideError
+from fedtide.study.against import references
 from fedtide.study.pairing import note, paired
 from fedtide.study.result import RunResult, Store
 from fedtide.study.spec import Study
@@ -23,12 +24,13 @@ def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
     return found
 
 
-def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
-    """Return one row per variant, as plain data."""
+def rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
+    """Return one row per variant, as plain data; `against` as in `references`."""
     if metric not in METRICS:
         raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}")
+    compared = references(study, against)
     measure, results = METRICS[metric], by_label(study, store)
-    first, even = results[study.labels[0]], shared(results)
+    even = shared(results)
     table = []
     for label in study.labels:
         runs = results[label]
@@ -37,7 +39,8 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
                 "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
             )
             raise FedtideError(f"--metric {metric} needs runs {need}; {label!r} has none")
-        pairs = list(paired(runs, first).values())
+        reference = compared[label]
+        pairs = list(paired(runs, results[reference.label]).values()) if reference else []
         alike = [measure(result) for result in even.get(label, [])]  # on the seeds that all have
         row: dict[str, Any] = {
             "variant": label,
@@ -49,8 +52,10 @@ def rows(study: Study, store: Store, metric: str) -> list[dict[str, Any]]:
                 Counter(path for each in runs.values() for path in each.paths)
             ),  # a run may be there on several
             "paths_note": "",
+            "against": reference.label if reference else None,
+            "against_part": reference.text if reference else None,  # what of it differs from this variant
         }
-        if label != study.labels[0] and pairs:
+        if pairs:
             found = compare([measure(one) for one, _ in pairs], [measure(other) for _, other in pairs])
             row["paths_note"] = note(pairs)
             row |= {

@@ -18,7 +18,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtide import config, faults
+from fedtide import config, faults, plugins
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.fleet import draw_durations
@@ -70,18 +70,26 @@ def dataset_of(experiment: Experiment) -> Dataset | None:
 
 
 def run_one(
-    tree: Mapping[str, Any], folder: str | None, name: str | None = None, path: str | None = None
+    tree: Mapping[str, Any],
+    folder: str | None,
+    name: str | None = None,
+    path: str | None = None,
+    beside: str | None = None,
 ) -> dict[str, Any]:
     """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out.
 
     name: by which the result will be kept; the user's policy files must be those that it stands for, from first to last.
-    path: the instruction path on which to train; None: this machine's own.
+    path: the instruction path on which to train; None: this machine's own. beside: a folder where the policy files are looked
+    for besides the working folder.
     """
+    native = tree["learning"]["trainer"] == "native"
+    with plugins.beside(Path(beside) if beside else None), trained_on(path if native else None):
+        return _run_one(tree, folder, name)
+
+
+def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> dict[str, Any]:
     from fedtide.simulate import simulate
 
-    if path is not None and tree["learning"]["trainer"] == "native":
-        with trained_on(path):
-            return run_one(tree, folder, name)
     begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
     experiment = config.experiment(tree)
     _check_name(experiment, name)
@@ -100,8 +108,11 @@ def run_one(
 
 
 @contextlib.contextmanager
-def trained_on(path: str) -> Iterator[None]:
-    """Train on this instruction path within; raise when training begins if this machine does not offer it."""
+def trained_on(path: str | None) -> Iterator[None]:
+    """Train on this instruction path within (None: as before); training refuses one that this machine does not offer."""
+    if path is None:
+        yield
+        return
     before = os.environ.get("FEDTIDE_ISA")
     os.environ["FEDTIDE_ISA"] = path
     try:
@@ -191,6 +202,10 @@ def run_study(
     return failures
 
 
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
 def _folder(store: Store, run: Run, path: Paths) -> Path:
     """Where a run under way keeps its checkpoint, on another path beside it; it goes once the result is stored."""
     asked = path.get(run.name)
@@ -239,7 +254,8 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
                         tree, folder = config.dump(run.experiment), str(_folder(store, run, path))
-                        under_way[pool.submit(run_one, tree, folder, run.name, path.get(run.name))] = run
+                        where = path.get(run.name), _text(run.beside)
+                        under_way[pool.submit(run_one, tree, folder, run.name, *where)] = run
                         waiting.pop(0)
                 except BrokenProcessPool:
                     broken = True
@@ -287,7 +303,11 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
         # No shared disk is assumed: a run that loses its worker starts over on another one.
         futures = {
             client.submit(
-                run_one, config.dump(run.experiment), None, run.name, key=f"fedtide-{run.name}", retries=0, pure=False
+                run_one,
+                *(config.dump(run.experiment), None, run.name, _text(run.beside)),
+                key=f"fedtide-{run.name}",
+                retries=0,
+                pure=False,
             ): run
             for run in todo
         }
