@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ from rich.table import Table
 from fedtide import config
 from fedtide.cli_deploy import deploy_app, replay
 from fedtide.cli_study import paper, study_app
-from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say
+from fedtide.command import CORES, AsJson, err, friendly, out, print_json, say, warn
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 
@@ -74,17 +74,17 @@ def run(
         _list_keys(as_json)
         return
     experiment = _experiment(words)
-    _run(experiment, folder or _default_folder(experiment), threads, as_json)
+    folder = folder or _default_folder(experiment)
+    _check_handed(folder, experiment)
+    _run(experiment, folder, threads, as_json)
 
 
 @app.command()
 @friendly
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
-    from fedtide.records import is_deployment, read_experiment
+    from fedtide.records import read_experiment
 
-    if is_deployment(run):
-        raise RunFolderError(f"{run} holds a federation of real devices: start its ServerApp again, which continues it")
     _run(read_experiment(run), run, threads, as_json)
 
 
@@ -96,33 +96,46 @@ def _default_folder(experiment: Experiment) -> Path:
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
-    from fedtide.records import RunFolder, is_complete, read_rounds
-    from fedtide.report.figure import run_figure
-    from fedtide.simulate import simulate
-    from fedtide.system import build, make_trainer
-
-    if is_complete(folder):
-        RunFolder.open(folder, experiment).close()  # refuses another experiment's folder
-        if not (folder / "curve.png").exists():  # made from Python, or killed while it was drawn
-            run_figure(experiment, read_rounds(folder), folder / "curve.png")
-        _show(folder, as_json)
-        return
     begun = time.perf_counter()
-    system = build(experiment, say=say)
-    trainer = make_trainer(system, threads)
+    from fedtide.records import check_folder, is_complete, is_deployment
+    from fedtide.simulate import simulate
+
+    if is_complete(folder) and not is_deployment(folder):
+        check_folder(folder, experiment)
+        _show(folder, as_json, draw=True)
+        return
+    seconds = {"start-up": time.perf_counter() - begun}
     try:
         with _progress("training") as advance:
-            result = simulate(experiment, folder, system=system, trainer=trainer, on_round=advance)
+            result = simulate(experiment, folder, threads=threads, say=say, on_round=advance)
     except KeyboardInterrupt:
         err.print(
             f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}"
         )
         raise typer.Exit(130) from None
-    run_figure(experiment, result.rounds, folder / "curve.png")
-    _show(folder, as_json)
+    drawing = time.perf_counter()
+    _show(folder, as_json, draw=True)
+    now = time.perf_counter()
     if not as_json:
-        spent = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items() if seconds >= 0.05)
-        out.print(f"[dim]wall time {time.perf_counter() - begun:.1f} s: {spent}[/]", highlight=False)
+        seconds |= {**result.seconds, "figure": now - drawing}
+        seconds["other"] = seconds.get("other", 0.0) + now - begun - sum(seconds.values())
+        spent = ", ".join(f"{stage} {each:.1f} s" for stage, each in seconds.items() if each >= 0.05)
+        out.print(f"[dim]wall time {now - begun:.1f} s: {spent}[/]", highlight=False)
+
+
+def _check_handed(folder: Path, experiment: Experiment) -> None:
+    """Raise if a finished run was made in Python with data, a system or a trainer that this experiment does not give."""
+    from fedtide.records import check_folder, check_identity, identity, is_complete, read_versions
+
+    if not is_complete(folder):
+        return  # whoever continues it looks
+    check_folder(folder, experiment)
+    begun = read_versions(folder)
+    if begun.get("handed"):  # else the experiment made everything itself
+        from fedtide.system import build, make_trainer
+
+        system = build(experiment, say=say)
+        check_identity(folder, begun.get("identity"), identity(system, make_trainer(system)))
 
 
 @contextmanager
@@ -153,13 +166,15 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
     _show(run, as_json)
 
 
-def _show(folder: Path, as_json: bool) -> None:
+def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
     from fedtide.records import is_deployment, read_run
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
     experiment, rounds, num_parameters, complete = read_run(folder)
     summary = summarise(experiment, rounds, num_parameters)
+    if draw:
+        _draw(experiment, rounds, folder / "curve.png")
     if as_json:
         print_json({"folder": str(folder), "complete": complete, **summary})
         return
@@ -170,6 +185,17 @@ def _show(folder: Path, as_json: bool) -> None:
     out.print(summary_table(f"{folder} ({state})", summary), highlight=False)
     if (folder / "curve.png").exists():
         out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False)
+
+
+def _draw(experiment: Experiment, rounds: Sequence[Any], path: Path) -> None:
+    """Draw a run's curve if it is missing or half written. A run without its figure is still a run."""
+    from fedtide.report.figure import is_whole, run_figure
+
+    try:
+        if not is_whole(path):
+            run_figure(experiment, rounds, path)
+    except RunFolderError as error:
+        warn(f"there is no figure: {error}")
 
 
 @app.command()

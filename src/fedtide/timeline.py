@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from fedtide.errors import FedtideError
+from fedtide.memory import need
 from fedtide.types import Floats, Ints, Tick
 
 
@@ -32,6 +33,11 @@ def _whole(ratio: float) -> int:
     return math.floor(ratio * (1 + 1e-12))
 
 
+def _need_ticks(count: float, num_ready: float, key: str) -> None:
+    """Raise if so many ticks, each with so many ready devices, do not fit into memory."""
+    need(count * (400 + 16 * num_ready), f"{count:,.3g} aggregations", f"shorten timeline.horizon or raise {key}")
+
+
 @dataclass(frozen=True)
 class Periodic:
     """The paper's design: aggregate every `period` (T~) with whoever has finished."""
@@ -41,6 +47,7 @@ class Periodic:
     def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
         """Device k needs c_k = ceil(T_k/T~) periods: ready at c_k, 2 c_k, ..., always with age c_k - 1."""
         periods = np.maximum(np.ceil(duration / self.period * (1 - 1e-12)).astype(np.int64), 1)
+        _need_ticks(horizon / self.period, float((1 / periods).sum()), "timeline.period")
         ticks = []
         for index in range(1, _whole(horizon / self.period) + 1):
             ready = np.flatnonzero(index % periods == 0)
@@ -56,6 +63,7 @@ class Synchronous:
 
     def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
         """Return one tick per round."""
+        _need_ticks(horizon / self.round_duration, len(duration), "fleet.max_duration")
         everyone = np.arange(len(duration))
         rounds = range(1, _whole(horizon / self.round_duration) + 1)
         return [Tick(index, index * self.round_duration, everyone, np.full(len(duration), index)) for index in rounds]
@@ -78,6 +86,7 @@ class Buffered:
                 f"timeline.buffer_size={self.size} is more than the {len(duration)} devices: the buffer would never fill; "
                 "use at most fleet.num_devices"
             )
+        _need_ticks(float((horizon / duration).sum()) / self.size, self.size, "fleet.min_duration")
         finishing = [(float(time), device) for device, time in enumerate(duration)]
         heapq.heapify(finishing)
         version: Ints = np.ones(len(duration), np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.records import RoundRecord
+from fedtide.records import RoundRecord, machine_fault, write_atomically
 from fedtide.report.summary import evaluated
 
 # Okabe and Ito's palette: told apart by readers who do not see all colours.
@@ -114,4 +115,17 @@ def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path
             r"simulated time (units of $T_{\max}$)" if experiment.fleet.max_duration == 1 else "simulated time"
         )
         figure.suptitle(describe(experiment), fontsize=8)
-        figure.savefig(path)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+    write_atomically(path, buffer.getvalue())
+
+
+def is_whole(path: Path) -> bool:
+    """Say whether a PNG is there from its first byte to its last."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise machine_fault(path, "read", error) from error
+    return content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
