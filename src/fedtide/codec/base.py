@@ -49,7 +49,7 @@ def checked_packet(found: Packet, num_parameters: int, codec: str) -> Packet:
     kept = _whole(found.num_kept, num_parameters, "num_kept", codec)
     bits = _whole(found.bits, 8 * len(found.data), "bits", codec)
     if _whole(found.num_parameters, num_parameters, "num_parameters", codec) != num_parameters:
-        raise TrainingError(f"{codec} encoded {found.num_parameters} parameters: the update has {num_parameters}")
+        raise TrainingError(f"{codec} gave num_parameters={found.num_parameters}: the update has {num_parameters}")
     return Packet(num_parameters, kept, bits, found.data)
 
 
