@@ -26,6 +26,7 @@ from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import Score
 from fedtide.records import read_rounds, read_run
 from fedtide.records.reading import checked_rounds, read_checkpoint
+from fedtide.report.plan import plan_rows
 from fedtide.system import build
 from fedtide.types import Samples
 from helpers import FakeTrainer, run, small, small_dataset
@@ -625,6 +626,8 @@ def test_a_codec_whose_num_kept_is_no_number(kept: Any) -> None:
     system = build(EXPERIMENT, dataset=small_dataset())._replace(codec=Mine())
     with pytest.raises(TrainingError, match=r"num_kept\(30, "):
         run(EXPERIMENT, system=system)
+    with pytest.raises(TrainingError, match=r"num_kept\(195, "):
+        plan_rows(system)
 
 
 # ---- wrong arguments from Python
