@@ -113,7 +113,9 @@ def run(
         _list_keys(as_json)
         return
     experiment = _experiment(words)
-    _run(experiment, folder or _default_folder(experiment), threads, as_json)
+    folder = folder or _default_folder(experiment)
+    _check_handed(folder, experiment)
+    _run(experiment, folder, threads, as_json)
 
 
 @app.command()
@@ -121,11 +123,9 @@ def run(
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
     from fedtide import plugins
-    from fedtide.records import is_deployment, policy_folder, read_experiment
+    from fedtide.records import policy_folder, read_experiment
 
     _refuse_odd_files(run)
-    if is_deployment(run):
-        raise RunFolderError(f"{run} holds a federation of real devices: start its ServerApp again, which continues it")
     with plugins.beside(policy_folder(run)):
         _run(read_experiment(run), run, threads, as_json)
 
@@ -141,24 +141,20 @@ def _default_folder(experiment: Experiment) -> Path:
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
     from fedtide.effort import long_work
-    from fedtide.records import RunFolder, is_complete
+    from fedtide.records import check_folder, is_complete, is_deployment
     from fedtide.simulate import simulate
-    from fedtide.system import build, make_trainer
 
     _refuse_odd_files(folder)
-    if is_complete(folder):
-        RunFolder.open(folder, experiment).close()  # refuses another experiment's folder
+    if is_complete(folder) and not is_deployment(folder):
+        check_folder(folder, experiment)
         _show(folder, as_json, draw=True)
         return
     begun = time.perf_counter()
     if long := long_work(experiment):
         say(long)
-    system = build(experiment, say=say)
-    trainer = make_trainer(system, threads)
-    ready = time.perf_counter()
     try:
         with _progress("training") as advance:
-            result = simulate(experiment, folder, system=system, trainer=trainer, on_round=advance)
+            result = simulate(experiment, folder, threads=threads, say=say, on_round=advance)
     except KeyboardInterrupt as error:
         if stop.foreign(error):
             raise
@@ -171,13 +167,13 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
     trained = time.perf_counter()
     _show(folder, as_json, draw=True)
     if not as_json:
-        spent = {"data and system": ready - begun, **result.seconds, "figure and table": time.perf_counter() - trained}
+        spent = {**result.seconds, "figure and table": time.perf_counter() - trained}
         out.print(f"[dim]{_wall_time(spent, time.perf_counter() - begun)}[/]", highlight=False)
 
 
 def _wall_time(spent: dict[str, float], total: float) -> str:
     """Say where the time went; the parts add up."""
-    stages = {stage: seconds for stage, seconds in spent.items() if seconds >= 0.05}
+    stages = {stage: seconds for stage, seconds in spent.items() if seconds >= 0.05 and stage != "other"}
     rest = total - sum(stages.values())
     parts = [f"{stage} {seconds:.1f} s" for stage, seconds in stages.items()]
     return f"wall time {total:.1f} s: {', '.join([*parts, *([f'other {rest:.1f} s'] if rest >= 0.05 else [])])}"
@@ -204,6 +200,21 @@ def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -
         run_figure(experiment, rounds, path)
     except (FedtideError, OSError) as error:
         warn(f"no figure: {explain(error)[0]}; the run itself is complete")
+
+
+def _check_handed(folder: Path, experiment: Experiment) -> None:
+    """Raise if a finished run was made in Python with data, a system or a trainer that this experiment does not give."""
+    from fedtide.records import check_folder, check_identity, identity, is_complete, read_versions
+
+    if not is_complete(folder):
+        return  # whoever continues it looks
+    check_folder(folder, experiment)
+    begun = read_versions(folder)
+    if begun.get("handed"):  # else the experiment made everything itself
+        from fedtide.system import build, make_trainer
+
+        system = build(experiment, say=say)
+        check_identity(folder, begun.get("identity"), identity(system, make_trainer(system)))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fedtide.memory import need
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints
 
@@ -24,4 +25,5 @@ class Fleet(NamedTuple):
 
 def draw_durations(seed: int, num_devices: int, min_duration: float, max_duration: float) -> Floats:
     """Draw T_k ~ U(T_min, T_max], once per seed [N]. The lower end is left out, so that no device takes no time."""
+    need(24.0 * num_devices, f"a fleet of {num_devices:,} devices", "lower fleet.num_devices")
     return max_duration - stream(seed, "duration").random(num_devices) * (max_duration - min_duration)

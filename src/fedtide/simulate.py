@@ -17,6 +17,7 @@ from fedtide.config import Experiment
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Score, Trainer
+from fedtide.memory import need
 from fedtide.policy.candidates import candidates
 from fedtide.policy.label_variance import label_variance
 from fedtide.radio.channel import capacity, power_gain
@@ -131,6 +132,7 @@ def simulate(
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
         system = build(experiment, dataset=dataset)
+    _check_work(system)
     trainer = trainer or make_trainer(system, threads)
     watch.lap("set-up")
     run, witness = None, None
@@ -249,6 +251,13 @@ def _check_dataset(dataset: Any) -> None:
             raise DataError(f"the data set's {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")
         if not np.isfinite(images).all():
             raise DataError(f"the data set's {part} has images with NaN or infinity: give finite numbers")
+
+
+def _check_work(system: System) -> None:
+    """Raise if the sample numbers that one aggregation's trainings visit do not fit into memory."""
+    work, most = system.work, samples_per_training(system, system.fleet.num_samples.max()[None])[0]
+    key = "local_epochs" if work.steps is None else "local_steps"
+    need(16.0 * float(most), f"the order of the {most:,} samples of one local training", f"lower learning.{key}")
 
 
 def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedtide.effort import MOST_TICKS, too_many_ticks
 from fedtide.errors import FedtideError
+from fedtide.memory import need
 from fedtide.types import Floats, Ints, Tick
 
 
@@ -33,10 +34,11 @@ def _whole(ratio: float) -> int:
     return math.floor(ratio * (1 + 1e-12))
 
 
-def _refuse_many(count: float, name: str, remedy: str) -> None:
-    """Raise if a timeline has more ticks than can be listed; asked before the first one is made."""
+def _refuse_many(count: float, num_ready: float, name: str, remedy: str) -> None:
+    """Raise if a timeline has more ticks than can be listed, each with so many ready devices; asked before the first one."""
     if not count <= MOST_TICKS:
         raise FedtideError(too_many_ticks(count, name, remedy))
+    need(count * (400 + 16 * num_ready), f"{count:,.3g} aggregations", remedy)
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,21 @@ class Periodic:
 
     def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
         """Device k needs c_k = ceil(T_k/T~) periods: ready at c_k, 2 c_k, ..., always with age c_k - 1."""
-        _refuse_many(horizon / self.period, f"timeline.period={self.period:g}", "raise it or lower timeline.horizon")
+        periods = self._periods(duration, horizon)
+        name, remedy = f"timeline.period={self.period:g}", "raise it or lower timeline.horizon"
+        _refuse_many(horizon / self.period, float((1 / periods).sum()), name, remedy)
         count = _whole(horizon / self.period)
-        with np.errstate(over="ignore"):
-            needed = np.ceil(duration / self.period * (1 - 1e-12))
-        # Whoever needs longer than the horizon is never ready; its number might not even be an integer's.
-        periods = np.clip(needed, 1, count + 1).astype(np.int64)
         ticks = []
         for index in range(1, count + 1):
             ready = np.flatnonzero(index % periods == 0)
             ticks.append(Tick(index, index * self.period, ready, index - periods[ready] + 1))
         return ticks
+
+    def _periods(self, duration: Floats, horizon: float) -> Ints:
+        """Return c_k [N]; whoever needs longer than the horizon is never ready, and might need more than an integer holds."""
+        with np.errstate(over="ignore"):
+            needed = np.ceil(duration / self.period * (1 - 1e-12))
+        return np.clip(needed, 1, min(horizon / self.period, 2.0**62) + 1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -68,11 +74,8 @@ class Synchronous:
 
     def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
         """Return one tick per round."""
-        _refuse_many(
-            horizon / self.round_duration,
-            f"a round of {self.round_duration:g}",
-            "raise fleet.max_duration or lower timeline.horizon",
-        )
+        name, remedy = f"a round of {self.round_duration:g}", "raise fleet.max_duration or lower timeline.horizon"
+        _refuse_many(horizon / self.round_duration, len(duration), name, remedy)
         everyone = np.arange(len(duration))
         rounds = range(1, _whole(horizon / self.round_duration) + 1)
         return [Tick(index, index * self.round_duration, everyone, np.full(len(duration), index)) for index in rounds]
@@ -97,11 +100,9 @@ class Buffered:
             )
         with np.errstate(over="ignore", divide="ignore"):
             arrivals = float((horizon / duration).sum())
-        _refuse_many(
-            arrivals / self.size,
-            f"devices that take {float(duration.min()):g} to {float(duration.max()):g}",
-            "raise fleet.min_duration or lower timeline.horizon",
-        )
+        name = f"devices that take {float(duration.min()):g} to {float(duration.max()):g}"
+        remedy = "raise fleet.min_duration or lower timeline.horizon"
+        _refuse_many(arrivals / self.size, self.size, name, remedy)
         finishing = [(float(time), device) for device, time in enumerate(duration)]
         heapq.heapify(finishing)
         version: Ints = np.ones(len(duration), np.int64)

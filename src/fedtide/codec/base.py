@@ -49,7 +49,7 @@ def checked_packet(found: Packet, num_parameters: int, codec: str) -> Packet:
     kept = _whole(found.num_kept, num_parameters, "num_kept", codec)
     bits = _whole(found.bits, 8 * len(found.data), "bits", codec)
     if _whole(found.num_parameters, num_parameters, "num_parameters", codec) != num_parameters:
-        raise TrainingError(f"{codec} encoded {found.num_parameters} parameters: the update has {num_parameters}")
+        raise TrainingError(f"{codec} gave num_parameters={found.num_parameters}: the update has {num_parameters}")
     return Packet(num_parameters, kept, bits, found.data)
 
 
@@ -66,12 +66,14 @@ def _whole(value: Any, most: int, name: str, codec: str) -> int:
 
 def most_bits(codec: Codec, num_parameters: int, budget_bits: float, label: str = "the codec") -> float:
     """Return what a packet may cost: the budget, or 32 bits per element for a codec like `ideal` that ignores it."""
-    kept = codec.num_kept(num_parameters, budget_bits)
-    whole = (
-        _whole(kept, max(num_parameters, 2**63), f"num_kept({num_parameters}, {budget_bits:g})", label)
-        >= num_parameters
-    )
+    whole = checked_kept(codec, num_parameters, budget_bits, label) >= num_parameters
     return max(budget_bits, 32.0 * num_parameters if whole else 0.0)
+
+
+def checked_kept(codec: Codec, num_parameters: int, budget_bits: float, label: str) -> int:
+    """Return how many elements a budget carries, as a codec says; raise if it does not say a whole number."""
+    kept = codec.num_kept(num_parameters, budget_bits)
+    return _whole(kept, max(num_parameters, 2**63), f"num_kept({num_parameters}, {budget_bits:g})", label)
 
 
 class Codec(Protocol):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.errors import FedtideError
+from fedtide.memory import need
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Rng, Samples
 
@@ -40,6 +41,11 @@ def synthetic(
         if value < least or (most is not None and value > most):
             bound = f"at least {least}" if most is None else f"from {least} to {most}"
             raise FedtideError(f"{name} = {value}: the synthetic data set needs {bound}")
+    need(
+        32.0 * (num_train + num_test) * channels * side**2,  # eight copies on the way to the last one
+        f"drawing {num_train:,} training and {num_test:,} test images",
+        "lower data.num_train or data.num_test",
+    )
     rng = stream(seed, "synthetic", 0)
     shapes = _strokes(rng, num_labels, STROKES, side)
     tints = rng.uniform(0.4, 1.0, (num_labels, channels))

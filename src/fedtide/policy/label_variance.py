@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.memory import need
 from fedtide.types import Floats, Ints, Rng
 
 # Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).
@@ -95,10 +96,17 @@ def _enumerate(centred: Floats, size: int) -> Ints:
 def _descend(centred: Floats, size: int, rng: Rng) -> tuple[Ints, float]:
     """Best-improvement swaps from a greedy and many random starts; return the best set and its ||sum v||^2."""
     num_rows = len(centred)
+    starts = max(1, min(RESTARTS, MOST_SWAPS // (size * (num_rows - size))))
+    need(
+        8.0
+        * (4 * num_rows**2 + 4 * starts * size * (num_rows - size)),  # gram, pair and what they are made from; changes
+        f"choosing {size} of {num_rows:,} devices by their labels",
+        "take policy.scheduler=random, best_channel or best_of_random_subsets, fewer devices (fleet.num_devices), or a smaller "
+        "pool (policy.scheduler_args.pool_share)",
+    )
     gram = centred @ centred.T
     own = np.diag(gram)
     pair = own[:, None] + own[None, :] - 2 * gram  # ||v_in - v_out||^2
-    starts = max(1, min(RESTARTS, MOST_SWAPS // (size * (num_rows - size))))
     member = np.zeros((starts, num_rows), bool)
     np.put_along_axis(member, rng.random((starts, num_rows)).argsort(axis=1)[:, :size], True, axis=1)
     member[0] = _greedy(centred, size)

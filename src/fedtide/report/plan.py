@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from fedtide import plugins
+from fedtide.codec.base import checked_kept
 from fedtide.policy.label_variance import label_variance
 from fedtide.simulate import planned
 from fedtide.system import System, parameter_count
@@ -18,7 +20,7 @@ AGES_LISTED = 10  # more ages than this are summed up
 
 def plan_rows(system: System) -> list[dict[str, Any]]:
     """Return one mapping per tick: ready, picked, ages, bits, kept elements, symbols, label variance."""
-    d = parameter_count(system)
+    d, codec = parameter_count(system), plugins.label("codec", system.codec)
     rows = []
     for tick, rows_seen, grant in planned(system):
         row: dict[str, Any] = {"index": tick.index, "time": tick.time, "ready": tick.ready.tolist()}
@@ -32,7 +34,7 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
                 "symbols": grant.symbols.tolist(),
                 "budget_bits": grant.bits.tolist(),
                 "sent_bits": _sent_bits(system, d, grant.bits.tolist()),
-                "num_kept": [int(system.codec.num_kept(d, bits)) for bits in grant.bits.tolist()],
+                "num_kept": [checked_kept(system.codec, d, bits, codec) for bits in grant.bits.tolist()],
                 "label_variance": label_variance(rows_seen.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
             }
