@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +57,8 @@ def deploy_demo(
     from fedtide.flower.settings import doubts
     from fedtide.system import build, load_dataset, make_trainer
 
+    if not math.isfinite(period):
+        raise FedtideError(f"--period {period}: timeline.period is a number of seconds; give 5 or more")
     demo = Demo(nodes, periods, period, "synthetic" if synthetic else "mnist", seed, secure)
     changes = config.read_words(words or [])
     terms = demo_terms(demo, changes)

@@ -38,6 +38,7 @@ REMEDIES = {
     errno.ENOMEM: _MEMORY,
     errno.EAGAIN: "too many processes or threads: end some, or ask for fewer",
 }
+OF_THE_FILES = (None, errno.ENOENT, errno.EISDIR)  # what lies there, not what the machine can do
 _TOO_BIG = re.compile(
     r"array is too big|maximum (allowed|supported) (size|dimension)|maximum possible size", re.IGNORECASE
 )
@@ -107,7 +108,7 @@ def machine(error: BaseException) -> BaseException | None:
     """Return the refusal of the machine that an error of ours came from, if it did: then no file is to blame."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno not in (None, errno.ENOENT)):
+        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno not in OF_THE_FILES):
             return seen
         seen = seen.__cause__
     return None

@@ -436,11 +436,11 @@ ROWS = [
     wrong("show", "a/" * 3000, says="name too long.*shorter", code=6),
     wrong("resume", LONG, says="name too long", code=6),
     wrong("run", LONG, says="name too long"),
-    wrong("run", *SMALL, "-o", "y" * 300, says="name too long", code=6),
+    wrong("run", *SMALL, "-o", "y" * 300, says="name too long.*shorter", code=4),
     wrong("plan", f"{LONG}=1", says="is not a key"),
     wrong("plan", f"data.name={LONG}", says="data.name"),
-    wrong("plan", *SMALL, f"policy.scheduler={LONG}", says="is not known"),
-    wrong("plan", *SMALL, f"policy.scheduler={LONG}.py:f", says="name too long"),
+    wrong("plan", *SMALL, f"policy.scheduler={LONG}", says="at most 500 characters"),
+    wrong("plan", *SMALL, f"policy.scheduler={LONG}.py:f", says="at most 500 characters"),
     wrong("theory", f"{LONG}=1", says="is not a key"),
     wrong("data", "--folder", LONG, says="name too long|cannot look", code=6),
     wrong("show", "file", says="not a run folder", code=4),
@@ -772,7 +772,7 @@ def test_the_package_offers_what_it_did():
 
 def test_keys_name_their_choices():
     keys = json.loads(CliRunner().invoke(app, ["run", "--keys", "--json"]).stdout)
-    assert keys["data.partition"]["choices"] == ["shards", "iid", "dirichlet"]
+    assert keys["data.partition"]["choices"] == ["shards", "iid", "dirichlet", "slow_labels"]
     assert keys["framework"]["choices"] == ["periodic", "fedavg", "fedasync", "fedbuff", None]
     assert keys["learning.dropout"]["choices"] == [True, False]
     assert "choices" not in keys["policy.limit"]

@@ -79,7 +79,7 @@ WORDS = [
     ),
     plan("data.folder=#x", says="comment"),
     plan("data.folder=a #b", says="comment"),
-    plan("data.folder=\x00", says=r"U\+0000"),
+    plan("data.folder=\x00", says="NUL"),
     plan('data.folder="a\\0b"', says=r"U\+0000"),
     plan("data.folder=\u202egpj", says=r"U\+202E"),
     plan("data.folder=" + "x" * 20_000, says="20,000 characters"),

@@ -15,8 +15,8 @@ CASES = [
     # figures that are none
     *(
         wrong("paper", name, says=FIGURE)
-        for name in ("fig9", "r", "Weights", "weight", "slow labels", "slow-labels", "slowlabels", "timeline", "", " ", "R ",
-                     "all", "claim", "Claims", "schedulers,weights", "../R", "R.png", "γ", "0", "\x00", "a" * 300)
+        for name in ("fig9", "r", "Weights", "weight", "slow labels", "slow-labels", "slowlabels", "timeline", " ", "R ",
+                     "all", "claim", "Claims", "schedulers,weights", "../R", "R.png", "γ", "0", "a" * 300)
     ),
     wrong("paper", "R", "nosuch", says="no figure 'nosuch'"),
     wrong("paper", "claims", "nosuch", says="no figure 'nosuch'"),
@@ -31,7 +31,9 @@ CASES = [
     wrong("paper", "claims", "--seeds", "5000", says="more than 1000 seeds"),
     # where nothing can be computed
     wrong("paper", "R", "--backend", "nosuch", says="--backend 'nosuch' is not known; use local or dask"),
-    wrong("paper", "R", "--backend", "", says="--backend '' is not known"),
+    wrong("paper", "", says="word 2 of the command is empty"),
+    wrong("paper", "\x00", says="NUL"),
+    wrong("paper", "R", "--backend", "", says="word 4 of the command is empty"),
     wrong("paper", "R", "--backend", "LOCAL", says="--backend 'LOCAL' is not known"),
     # names of the partition
     *(
@@ -49,7 +51,7 @@ CASES = [
     wrong(*SLOW, "fleet.num_devices=0", says="fleet.num_devices"),
     *(
         wrong(*SLOW, f"data.size_spread={spread}", says=f"size_spread = {spread}: under data.partition=slow_labels")
-        for spread in ("0.5", "1e-300", "1000.0")
+        for spread in ("0.5", "1e-300", "100.0")
     ),
     *(wrong(*SLOW, f"data.size_spread={spread}", says="data.size_spread") for spread in ("-1", "nan", "inf", "much")),
     wrong(*SLOW, "fleet.min_duration=2", says="fleet.min_duration=2.0 exceeds"),

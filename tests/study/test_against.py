@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedtide import config
 from fedtide.cli import app
 from fedtide.errors import FedtideError
 from fedtide.study.against import references
-from fedtide.study.result import COLUMNS, RunResult, Store
+from fedtide.study.result import Store
 from fedtide.study.spec import Study, make, read
 from fedtide.study.table import rows
+from stored import put
 
 AXES = "axes: {policy.limit: [8, 4], data.partition: [iid, shards]}\n"
 
@@ -98,8 +98,7 @@ def filled(path: Path, folder: Path) -> Study:
     for run in study.runs:
         e = run.experiment
         level = 0.5 + e.policy.limit / 100 + e.seed / 1000 + 0.2 * (e.data.partition == "iid")
-        columns = {name: [1.0, 2.0] for name in COLUMNS} | {"time": [1.0, 35.0], "test_accuracy": [level, level]}
-        store.save(run.name, RunResult(config.dump(e), columns, {}))
+        put(store, run, level=level)
     return study
 
 

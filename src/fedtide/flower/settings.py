@@ -137,8 +137,8 @@ def to_run_config(terms: Terms) -> dict[str, str]:
 def from_run_config(run_config: Mapping[str, Any]) -> Terms:
     """Read the terms from Flower's run configuration."""
     try:
-        trees = [dict(json.loads(str(run_config[key]))) for key in ("experiment", "deployment")]
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        trees = [json.loads(str(run_config[key])) for key in ("experiment", "deployment")]
+    except (KeyError, ValueError, RecursionError) as error:
         raise FedtideError(
             f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
         ) from error

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fedtide import config
 from fedtide.config import Experiment
 from fedtide.plugins import source_digest
 
@@ -63,15 +64,8 @@ def names_files(experiment: Experiment) -> bool:
 
 def _named(experiment: Experiment) -> tuple[str, ...]:
     """Return the names that may stand for a user's own file."""
-    policy = experiment.policy
-    return (
-        experiment.timeline.name,
-        policy.scheduler,
-        policy.weighting,
-        policy.combiner,
-        experiment.codec.name,
-        experiment.learning.model,
-    )
+    tree = config.dump(experiment)
+    return tuple(tree[group][key] for group, _, key in (each.partition(".") for each in config.POLICY_KEYS))
 
 
 def policy_folder(folder: Path) -> Path | None:
@@ -88,10 +82,8 @@ def commit() -> str | None:
     folder = Path(__file__).parent
     try:
         top = Path(_git(folder, "rev-parse", "--show-toplevel"))
-        if (
-            top != folder.parents[2] or not (top / "pyproject.toml").exists()
-        ):  # installed inside somebody else's checkout
-            return None
+        if top != folder.parents[2] or not (top / "pyproject.toml").exists():
+            return None  # installed inside somebody else's checkout
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", str(folder.parent), "native")
         return _git(folder, "rev-parse", "HEAD") + "+" * bool(changed)
     except (OSError, subprocess.SubprocessError):

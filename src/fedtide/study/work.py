@@ -82,7 +82,7 @@ def run_one(
     path: the instruction path on which to train; None: this machine's own. beside: a folder where the policy files are looked
     for besides the working folder.
     """
-    native = tree["learning"]["trainer"] == "native"
+    native = config.experiment(tree).learning.trainer == "native"
     with plugins.beside(Path(beside) if beside else None), trained_on(path if native else None):
         return _run_one(tree, folder, name)
 
