@@ -753,7 +753,7 @@ NO_SIZES = [
     wrong("plan", *SMALL, "framework=fedasync", "policy.limit=1", "timeline.horizon=1e18", says="timeline.horizon"),
     wrong("plan", *SMALL, "framework=fedavg", "timeline.horizon=1e15", says="lower timeline.horizon"),
     wrong("run", *SMALL, "learning.local_epochs=1000000000000", says="learning.local_epochs=1000000000000.*lower it"),
-    wrong("run", *SMALL, "learning.local_steps=1000000000000", "learning.local_epochs=null", says="learning.local_steps=.*lower it"),
+    wrong("run", *SMALL, "learning.local_steps=1000000000000", "learning.local_epochs=null", says="local_steps=.*lower"),
     wrong("plan", *SMALL, "fleet.num_devices=1000000000000", says="use fewer"),
 ]  # fmt: skip
 
