@@ -57,7 +57,7 @@ class Data(_Group):
     num_train: Count | None = Field(None, description="use only so many training samples")
     num_test: Count | None = Field(None, description="use only so many test samples")
     partition: Literal["shards", "iid", "dirichlet", "slow_labels"] = Field(
-        "shards", description="shards is the paper's non-i.i.d. setting"
+        "shards", description="who holds what; shards is the paper's non-i.i.d. setting"
     )
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
     concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
@@ -87,7 +87,7 @@ class FleetConfig(_Group):
 class TimelineConfig(_Group):
     """When the server acts."""
 
-    name: Name = Field("periodic", description="periodic, synchronous, per_arrival, buffered, or your own")
+    name: Name = Field("periodic", description="when the server acts")
     args: Args = Field(default_factory=dict, description="arguments of your own timeline")
     period: Positive = Field(0.25, description="T~ of the periodic timeline")
     buffer_size: Count = Field(8, description="how many finished devices the buffered timeline waits for")
@@ -105,24 +105,20 @@ class Radio(_Group):
 class Policy(_Group):
     """Who uploads, and how what arrives is weighed and combined."""
 
-    scheduler: Name = Field("data_importance", description="see `fedtide policies`, or your own")
+    scheduler: Name = Field("data_importance", description="who uploads; see `fedtide policies`")
     scheduler_args: Args = Field(default_factory=dict, description="arguments of the scheduler")
     limit: Count = Field(8, description="R, uploads per aggregation at most")
-    weighting: Name = Field("age_aware", description="age_aware, uniform, or your own")
+    weighting: Name = Field("age_aware", description="how much each arrived update counts")
     weighting_args: Args = Field(default_factory=dict, description="arguments of your own weighting")
     age_base: Positive = Field(1.0, description="gamma: below 1 favours fresh updates, above 1 old ones")
-    combiner: Name = Field(
-        "average_models", description="average_models, average_deltas, mix, buffered_mean, or your own"
-    )
+    combiner: Name = Field("average_models", description="how arrived updates become the next model")
     combiner_args: Args = Field(default_factory=dict, description="arguments of the combiner, e.g. {mixing: 0.4}")
 
 
 class CodecConfig(_Group):
     """How updates become bits."""
 
-    name: Name = Field(
-        "sparse_quantized", description="sparse_quantized (the paper's), dead_zone (ours), ideal, or your own"
-    )
+    name: Name = Field("sparse_quantized", description="how an update becomes bits; sparse_quantized is the paper's")
     args: Args = Field(default_factory=dict, description="arguments of your own codec")
     num_levels: Annotated[Count, Field(le=32_767)] = Field(4, description="nu, quantisation levels")
     element_bits: Annotated[Count, Field(le=64)] | None = Field(
@@ -133,10 +129,8 @@ class CodecConfig(_Group):
 class Learning(_Group):
     """What a device does with a model, and how models are scored."""
 
-    model: Name = Field(
-        "paper_cnn", description="paper_cnn, mlp, mcmahan_cnn, small_cnn, softmax, or file.py:make for torch"
-    )
-    trainer: Literal["native", "torch"] = Field("native", description="native (C++) or torch")
+    model: Name = Field("paper_cnn", description="what is trained; file.py:make for a PyTorch module")
+    trainer: Literal["native", "torch"] = Field("native", description="who trains: native is the C++ kernel")
     local_epochs: Count | None = Field(3, description="E as passes over the device's data")
     local_steps: Count | None = Field(None, description="E as steps; takes the place of local_epochs")
     batch_size: Count = Field(50, description="samples per step")
