@@ -57,10 +57,10 @@ def test_study() -> None:
 
 
 def test_the_gamma_study_shares_the_papers_values() -> None:
-    names = {run.name for run in paper_study(FIGURES["weights"], range(3)).runs}
+    names = {run.name for run in paper_study(FIGURES["weights"], range(5)).runs}
     runs = read(EXAMPLES / "gamma.yaml").runs
     assert {run.experiment.policy.age_base for run in runs if run.name not in names} == {0.5, 2.0}
-    assert len(runs) == 30
+    assert len(runs) == 50
 
 
 @pytest.mark.parametrize(("file", "figure", "settings"), [("codec", "R", 8), ("codec-weights", "weights", 2)])
