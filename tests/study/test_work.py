@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+import types
+from concurrent.futures import Future
 from pathlib import Path
 
 import psutil
@@ -207,6 +209,35 @@ def test_dask_with_a_killed_worker_agrees(study_file, undisturbed, tmp_path):
     assert killed
     assert failures == []
     assert_same(study, store, undisturbed)
+
+
+def test_dask_looks_for_policies_beside_the_study_too(tmp_path, monkeypatch):
+    """A stand-in for Dask that does each task at once: what counts is with what the tasks are called."""
+    file, own = tmp_path / "there" / "study.yaml", {"policy": {"limit": 2, "scheduler": "mine.py:first"}}
+    file.parent.mkdir()
+    file.with_name("mine.py").write_text("def first(candidates, limit, rng):\n    return list(range(limit))\n")
+    file.write_text(yaml.safe_dump({"version": 1, "name": "own", "base": {**TINY, **own}}))
+
+    class Done(Future):
+        status = "finished"
+
+    class Client:
+        def __init__(self, *_, **__):
+            pass
+
+        def submit(self, task, *args, **_):
+            done = Done()
+            done.set_result(task(*args))
+            return done
+
+        def close(self):
+            pass
+
+    stand_in = types.SimpleNamespace(Client=Client, LocalCluster=None, as_completed=iter)
+    monkeypatch.setitem(sys.modules, "distributed", stand_in)
+    study, store = read(file), Store(tmp_path / "store")
+    assert run_study(study, store, backend="dask", address="tcp://host:1") == []
+    assert missing(study, store) == []
 
 
 def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
