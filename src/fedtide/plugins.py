@@ -113,7 +113,7 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
     except FedtideError:
         raise
     except BaseException as error:  # SystemExit too: a policy does not end a run as if all were done
-        if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
+        if stop.wanted(error):
             raise KeyboardInterrupt from None
         what = f"{kind}={name!r} raised {named(error)}"
         if _is_ours(_definition(policy)):
@@ -267,7 +267,7 @@ def _read(kind: str, name: str, doing: str) -> Iterator[None]:
     except FedtideError:
         raise
     except BaseException as error:
-        if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
+        if stop.wanted(error):
             raise KeyboardInterrupt from None
         path = _file(name)
         lines = [

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 GRACE_SECONDS = 3.0  # for saving, in which asking again changes nothing
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 _starting = False
 _installed = False
@@ -25,9 +26,8 @@ def install() -> None:
     """Take Ctrl-C, SIGTERM and the end of the terminal in hand; what the caller of this process ignores stays ignored."""
     global _starting, _installed
     _starting = _installed = True
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
     before = sys.unraisablehook
 
@@ -54,6 +54,11 @@ def foreign(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and _installed and _asked is None
 
 
+def wanted(error: BaseException) -> bool:
+    """Say whether this is the end that somebody asked for, whatever the error looks like by now."""
+    return asked() or (isinstance(error, KeyboardInterrupt) and not foreign(error))
+
+
 def check() -> None:
     """Raise KeyboardInterrupt if this process was asked to stop: somebody may have swallowed the first."""
     if _asked is not None:
@@ -68,7 +73,7 @@ def exit_code() -> int:
 def leave() -> None:
     """Let nothing more be asked of a process that was asked to stop and is on its way out."""
     if _asked is not None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedtide import plugins
+from fedtide import plugins, stop
 from fedtide.system import System
 
 # Modules whose classes are not looked into: they are as good as values.
@@ -121,7 +121,9 @@ class Witness:
             return "" if self.asked_again(kind) else f"{policy.label} keeps state between its calls ({changed} changed)"
         try:
             same = policy.answers_again()
-        except Exception as error:  # it is the user's code; what it raises here is an answer too
+        except BaseException as error:  # it is the user's code; what it raises here, SystemExit too, is an answer
+            if stop.wanted(error):
+                raise
             return f"{policy.label} raised {type(error).__name__} when it was called again with the same arguments"
         return "" if same else f"{policy.label} gives another answer when it is called again with the same arguments"
 

@@ -57,7 +57,12 @@ class StatefulError(RunFolderError):
     """A run cannot be resumed to the same numbers, since one of its policies depends on more than it is called with."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
+        super().__init__(path, reason)  # as it was made, so that it comes back whole from another process
+
+    def __str__(self) -> str:
+        """Say what the run depends on, and what to do."""
+        path, reason = self.args
+        return (
             f"{path} cannot be resumed to the same numbers: {reason}, and a resumed run makes its policies anew; begin it "
             "again in a new folder, or let the policy depend on its arguments alone (candidates.tick counts the aggregations, "
             "rng is the same each time; for a cache use functools.lru_cache)"
