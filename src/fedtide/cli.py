@@ -21,7 +21,7 @@ from rich.table import Table
 
 from fedtide import stop
 from fedtide.command import CORES, AsJson, Border, choices, err, friendly, out, print_json, say, warn
-from fedtide.errors import FedtideError, RunFolderError
+from fedtide.errors import FedtideError
 from fedtide.faults import explain
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ def run(
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
     from fedtide import plugins
-    from fedtide.records import policy_folder, read_experiment
+    from fedtide.records import policy_folder, read_experiment, refuse_pipes
 
-    _refuse_odd_files(run)
+    refuse_pipes(run)
     with plugins.beside(policy_folder(run)):
         _run(read_experiment(run), run, threads, as_json)
 
@@ -144,7 +144,6 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
     from fedtide.records import check_folder, is_complete, is_deployment
     from fedtide.simulate import simulate
 
-    _refuse_odd_files(folder)
     if is_complete(folder) and not is_deployment(folder):
         check_folder(folder, experiment)
         _show(folder, as_json, draw=True)
@@ -177,16 +176,6 @@ def _wall_time(spent: dict[str, float], total: float) -> str:
     rest = total - sum(stages.values())
     parts = [f"{stage} {seconds:.1f} s" for stage, seconds in stages.items()]
     return f"wall time {total:.1f} s: {', '.join([*parts, *([f'other {rest:.1f} s'] if rest >= 0.05 else [])])}"
-
-
-def _refuse_odd_files(folder: Path) -> None:
-    """Raise if what should be a file of a run is a pipe, a device or a folder: reading it might never end."""
-    for name in ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl"):
-        path = folder / name
-        if path.exists() and not path.is_file():
-            raise RunFolderError(
-                f"{path} is not a file (a folder, a pipe or a device): restore it or name another folder"
-            )
 
 
 def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -> None:
@@ -285,11 +274,11 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
 
 def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
-    from fedtide.records import is_deployment, made_on, read_run
+    from fedtide.records import is_deployment, made_on, read_run, refuse_pipes
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
-    _refuse_odd_files(folder)
+    refuse_pipes(folder)
     experiment, rounds, num_parameters, complete = read_run(folder)
     if complete and (draw or (folder / "curve.png").exists()):
         _draw(folder, experiment, rounds)
