@@ -32,7 +32,7 @@ from typing import Any, Final
 from fedtide import stop
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.faults import named
-from fedtide.reading import is_file, locate
+from fedtide.reading import is_file, is_own_file, locate
 
 # How the policies of each kind are called: method ("" for the object itself) and what it is given.
 CALLS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -218,7 +218,7 @@ def policy_folder() -> Path:
 
 def _file(name: str) -> Path | None:
     place, _, _ = name.rpartition(":")
-    return locate(place, _beside.get()) if place.endswith(".py") else None
+    return locate(place, _beside.get()) if is_own_file(name) else None
 
 
 def attribute(kind: str, name: str) -> Any:

@@ -20,7 +20,7 @@ from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 from fedtide.records.files import is_there, machine_fault, write_atomically
 from fedtide.records.identity import check_identity
-from fedtide.records.provenance import policy_files, versions
+from fedtide.records.provenance import instruction_path, policy_files, versions
 from fedtide.records.reading import (
     FORMAT,
     Vouch,
@@ -288,7 +288,7 @@ def check_folder(path: Path, experiment: Experiment) -> None:
             "restore the file or start in a new folder"
         )
     isa = begun.get("isa")
-    if isa is not None and not is_complete(path) and isa != versions(experiment)["isa"]:
+    if isa is not None and not is_complete(path) and isa != instruction_path(experiment):
         raise OtherPathError(
             f"{path} was begun on the instruction path {isa}, and another gives other bits: set FEDTIDE_ISA={isa}, "
             "continue on such a machine, or start in a new folder"
