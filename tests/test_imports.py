@@ -27,6 +27,7 @@ ORDER = [
     ("server",),
     ("system",),
     ("witness", "records"),
+    ("again", "handed"),
     ("simulate",),
     ("report", "study", "paper", "theory", "flower"),
     ("replay",),

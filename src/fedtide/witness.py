@@ -100,13 +100,17 @@ class Witness:
         self._begun = {kind: contents(each.policy) for kind, each in self._watched.items()}
         self._found = ""
 
+    def watches(self, kind: str) -> bool:
+        """Say whether the policy of this kind is a user's own."""
+        return kind in self._watched
+
     def asked_again(self, kind: str) -> bool:
         """Say whether a user's policy can be asked again for the whole run, which gives it its state back.
 
         What a weighting and most schedulers are called with is on record; updates are not.
         """
         can_be = kind == "weighting" or (kind == "scheduler" and not self.system.policy.needs_update_norm)
-        return can_be and kind in self._watched
+        return can_be and self.watches(kind)
 
     def keeps_state(self) -> str:
         """Say which policy depends on the past, and how; "" if none is seen to."""
