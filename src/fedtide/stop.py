@@ -44,6 +44,13 @@ def ready() -> None:
     _starting = False
 
 
+def leave_to_parent() -> None:
+    """In a worker process: Ctrl-C is for its parent, which ends it; a KeyboardInterrupt here is raised by code."""
+    global _installed
+    _installed = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def asked() -> bool:
     """Say whether this process was asked to stop."""
     return _asked is not None

@@ -240,6 +240,14 @@ def test_dask_looks_for_policies_beside_the_study_too(tmp_path, monkeypatch):
     assert missing(study, store) == []
 
 
+def test_a_policy_that_raises_what_ctrl_c_raises_is_the_culprit(tmp_path):
+    (tmp_path / "mine.py").write_text("def cut(candidates, limit, rng):\n    raise KeyboardInterrupt\n")
+    study = make("own", {"own": {"policy": {"scheduler": f"{tmp_path}/mine.py:cut"}}}, [0], TINY)
+    [failure] = run_study(study, Store(tmp_path / "store"), workers=1)
+    assert "mine.py:cut' raised KeyboardInterrupt" in failure.reason
+    assert failure.exit_code == 5
+
+
 def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
     variants = {
         "good": {},

@@ -7,7 +7,6 @@ import functools
 import multiprocessing
 import os
 import shutil
-import signal
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtide import config, faults, plugins
+from fedtide import config, faults, plugins, stop
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.fleet import draw_durations
@@ -134,7 +133,7 @@ def _check_name(experiment: Experiment, name: str | None) -> None:
 
 def die_with_parent() -> None:
     """Make this worker end when the process that started it is gone, even by SIGKILL: its run folder must be free again."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends its workers
+    stop.leave_to_parent()
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
