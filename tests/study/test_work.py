@@ -23,15 +23,9 @@ from fedtide.study.result import Store, same
 from fedtide.study.spec import make, read
 from fedtide.study.table import rows
 from fedtide.study.work import missing, run_study
+from stored import TINY
 
 TIMEOUT = 120.0
-TINY = {
-    "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},
-    "fleet": {"num_devices": 4},
-    "timeline": {"horizon": 1},
-    "policy": {"limit": 2},
-    "learning": {"model": "softmax"},
-}
 COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
 
 
