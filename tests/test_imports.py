@@ -27,10 +27,11 @@ ORDER = [
     ("server",),
     ("system",),
     ("witness", "records"),
+    ("again", "handed"),
     ("simulate",),
     ("report", "study", "paper", "theory", "flower"),
     ("replay",),
-    ("command", "cli_study", "cli_deploy", "cli", "__main__"),
+    ("command", "cli_keys", "cli_study", "cli_paper", "cli_deploy", "cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]

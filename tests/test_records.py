@@ -437,3 +437,12 @@ class RunFolderAt:
 
     def __exit__(self, *_: object) -> None:
         self.folder.close()
+
+
+@pytest.mark.parametrize("name", ["experiment.yaml", "rounds.jsonl", "checkpoint.npz"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    run(EXPERIMENT, tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    os.mkfifo(tmp_path / "run" / name)
+    with pytest.raises(RunFolderError, match="pipe"):
+        read_run(tmp_path / "run")

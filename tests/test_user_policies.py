@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,26 @@ def test_a_scheduler_with_dice_of_its_own_is_found_out_when_it_resumes(tmp_path:
     interrupted(experiment, tmp_path / "run")
     with pytest.raises(RunFolderError, match="another answer when it is called again with the same arguments"):
         run(experiment, tmp_path / "run")
+
+
+ONCE = """
+from pathlib import Path
+
+def mine(candidates, limit, rng):
+    seen = Path(__file__).with_name(f"tick {candidates.tick}")
+    if seen.exists():
+        raise SystemExit(0)
+    seen.touch()
+    return range(limit)
+"""
+
+
+def test_a_scheduler_that_ends_the_process_when_it_is_asked_again_ends_no_run(tmp_path: Path) -> None:
+    experiment = policy(tmp_path, "scheduler", ONCE, policy={"limit": 1})
+    interrupted(experiment, tmp_path / "run")
+    with pytest.raises(RunFolderError, match="raised SystemExit when it was called again") as caught:
+        run(experiment, tmp_path / "run")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # as a worker of a study hands it over
 
 
 OVER = """

@@ -7,21 +7,19 @@ cannot be used, 5 training or a policy of your own went wrong, 6 the machine can
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from fedtide import stop
-from fedtide.command import CORES, AsJson, Border, choices, err, friendly, out, print_json, say, warn
-from fedtide.errors import FedtideError, RunFolderError
+from fedtide.command import CORES, AsJson, Border, err, friendly, out, print_json, say, warn
+from fedtide.errors import FedtideError
 from fedtide.faults import explain
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ class Commands(Border):
             "Play a deployment's trace again in the simulator: to the bit, or with another scheduler, weighting or codec.",
         ),
         "paper": (
-            "fedtide.cli_study",
+            "fedtide.cli_paper",
             "paper",
             "Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.",
         ),
@@ -110,7 +108,9 @@ def run(
     The same experiment continues where it stopped; a finished one is shown again.
     """
     if show_keys:
-        _list_keys(as_json)
+        from fedtide.cli_keys import list_keys
+
+        list_keys(as_json)
         return
     experiment = _experiment(words)
     folder = folder or _default_folder(experiment)
@@ -123,9 +123,9 @@ def run(
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
     from fedtide import plugins
-    from fedtide.records import policy_folder, read_experiment
+    from fedtide.records import policy_folder, read_experiment, refuse_pipes
 
-    _refuse_odd_files(run)
+    refuse_pipes(run)
     with plugins.beside(policy_folder(run)):
         _run(read_experiment(run), run, threads, as_json)
 
@@ -144,7 +144,6 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
     from fedtide.records import check_folder, is_complete, is_deployment
     from fedtide.simulate import simulate
 
-    _refuse_odd_files(folder)
     if is_complete(folder) and not is_deployment(folder):
         check_folder(folder, experiment)
         _show(folder, as_json, draw=True)
@@ -177,16 +176,6 @@ def _wall_time(spent: dict[str, float], total: float) -> str:
     rest = total - sum(stages.values())
     parts = [f"{stage} {seconds:.1f} s" for stage, seconds in stages.items()]
     return f"wall time {total:.1f} s: {', '.join([*parts, *([f'other {rest:.1f} s'] if rest >= 0.05 else [])])}"
-
-
-def _refuse_odd_files(folder: Path) -> None:
-    """Raise if what should be a file of a run is a pipe, a device or a folder: reading it might never end."""
-    for name in ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl"):
-        path = folder / name
-        if path.exists() and not path.is_file():
-            raise RunFolderError(
-                f"{path} is not a file (a folder, a pipe or a device): restore it or name another folder"
-            )
 
 
 def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -> None:
@@ -285,11 +274,11 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
 
 def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
-    from fedtide.records import is_deployment, made_on, read_run
+    from fedtide.records import is_deployment, made_on, read_run, refuse_pipes
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
-    _refuse_odd_files(folder)
+    refuse_pipes(folder)
     experiment, rounds, num_parameters, complete = read_run(folder)
     if complete and (draw or (folder / "curve.png").exists()):
         _draw(folder, experiment, rounds)
@@ -335,97 +324,9 @@ def plan(
 @friendly
 def policies(as_json: AsJson = False) -> None:
     """List the timelines, schedulers, weightings, combiners, codecs, models, frameworks and profiles to choose from."""
-    from fedtide import config
+    from fedtide.cli_keys import list_policies
 
-    kinds = _registries()
-    listed = {key: {name: _first_sentence(each) for name, each in known.items()} for key, known in kinds.items()}
-    listed["framework"] = {name: _flat(tree) or "the defaults" for name, tree in config.FRAMEWORKS.items()}
-    listed["profile"] = {name: _flat(tree) or "the defaults" for name, tree in config.PROFILES.items()}
-    if as_json:
-        print_json(listed)
-        return
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)  # every column counts in 80
-    for heading in ("key", "value"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("what it does", overflow="fold")  # a value too long for the line is wrapped, not cut off
-    for key, known in listed.items():
-        for position, (name, text) in enumerate(known.items()):
-            table.add_row(f"[bold]{key}[/]" if position == 0 else "", f"[cyan]{name}[/]", escape(text))
-    out.print(table, highlight=False)
-    out.print("\nYour own: path/to/file.py:name, package.module:name, or an entry point of the group fedtide.<kind>.")
-
-
-def _registries() -> dict[str, dict[str, Any]]:
-    """Return what can be chosen by name, by key."""
-    from fedtide.codec.registry import CODECS
-    from fedtide.learning.model import MODELS
-    from fedtide.policy.combining import COMBINERS
-    from fedtide.policy.scheduling import SCHEDULERS
-    from fedtide.policy.weighting import WEIGHTINGS
-    from fedtide.timeline import TIMELINES
-
-    return {
-        "timeline.name": TIMELINES,
-        "policy.scheduler": SCHEDULERS,
-        "policy.weighting": WEIGHTINGS,
-        "policy.combiner": COMBINERS,
-        "codec.name": CODECS,
-        "learning.model": MODELS,
-    }
-
-
-def _first_sentence(thing: Any) -> str:
-    text = inspect.getdoc(thing) or ""
-    return " ".join(text.split("\n\n")[0].split())
-
-
-def _flat(tree: dict[str, Any]) -> str:
-    return ", ".join(f"{group}.{key}={value}" for group, keys in tree.items() for key, value in keys.items())
-
-
-def _list_keys(as_json: bool) -> None:
-    from fedtide import config
-
-    defaults, known = config.dump(config.Experiment()), _registries()
-    rows = {}
-    for key, field in config.all_keys().items():
-        group, _, leaf = key.rpartition(".")
-        rows[key] = _key_row(defaults[group][leaf] if group else defaults[leaf], field, known.get(key, ()))
-    _print_keys(rows, as_json)
-
-
-def _key_row(default: Any, field: Any, names: Iterable[str] = ()) -> dict[str, Any]:
-    """Describe a key: its default, its meaning and, where it has some, its choices."""
-    found = [*names, *(["your own"] if names else _literals(field.annotation))]
-    return {"default": default, "about": field.description, **({"choices": found} if found else {})}
-
-
-def _literals(annotation: Any) -> list[Any]:
-    """Return the values that a type admits, if these can be counted."""
-    if annotation is bool:
-        return [True, False]
-    if annotation is type(None):
-        return [None]
-    if get_origin(annotation) is Literal:
-        return list(get_args(annotation))
-    parts = [_literals(each) for each in get_args(annotation)] if get_origin(annotation) in (Union, UnionType) else []
-    return [value for part in parts for value in part] if all(parts) else []
-
-
-def _print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print_json(rows)
-        return
-    table = Table(box=None, padding=(0, 2))
-    table.add_column("key", style="cyan")
-    table.add_column("default", overflow="fold")
-    table.add_column("meaning")
-    for key, row in rows.items():
-        about = escape(row["about"] or "")
-        if "choices" in row:
-            about += f"\n[dim]{escape(choices(row['choices']))}[/]"
-        table.add_row(key, escape(str(row["default"])), about)
-    out.print(table, highlight=False)
+    list_policies(as_json)
 
 
 @app.command()
@@ -470,10 +371,11 @@ def theory(
     [dim]fedtide theory task=softmax num_levels=8 --out theory[/]
     """
     if show_keys:
+        from fedtide.cli_keys import key_row, print_keys
         from fedtide.theory.options import Options
 
         fields = Options.model_fields
-        _print_keys({key: _key_row(each.default, each) for key, each in fields.items()}, as_json)
+        print_keys({key: key_row(each.default, each) for key, each in fields.items()}, as_json)
         return
     from fedtide.theory.command import run as evaluate
 

@@ -147,7 +147,7 @@ def _imported(name: str, module: str, attribute: str) -> click.Command:
 
 def report(error: BaseException) -> int:
     """Tell what happened in one line, and return the exit code."""
-    if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
+    if stop.wanted(error):
         _tell("[yellow]interrupted[/]")
         return stop.exit_code()
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

@@ -17,7 +17,7 @@ from fedtide import effort
 from fedtide.errors import FedtideError
 from fedtide.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole, explain
 from fedtide.forms import NotAForm, plain, shown
-from fedtide.reading import beside
+from fedtide.reading import beside, is_own_file
 from fedtide.reading import parse_overrides as parse_overrides
 from fedtide.reading import read_file as read_file
 from fedtide.trees import lay as lay
@@ -356,6 +356,13 @@ def _about(key: str) -> str | None:
 def dump(experiment: Experiment) -> dict[str, Any]:
     """Return the resolved experiment as plain data."""
     return experiment.model_dump(mode="json")
+
+
+def own_files(experiment: Experiment) -> dict[str, str]:
+    """Return the keys that name a file of the user's own, there or not, each with the name (`file.py:attribute`)."""
+    tree = dump(experiment)
+    names = {key: tree[group][leaf] for key in POLICY_KEYS for group, leaf in [key.split(".")]}
+    return {key: name for key, name in names.items() if is_own_file(name)}
 
 
 def digest(experiment: Experiment) -> str:

@@ -22,16 +22,17 @@ REMEDIES = {
     errno.EACCES: _PLACE,
     errno.EPERM: _PLACE,
     errno.EROFS: "name a place that can be written to",
+    errno.ENOLCK: "the disk knows no locks: name a place on another one",
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EFBIG: "name a smaller file, or raise the limit (`ulimit -f`)",
     errno.EMFILE: _FILES,
     errno.ENFILE: _FILES,
-    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENAMETOOLONG: "choose a shorter name, or a shorter path",
     errno.ELOOP: "the link leads back to itself: mend it",
-    errno.EISDIR: "name a file, not a folder",
-    errno.ENOTDIR: "a part of this path is a file: name a folder",
-    errno.ENOENT: "check the name",
+    errno.EISDIR: "name a file, not a folder, or move the folder away",
+    errno.ENOTDIR: "a part of this path is a file: name a folder, or move it away",
+    errno.ENOENT: "check the name, or restore it",
     errno.EEXIST: "choose another name",
     errno.EIO: "the disk or the way to it fails: save what is there before you go on",
     errno.EBADF: "it was closed: open it again",
@@ -97,6 +98,16 @@ def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
     )
 
 
+def reason(error: OSError) -> str:
+    """Return why the machine refused, in its own words."""
+    return (error.strerror or said(error) or type(error).__name__).rstrip(".")
+
+
+def remedy(error: OSError) -> str:
+    """Return what to do when the machine refused."""
+    return REMEDIES.get(error.errno or 0, "check it, and try again")
+
+
 def _text(error: FedtideError) -> str:
     try:
         return str(error)
@@ -116,10 +127,9 @@ def machine(error: BaseException) -> BaseException | None:
 
 def _of_the_machine(error: OSError, about: str | None) -> str:
     names = [os.fsdecode(each) for each in (error.filename, error.filename2) if isinstance(each, str | bytes)]
-    reason = (error.strerror or said(error)).rstrip(".")
     what = about or " and ".join(names)
-    remedy = REMEDIES.get(error.errno or 0, "check it, and try again")
-    return f"{what}: {reason}; {remedy}" if what else f"{reason} ({_where(error)}); {remedy}"
+    told = f"{what}: {reason(error)}" if what else f"{reason(error)} ({_where(error)})"
+    return f"{told}; {remedy(error)}"
 
 
 def _own_file(error: BaseException) -> str | None:

@@ -32,7 +32,7 @@ from typing import Any, Final
 from fedtide import stop
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.faults import named
-from fedtide.reading import is_file, locate
+from fedtide.reading import is_file, is_own_file, locate
 
 # How the policies of each kind are called: method ("" for the object itself) and what it is given.
 CALLS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -113,7 +113,7 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
     except FedtideError:
         raise
     except BaseException as error:  # SystemExit too: a policy does not end a run as if all were done
-        if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
+        if stop.wanted(error):
             raise KeyboardInterrupt from None
         what = f"{kind}={name!r} raised {named(error)}"
         if _is_ours(_definition(policy)):
@@ -218,7 +218,7 @@ def policy_folder() -> Path:
 
 def _file(name: str) -> Path | None:
     place, _, _ = name.rpartition(":")
-    return locate(place, _beside.get()) if place.endswith(".py") else None
+    return locate(place, _beside.get()) if is_own_file(name) else None
 
 
 def attribute(kind: str, name: str) -> Any:
@@ -267,7 +267,7 @@ def _read(kind: str, name: str, doing: str) -> Iterator[None]:
     except FedtideError:
         raise
     except BaseException as error:
-        if stop.asked() or (isinstance(error, KeyboardInterrupt) and not stop.foreign(error)):
+        if stop.wanted(error):
             raise KeyboardInterrupt from None
         path = _file(name)
         lines = [

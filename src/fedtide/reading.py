@@ -97,6 +97,11 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_own_file(name: str) -> bool:
+    """Say whether a policy's name is that of a user's own file, `file.py:attribute`."""
+    return name.rpartition(":")[0].endswith(".py")
+
+
 def locate(place: str, folder: Path | None) -> Path:
     """Return where a user's own file is: in the working folder, or in that of the form that names it.
 
@@ -117,5 +122,5 @@ def locate(place: str, folder: Path | None) -> Path:
 def beside(name: str, folder: Path) -> str:
     """Return a policy's name such that its file is found from anywhere, if it lies beside the form alone."""
     place, _, attribute = name.rpartition(":")
-    found = locate(place, folder) if place.endswith(".py") else Path(place)
+    found = locate(place, folder) if is_own_file(name) else Path(place)
     return name if found == Path(place) else f"{os.path.abspath(found)}:{attribute}"

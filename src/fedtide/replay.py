@@ -27,7 +27,7 @@ from fedtide.flower.settings import deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
-from fedtide.records import Ledger, RoundRecord, RunFolder
+from fedtide.records import Ledger, RoundRecord, RunFolder, machine_fault
 from fedtide.rng import stream
 from fedtide.server import Arrived, ServerState, absorb, begin, checked_vector, plan
 from fedtide.simulate import learning_rates
@@ -109,9 +109,7 @@ def _writable(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFolderError(
-            f"{out} cannot be used ({error.strerror}): choose a folder that you may write to"
-        ) from error
+        raise machine_fault(out, "used", error) from error
 
 
 def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:

@@ -80,7 +80,7 @@ def _checked(answer: Any, count: int, ready: int, scheduler: str) -> Ints:
         problem = "they must be a one-dimensional array of whole numbers"
     elif len(picked) != count:
         problem = f"there are {len(picked)}, and min(limit, ready) = {count} are asked for"
-    elif len(np.unique(picked)) != count:
+    elif len(set(picked.tolist())) != count:
         problem = "some are duplicates"
     elif picked.min() < 0 or picked.max() >= ready:
         problem = (

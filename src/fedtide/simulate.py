@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time as wall
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,28 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import plugins
+from fedtide.again import Answered, check_answers
 from fedtide.codec.base import Packet, checked_packet, most_bits
 from fedtide.config import Experiment
-from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
+from fedtide.errors import RunFolderError, TrainingError
+from fedtide.handed import check_arguments, check_handed, checked_folder
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Score, Trainer
 from fedtide.memory import need
 from fedtide.policy.candidates import candidates
 from fedtide.policy.label_variance import label_variance
 from fedtide.radio.channel import capacity, power_gain
-from fedtide.records import (
-    Ledger,
-    RoundRecord,
-    RunFolder,
-    StatefulError,
-    data_digest,
-    identity,
-    is_complete,
-    is_deployment,
-    trainer_name,
-)
+from fedtide.records import Ledger, RoundRecord, RunFolder, identity, is_complete, trainer_name
 from fedtide.rng import stream
-from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, checked_vector, plan, weigh
+from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, checked_vector, plan
 from fedtide.system import System, build, load_dataset, make_trainer
 from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Samples, Tick, Vector, read_only
 from fedtide.witness import Witness
@@ -126,8 +117,9 @@ def simulate(
     runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
     watch = Stopwatch()
-    where = _checked_arguments(experiment, folder, threads, on_round, system, dataset, trainer)
-    handed = tuple(name for name, given in _named(dataset, system, trainer) if given is not None)
+    check_arguments(experiment, threads, on_round)
+    handed = check_handed(experiment, dataset, system, trainer)
+    where = checked_folder(folder)
     if system is None:
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
@@ -146,7 +138,8 @@ def simulate(
         if saved and run and witness:
             state, ledger, rounds = saved
             _check_complete(run, state, len(system.ticks))
-            _check_again(run.path, witness, rounds)
+            if not is_complete(run.path):
+                check_answers(run.path, witness, _answered(system, rounds))
         else:
             state, ledger, rounds = begin(_first_model(trainer, experiment), system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
@@ -173,84 +166,6 @@ def simulate(
             run.close()
     watch.lap("records" if run else "other")
     return Result(experiment, rounds, model, watch.seconds)
-
-
-def _named(*given: Any) -> list[tuple[str, Any]]:
-    return list(zip(("dataset", "system", "trainer"), given, strict=True))
-
-
-def _checked_arguments(
-    experiment: Any, folder: Any, threads: Any, on_round: Any, system: Any, dataset: Any, trainer: Any
-) -> Path | None:
-    """Return the folder as a path; raise if a caller handed over something else than he should have."""
-    if not isinstance(experiment, Experiment):
-        raise FedtideError(
-            f"simulate was given a {_kind(experiment)} for an experiment: make one with fedtide.experiment(...)"
-        )
-    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1:
-        raise FedtideError(f"threads={threads!r} must be a whole number of at least 1")
-    if on_round is not None and not callable(on_round):
-        raise FedtideError(
-            f"on_round is a {_kind(on_round)} and cannot be called: give a function of a record and a number"
-        )
-    if system is not None and not isinstance(system, System):
-        raise FedtideError(f"system is a {_kind(system)}: give what fedtide.system.build made of the experiment")
-    if system is not None and system.experiment != experiment:
-        raise FedtideError("the system was built from another experiment; build it from the one that is simulated")
-    for each in (dataset, system.dataset if system is not None else None):
-        if each is not None:
-            _check_dataset(each)
-    own = dataset if system is None else system.dataset
-    if dataset is not None and dataset is not own and data_digest(dataset) != data_digest(own):
-        raise FedtideError("the dataset is not the one that the system was built with; hand over one of them alone")
-    for method in ("initial_model", "train", "evaluate"):
-        if trainer is not None and not callable(getattr(trainer, method, None)):
-            raise FedtideError(
-                f"trainer is a {_kind(trainer)} without {method}(...): see fedtide.learning.trainer.Trainer"
-            )
-    if folder is None:
-        return None
-    if not isinstance(folder, (str, os.PathLike)) or not str(folder) or "\0" in str(folder):
-        raise FedtideError(f"folder={folder!r} names no folder: give a path, or None to keep nothing")
-    path = Path(folder)
-    if is_deployment(path):
-        raise RunFolderError(
-            f"{path} holds a federation of real devices: start its ServerApp again, which continues it"
-        )
-    return path
-
-
-def _kind(thing: Any) -> str:
-    return type(thing).__name__
-
-
-def _check_dataset(dataset: Any) -> None:
-    """Raise if something is not a data set that can be shared out and trained on."""
-    if not isinstance(dataset, Dataset):
-        raise DataError(f"dataset is a {_kind(dataset)}: give a fedtide.types.Dataset, as fedtide.data.load returns")
-    if not isinstance(dataset.num_labels, (int, np.integer)) or not 1 <= dataset.num_labels <= 256:
-        raise DataError(f"the data set has num_labels={dataset.num_labels!r}: it must be a whole number from 1 to 256")
-    for part, samples in (("train", dataset.train), ("test", dataset.test)):
-        if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples):
-            raise DataError(
-                f"the data set's {part} is a {_kind(samples)}: give Samples(images, labels) of NumPy arrays"
-            )
-        images, labels = samples
-        if (
-            images.ndim != 4
-            or images.dtype.kind != "f"
-            or labels.dtype.kind not in "iu"
-            or labels.shape != images.shape[:1]
-        ):
-            raise DataError(
-                f"the data set's {part} has images {images.dtype}{list(images.shape)} and labels {labels.dtype}"
-                f"{list(labels.shape)}: give float32 [n channels height width] and uint8 [n]"
-            )
-        if not len(labels) or labels.min() < 0 or labels.max() >= dataset.num_labels:
-            has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no samples"
-            raise DataError(f"the data set's {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")
-        if not np.isfinite(images).all():
-            raise DataError(f"the data set's {part} has images with NaN or infinity: give finite numbers")
 
 
 def _check_work(system: System) -> None:
@@ -280,32 +195,11 @@ def _check_complete(run: RunFolder, state: ServerState, num_ticks: int) -> None:
         )
 
 
-def _check_again(path: Path, witness: Witness, rounds: Sequence[RoundRecord]) -> None:
-    """Raise if a user's scheduler or weighting does not answer again as it did before a run was interrupted.
-
-    They are asked again in the same order, so that one that counts its calls has its count back.
-    """
-    system = witness.system
-    scheduler, weighting = witness.asked_again("scheduler"), witness.asked_again("weighting")
-    if is_complete(path) or not (scheduler or weighting):
-        return
+def _answered(system: System, rounds: Sequence[RoundRecord]) -> Iterator[Answered]:
+    """Return what the policies of a run saw and answered so far; update norms are not on record."""
     uploads = np.zeros(system.fleet.num_devices, np.int64)
     for record, tick in zip(rounds, system.ticks, strict=False):
-        rows = candidates_at(system, tick, uploads)
-        if scheduler:
-            picked = rows.device[grant_at(system, tick, rows).picked].tolist()
-            if picked != record.picked:
-                label = plugins.label("scheduler", system.policy.scheduler)
-                raise StatefulError(
-                    path, f"{label} picks other devices at aggregation {record.index} than before the interruption"
-                )
-        if weighting and record.picked:
-            num_samples, age = system.fleet.num_samples[record.picked], np.array(record.age, np.int64)
-            if weigh(system.policy, num_samples, age).tolist() != record.weight:
-                label = plugins.label("weighting", system.policy.weighting)
-                raise StatefulError(
-                    path, f"{label} gives other weights at aggregation {record.index} than before the interruption"
-                )
+        yield Answered(candidates_at(system, tick, uploads), record.picked, record.picked, record.weight)
         uploads[record.picked] += 1
 
 

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 GRACE_SECONDS = 3.0  # for saving, in which asking again changes nothing
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 _starting = False
 _installed = False
@@ -25,9 +26,8 @@ def install() -> None:
     """Take Ctrl-C, SIGTERM and the end of the terminal in hand; what the caller of this process ignores stays ignored."""
     global _starting, _installed
     _starting = _installed = True
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
     before = sys.unraisablehook
 
@@ -44,6 +44,13 @@ def ready() -> None:
     _starting = False
 
 
+def leave_to_parent() -> None:
+    """In a worker process: Ctrl-C is for its parent, which ends it; a KeyboardInterrupt here is raised by code."""
+    global _installed
+    _installed = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def asked() -> bool:
     """Say whether this process was asked to stop."""
     return _asked is not None
@@ -52,6 +59,11 @@ def asked() -> bool:
 def foreign(error: BaseException) -> bool:
     """Say whether a KeyboardInterrupt is nobody's at the keyboard: raised by code, not by a signal that we handle."""
     return isinstance(error, KeyboardInterrupt) and _installed and _asked is None
+
+
+def wanted(error: BaseException) -> bool:
+    """Say whether this is the end that somebody asked for, whatever the error looks like by now."""
+    return asked() or (isinstance(error, KeyboardInterrupt) and not foreign(error))
 
 
 def check() -> None:
@@ -68,7 +80,7 @@ def exit_code() -> int:
 def leave() -> None:
     """Let nothing more be asked of a process that was asked to stop and is on its way out."""
     if _asked is not None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedtide import plugins
+from fedtide import plugins, stop
 from fedtide.system import System
 
 # Modules whose classes are not looked into: they are as good as values.
@@ -100,13 +100,17 @@ class Witness:
         self._begun = {kind: contents(each.policy) for kind, each in self._watched.items()}
         self._found = ""
 
+    def watches(self, kind: str) -> bool:
+        """Say whether the policy of this kind is a user's own."""
+        return kind in self._watched
+
     def asked_again(self, kind: str) -> bool:
         """Say whether a user's policy can be asked again for the whole run, which gives it its state back.
 
         What a weighting and most schedulers are called with is on record; updates are not.
         """
         can_be = kind == "weighting" or (kind == "scheduler" and not self.system.policy.needs_update_norm)
-        return can_be and kind in self._watched
+        return can_be and self.watches(kind)
 
     def keeps_state(self) -> str:
         """Say which policy depends on the past, and how; "" if none is seen to."""
@@ -121,7 +125,9 @@ class Witness:
             return "" if self.asked_again(kind) else f"{policy.label} keeps state between its calls ({changed} changed)"
         try:
             same = policy.answers_again()
-        except Exception as error:  # it is the user's code; what it raises here is an answer too
+        except BaseException as error:  # it is the user's code; what it raises here, SystemExit too, is an answer
+            if stop.wanted(error):
+                raise
             return f"{policy.label} raised {type(error).__name__} when it was called again with the same arguments"
         return "" if same else f"{policy.label} gives another answer when it is called again with the same arguments"
 

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+import types
+from concurrent.futures import Future
 from pathlib import Path
 
 import psutil
@@ -21,15 +23,9 @@ from fedtide.study.result import Store, same
 from fedtide.study.spec import make, read
 from fedtide.study.table import rows
 from fedtide.study.work import missing, run_study
+from stored import TINY
 
 TIMEOUT = 120.0
-TINY = {
-    "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},
-    "fleet": {"num_devices": 4},
-    "timeline": {"horizon": 1},
-    "policy": {"limit": 2},
-    "learning": {"model": "softmax"},
-}
 COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
 
 
@@ -207,6 +203,43 @@ def test_dask_with_a_killed_worker_agrees(study_file, undisturbed, tmp_path):
     assert killed
     assert failures == []
     assert_same(study, store, undisturbed)
+
+
+def test_dask_looks_for_policies_beside_the_study_too(tmp_path, monkeypatch):
+    """A stand-in for Dask that does each task at once: what counts is with what the tasks are called."""
+    file, own = tmp_path / "there" / "study.yaml", {"policy": {"limit": 2, "scheduler": "mine.py:first"}}
+    file.parent.mkdir()
+    file.with_name("mine.py").write_text("def first(candidates, limit, rng):\n    return list(range(limit))\n")
+    file.write_text(yaml.safe_dump({"version": 1, "name": "own", "base": {**TINY, **own}}))
+
+    class Done(Future):
+        status = "finished"
+
+    class Client:
+        def __init__(self, *_, **__):
+            pass
+
+        def submit(self, task, *args, **_):
+            done = Done()
+            done.set_result(task(*args))
+            return done
+
+        def close(self):
+            pass
+
+    stand_in = types.SimpleNamespace(Client=Client, LocalCluster=None, as_completed=iter)
+    monkeypatch.setitem(sys.modules, "distributed", stand_in)
+    study, store = read(file), Store(tmp_path / "store")
+    assert run_study(study, store, backend="dask", address="tcp://host:1") == []
+    assert missing(study, store) == []
+
+
+def test_a_policy_that_raises_what_ctrl_c_raises_is_the_culprit(tmp_path):
+    (tmp_path / "mine.py").write_text("def cut(candidates, limit, rng):\n    raise KeyboardInterrupt\n")
+    study = make("own", {"own": {"policy": {"scheduler": f"{tmp_path}/mine.py:cut"}}}, [0], TINY)
+    [failure] = run_study(study, Store(tmp_path / "store"), workers=1)
+    assert "mine.py:cut' raised KeyboardInterrupt" in failure.reason
+    assert failure.exit_code == 5
 
 
 def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide import config
+from fedtide.again import check_answers
 from fedtide.errors import FedtideError
 from fedtide.flower import link, trace
-from fedtide.flower.again import check_answers
 from fedtide.flower.exchange import Exchange
-from fedtide.flower.history import begun
+from fedtide.flower.history import answered, begun
 from fedtide.flower.journal import Aggregation, round_record, trace_period
 from fedtide.flower.loaders import bare_system, loader
 from fedtide.flower.mailbox import Mailbox
@@ -110,7 +110,7 @@ class Coordinator:
         settings = self._terms.deployment.model_dump(mode="json")
         before = begun(self._folder, settings)
         if before is not None and not is_complete(self._folder):
-            check_answers(self._folder, self._system, before)
+            check_answers(self._folder, self._witness, answered(self._system, before), "in period")
         saved, count = folder.load(), self._terms.experiment.fleet.num_devices
         if saved is None or before is None:
             digest = config.digest(self._terms.experiment)

@@ -20,7 +20,7 @@ from fedtide.flower.bundle import write_app
 from fedtide.flower.credentials import make_credentials
 from fedtide.flower.federation import Federation, ended_by_signals, temporary_home
 from fedtide.flower.server_log import length, server_error
-from fedtide.flower.settings import Deployment, Terms, check_terms, own_files
+from fedtide.flower.settings import Deployment, Terms, check_terms
 from fedtide.flower.trace import Period
 from fedtide.records import RoundRecord, is_complete, machine_fault, read_rounds
 
@@ -73,17 +73,17 @@ def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
             f"timeline.period={period:g}: the demo's nodes take their pace from it; use --period {period:g}"
         )
     check_terms(terms)
-    return terms._replace(experiment=_with_files_in_full(terms))
+    return terms._replace(experiment=_with_files_in_full(experiment))
 
 
-def _with_files_in_full(terms: Terms) -> Experiment:
+def _with_files_in_full(experiment: Experiment) -> Experiment:
     """Name the user's own files by their full paths: Flower's processes work in a folder of their own."""
     changes: dict[str, dict[str, Any]] = {}
-    for key, name in own_files(terms).items():
+    for key, name in config.own_files(experiment).items():
         group, _, leaf = key.rpartition(".")
         place, _, wanted = name.rpartition(":")
         changes.setdefault(group, {})[leaf] = f"{Path(place).absolute()}:{wanted}"
-    return config.experiment(config.dump(terms.experiment), changes) if changes else terms.experiment
+    return config.experiment(experiment, changes)
 
 
 def paces(demo: Demo) -> list[float]:

@@ -19,6 +19,7 @@ from typing import Any
 from fedtide.errors import FedtideError
 from fedtide.flower.credentials import Credentials
 from fedtide.flower.watchdog import Watchdog, members
+from fedtide.stop import SIGNALS
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0  # seconds until a SuperLink must answer
@@ -224,9 +225,6 @@ class Federation:
         if self._watchdog is not None:
             self._watchdog.dismiss()
             self._watchdog = None
-
-
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @contextlib.contextmanager

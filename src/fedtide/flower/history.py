@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedtide import config
+from fedtide.again import Answered
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower import trace
@@ -17,6 +18,7 @@ from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.records import RoundRecord, read_run
 from fedtide.records.reading import read_checkpoint
 from fedtide.server import ServerState
+from fedtide.system import System
 from fedtide.types import Candidates, Ints
 
 
@@ -152,3 +154,13 @@ def candidates(period: Period, num_devices: int, num_labels: int, before: Ints, 
         update_sq_norm=None if period.update_sq_norm is None or not norms else np.array(period.update_sq_norm),
         tick=period.tick,
     )
+
+
+def answered(system: System, history: History) -> Iterator[Answered]:
+    """Return what the policies of a federation saw and answered so far."""
+    uploads = np.zeros(system.fleet.num_devices, np.int64)
+    for period, record in zip(history.trace.periods, history.rounds, strict=False):
+        rows = candidates(period, system.fleet.num_devices, system.dataset.num_labels, uploads)
+        weight = dict(zip(record.picked, record.weight, strict=True))
+        yield Answered(rows, period.picked, period.arrived, [weight[k] for k in period.arrived])
+        uploads[period.arrived] += 1

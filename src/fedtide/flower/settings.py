@@ -15,6 +15,7 @@ from fedtide.config import Experiment
 from fedtide.errors import FedtideError
 from fedtide.fields import Count, Name, Positive, Share, explain
 from fedtide.forms import NotAForm, plain
+from fedtide.reading import is_own_file
 
 SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
 
@@ -115,16 +116,8 @@ def check_terms(terms: Terms) -> None:
 
 def own_files(terms: Terms) -> dict[str, str]:
     """Return the keys that name a file of the user's own, each with the name."""
-    experiment = terms.experiment
-    names = {
-        "policy.scheduler": experiment.policy.scheduler,
-        "policy.weighting": experiment.policy.weighting,
-        "policy.combiner": experiment.policy.combiner,
-        "codec.name": experiment.codec.name,
-        "learning.model": experiment.learning.model,
-        "loader": terms.deployment.loader,
-    }
-    return {key: name for key, name in names.items() if name.rpartition(":")[0].endswith(".py")}
+    loader = terms.deployment.loader
+    return config.own_files(terms.experiment) | ({"loader": loader} if is_own_file(loader) else {})
 
 
 def to_run_config(terms: Terms) -> dict[str, str]:

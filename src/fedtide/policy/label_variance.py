@@ -71,7 +71,7 @@ def _subset(width: int, size: int, number: int) -> Ints:
     """Return the subset with this number in lexicographic order."""
     left_out = width - size
     if left_out < size:
-        return np.setdiff1d(np.arange(width), _combinations(width, left_out)[::-1][number])
+        return np.delete(np.arange(width), _combinations(width, left_out)[::-1][number])
     return np.asarray(_combinations(width, size)[number])
 
 

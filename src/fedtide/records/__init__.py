@@ -23,6 +23,7 @@ from fedtide.records.reading import (
     read_rounds,
     read_run,
     read_versions,
+    refuse_pipes,
 )
 from fedtide.records.round import Ledger, RoundRecord
 
@@ -51,6 +52,7 @@ __all__ = [
     "read_rounds",
     "read_run",
     "read_versions",
+    "refuse_pipes",
     "sweep",
     "trainer_name",
     "write_atomically",

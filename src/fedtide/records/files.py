@@ -1,44 +1,26 @@
-"""Files that are never half written, and what to say when the machine does not let us read or write them."""
+"""Files that are never half written."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import time
 from pathlib import Path
 
 from fedtide.errors import RunFolderError
+from fedtide.faults import reason, remedy
 
 # A write takes moments. A process of another host that shares the folder has a number that says nothing here.
 FRESH_SECONDS, SURELY_LEFT_SECONDS = 10.0, 3600.0
-# What to do about a fault of the machine, by errno. The file itself may be as good as ever.
-REMEDIES = {
-    errno.ENOENT: "restore it or start in a new folder",
-    errno.ENOLCK: "the disk knows no locks; choose a folder on another one",
-    errno.EACCES: "change its permissions, or choose a place that is yours",
-    errno.EPERM: "change its permissions, or choose a place that is yours",
-    errno.EROFS: "the disk can only be read; choose a folder on another one",
-    errno.ENOSPC: "free space and try again",
-    errno.EDQUOT: "free space within your quota and try again",
-    errno.EMFILE: "close other files or raise the limit with `ulimit -n`, then try again",
-    errno.ENFILE: "too many files are open on this machine; try again later",
-    errno.EIO: "the disk or the network reports a fault; check it and try again",
-    errno.ESTALE: "the disk or the network reports a fault; check it and try again",
-    errno.ENAMETOOLONG: "choose a shorter path",
-    errno.ELOOP: "its symbolic links go round in circles; mend them",
-    errno.EISDIR: "a folder is in its place; move that away",
-    errno.ENOTDIR: "a file is in the place of a folder; move that away or choose another folder",
-    errno.ENOMEM: "free memory and try again",
-}
 
 
 def machine_fault(path: Path, doing: str, error: OSError) -> RunFolderError:
-    """Return the error for a file that the machine does not let us read or write: its reason and what to do."""
-    remedy = REMEDIES.get(error.errno or 0, "mend that and try again")
-    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
-    return RunFolderError(f"{path} cannot be {doing} ({reason}): {remedy}")
+    """Return the error for a file that the machine does not let us read or write: its reason and what to do.
+
+    The file itself may be as good as ever.
+    """
+    return RunFolderError(f"{path} cannot be {doing} ({reason(error)}): {remedy(error)}")
 
 
 def is_there(path: Path) -> bool:

@@ -20,7 +20,7 @@ from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 from fedtide.records.files import is_there, machine_fault, write_atomically
 from fedtide.records.identity import check_identity
-from fedtide.records.provenance import policy_files, versions
+from fedtide.records.provenance import instruction_path, policy_files, versions
 from fedtide.records.reading import (
     FORMAT,
     Vouch,
@@ -57,7 +57,12 @@ class StatefulError(RunFolderError):
     """A run cannot be resumed to the same numbers, since one of its policies depends on more than it is called with."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
+        super().__init__(path, reason)  # as it was made, so that it comes back whole from another process
+
+    def __str__(self) -> str:
+        """Say what the run depends on, and what to do."""
+        path, reason = self.args
+        return (
             f"{path} cannot be resumed to the same numbers: {reason}, and a resumed run makes its policies anew; begin it "
             "again in a new folder, or let the policy depend on its arguments alone (candidates.tick counts the aggregations, "
             "rng is the same each time; for a cache use functools.lru_cache)"
@@ -283,7 +288,7 @@ def check_folder(path: Path, experiment: Experiment) -> None:
             "restore the file or start in a new folder"
         )
     isa = begun.get("isa")
-    if isa is not None and not is_complete(path) and isa != versions(experiment)["isa"]:
+    if isa is not None and not is_complete(path) and isa != instruction_path(experiment):
         raise OtherPathError(
             f"{path} was begun on the instruction path {isa}, and another gives other bits: set FEDTIDE_ISA={isa}, "
             "continue on such a machine, or start in a new folder"

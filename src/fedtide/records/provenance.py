@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -13,24 +12,31 @@ from typing import Any
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.errors import RunFolderError
 from fedtide.plugins import source_digest
+from fedtide.records.reading import read_versions
 
 UNKNOWN = "unknown"
 
 
 def versions(experiment: Experiment) -> dict[str, Any]:
     """Return what a result may depend on besides the experiment: packages, instruction path, the user's own files."""
-    from fedtide.learning.native import isa  # planning does without the kernel
-
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("fedtide", "numpy", "scipy", "torch"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
-    found["isa"] = isa() if experiment.learning.trainer == "native" else None
+    found["isa"] = instruction_path(experiment)
     found["files"] = policy_files(experiment)
     return found
+
+
+def instruction_path(experiment: Experiment) -> str | None:
+    """Return the path on which this machine would train an experiment; None if another package trains."""
+    from fedtide.learning.native import isa  # planning does without the kernel
+
+    return isa() if experiment.learning.trainer == "native" else None
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:
@@ -45,35 +51,32 @@ def made_on(folder: Path) -> str | None:
     """
     if (folder / "trace.jsonl").exists():
         return None
-    try:
-        found = json.loads((folder / "versions.json").read_text(encoding="utf-8")).get("isa")
-    except (OSError, ValueError, AttributeError, RecursionError):  # what it says is shown, not relied on
-        return None
-    return found if isinstance(found, str) else None
+    found: str | None = _begun_with(folder).get("isa")
+    return found
 
 
 def policy_files(experiment: Experiment) -> dict[str, str]:
     """Return the SHA-256 of the user's own files that an experiment names, by name."""
-    return {name: digest for name in _named(experiment) if (digest := source_digest(name))}
+    return {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
 
 
 def names_files(experiment: Experiment) -> bool:
     """Say whether an experiment names a file of the user's own, there or not."""
-    return any(name.rpartition(":")[0].endswith(".py") for name in _named(experiment))
-
-
-def _named(experiment: Experiment) -> tuple[str, ...]:
-    """Return the names that may stand for a user's own file."""
-    tree = config.dump(experiment)
-    return tuple(tree[group][key] for group, _, key in (each.partition(".") for each in config.POLICY_KEYS))
+    return bool(config.own_files(experiment))
 
 
 def policy_folder(folder: Path) -> Path | None:
     """Return the folder from which a run's own policy files were named when it was begun; None if it has none, or before."""
+    found = _begun_with(folder).get("beside")
+    return Path(found) if isinstance(found, str) else None
+
+
+def _begun_with(folder: Path) -> dict[str, Any]:
+    """Return what versions.json says; nothing if it cannot be had, which whoever opens the run tells of."""
     try:
-        return Path(json.loads((folder / "versions.json").read_text(encoding="utf-8"))["beside"])
-    except (OSError, ValueError, KeyError, TypeError):  # whoever opens the run tells of damage
-        return None
+        return read_versions(folder)
+    except RunFolderError:
+        return {}
 
 
 @functools.cache

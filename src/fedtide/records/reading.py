@@ -18,6 +18,7 @@ from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server import ServerState
 from fedtide.types import Vector
 
+FILES = ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl")
 FORMAT = 2  # of checkpoint.npz; 1 had neither checksum nor `vouch`
 
 
@@ -215,6 +216,7 @@ def read_experiment(folder: Path | str) -> Experiment:
     path = folder / "experiment.yaml"
     if not is_there(path):
         raise RunFolderError(f"{folder} is not a run folder: it has no experiment.yaml; `fedtide run` makes one")
+    refuse_pipes(folder)
     try:
         open(path, "rb").close()  # a file that may not be read is not a damaged one
     except OSError as error:
@@ -223,6 +225,14 @@ def read_experiment(folder: Path | str) -> Experiment:
         return config.experiment(config.read_file(path))
     except FedtideError as error:
         raise RunFolderError(f"{path} is damaged or of another version: {error}; restore it") from error
+
+
+def refuse_pipes(folder: Path) -> None:
+    """Raise if a pipe or a device is in the place of a run's file: reading it might never end."""
+    for name in FILES:
+        path = folder / name
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise RunFolderError(f"{path} is not a file but a pipe or a device: restore it or name another folder")
 
 
 def read_rounds(folder: Path | str) -> list[RoundRecord]:

@@ -14,7 +14,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
-from fedtide.records import UNKNOWN, RoundRecord, provenance, sweep, write_atomically, write_new
+from fedtide.records import UNKNOWN, RoundRecord, machine_fault, provenance, sweep, write_atomically, write_new
 from fedtide.report.summary import evaluated
 from fedtide.study import checking
 from fedtide.study.checking import MOST_BYTES, OtherFormatError, check, pack, unpack
@@ -103,9 +103,7 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunFolderError(
-                f"{self.folder} cannot be made ({error.strerror}): choose a folder that you may write to"
-            ) from error
+            raise machine_fault(self.folder, "made", error) from error
         sweep(self.folder)
 
     def _path(self, name: str) -> Path:
@@ -121,9 +119,7 @@ class Store:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise RunFolderError(
-                f"{self.folder} cannot be read ({error.strerror}): name a folder that you may read"
-            ) from error
+            raise machine_fault(self.folder, "read", error) from error
         found: dict[str, list[Path]] = {}
         for file in names:
             if file.endswith(ENDING) and not file.startswith("."):
@@ -184,10 +180,8 @@ def read_tree(file: Path) -> dict[str, Any]:
         return unpack(content)
     except IsADirectoryError as error:
         raise _damaged(file, "it is a folder") from error
-    except OSError as error:  # the machine's fault: the file may be as good as ever
-        raise RunFolderError(
-            f"{file} cannot be read ({error.strerror or error}): that says nothing against the file; see to it and try again"
-        ) from error
+    except OSError as error:
+        raise machine_fault(file, "read", error) from error
     except OtherFormatError as error:
         raise RunFolderError(f"{file} {error}: use the fedtide that made it, or another --store") from error
     except ValueError as error:

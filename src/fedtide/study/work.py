@@ -7,7 +7,6 @@ import functools
 import multiprocessing
 import os
 import shutil
-import signal
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtide import config, faults, plugins
+from fedtide import config, faults, plugins, stop
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.fleet import draw_durations
@@ -134,7 +133,7 @@ def _check_name(experiment: Experiment, name: str | None) -> None:
 
 def die_with_parent() -> None:
     """Make this worker end when the process that started it is gone, even by SIGKILL: its run folder must be free again."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends its workers
+    stop.leave_to_parent()
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -202,8 +201,10 @@ def run_study(
     return failures
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def _task(run: Run, folder: Path | None, path: str | None = None) -> tuple[Any, ...]:
+    """Return what `run_one` is called with in another process."""
+    texts = [None if each is None else str(each) for each in (folder, run.name, path, run.beside)]
+    return config.dump(run.experiment), *texts
 
 
 def _folder(store: Store, run: Run, path: Paths) -> Path:
@@ -253,9 +254,8 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
                         ):  # another study on the same store has done it meanwhile
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
-                        tree, folder = config.dump(run.experiment), str(_folder(store, run, path))
-                        where = path.get(run.name), _text(run.beside)
-                        under_way[pool.submit(run_one, tree, folder, run.name, *where)] = run
+                        task = _task(run, _folder(store, run, path), path.get(run.name))
+                        under_way[pool.submit(run_one, *task)] = run
                         waiting.pop(0)
                 except BrokenProcessPool:
                     broken = True
@@ -302,13 +302,7 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
     try:
         # No shared disk is assumed: a run that loses its worker starts over on another one.
         futures = {
-            client.submit(
-                run_one,
-                *(config.dump(run.experiment), None, run.name, _text(run.beside)),
-                key=f"fedtide-{run.name}",
-                retries=0,
-                pure=False,
-            ): run
+            client.submit(run_one, *_task(run, None), key=f"fedtide-{run.name}", retries=0, pure=False): run
             for run in todo
         }
         for future in as_completed(list(futures)):

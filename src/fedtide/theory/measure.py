@@ -10,6 +10,7 @@ import numpy as np
 
 from fedtide.learning.trainer import LocalWork, Score, batches
 from fedtide.simulate import simulate
+from fedtide.study.statistics import half_width
 from fedtide.theory.objectives import Objective
 from fedtide.theory.problem import Problem, at_seed
 from fedtide.types import Floats, Ints, Samples, Vector
@@ -65,14 +66,6 @@ class Measured(NamedTuple):
     def half_width(self) -> Floats:
         """Half of the 95 % confidence interval of the mean, by Student's t [num_ticks]."""
         return half_width(self.squared_error)
-
-
-def half_width(values: Floats) -> Floats:
-    """Return half of the 95 % confidence interval of the mean over the first axis."""
-    from scipy.stats import t as student  # half of a second: only when it is used
-
-    num = len(values)
-    return np.asarray(student.ppf(0.975, num - 1) * values.std(axis=0, ddof=1) / np.sqrt(num))
 
 
 def _silent(_: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.errors import FedtideError
+from fedtide.study.statistics import half_width
 from fedtide.theory import constants, measure
 from fedtide.theory.bound import VARIANTS, Constants, Curve, curve
 from fedtide.theory.options import Options, make
@@ -111,7 +112,7 @@ def _point(
         curves=curves,
         half_life=half_life,
         floor=float(tail.mean()),
-        floor_half_width=float(measure.half_width(tail)),
+        floor_half_width=float(half_width(tail)),
         measured_half_life=measured_half_life,
         settled=4 * measured_half_life <= len(ticks),
     )
