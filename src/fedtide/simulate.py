@@ -16,7 +16,7 @@ from fedtide.codec.base import Packet, checked_packet, most_bits
 from fedtide.config import Experiment
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.schedule import SCHEDULES
-from fedtide.learning.trainer import Score, Trainer
+from fedtide.learning.trainer import MadeOf, Score, Trainer
 from fedtide.memory import need
 from fedtide.policy.candidates import candidates
 from fedtide.policy.label_variance import label_variance
@@ -133,6 +133,8 @@ def simulate(
         watch.lap("data")
         system = build(experiment, dataset=dataset)
     _check_work(system)
+    if trainer is not None:
+        _check_trainer(trainer, system)
     trainer = trainer or make_trainer(system, threads)
     watch.lap("set-up")
     run, witness = None, None
@@ -251,6 +253,28 @@ def _check_dataset(dataset: Any) -> None:
             raise DataError(f"the data set's {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")
         if not np.isfinite(images).all():
             raise DataError(f"the data set's {part} has images with NaN or infinity: give finite numbers")
+
+
+def _check_trainer(trainer: Any, system: System) -> None:
+    """Raise if a trainer of ours was made of another system; what one of a user's own is made of is the user's business."""
+    made = getattr(trainer, "made_of", None)
+    if not isinstance(made, MadeOf):
+        return
+    train, fleet = system.dataset.train, system.fleet
+    differs = {
+        "seed": made.seed != system.experiment.seed,
+        "local work": made.work != system.work,
+        "model": made.model != system.model,
+        "partition": len(made.partition) != len(fleet.partition)
+        or not all(map(np.array_equal, made.partition, fleet.partition)),
+        "training data": not all(map(np.array_equal, made.samples, train)),
+    }
+    other = [name for name, yes in differs.items() if yes]
+    if other:
+        raise FedtideError(
+            f"the trainer was made of another system (its {', '.join(other)} differ): make it with "
+            "fedtide.system.make_trainer(system) of the system that is simulated"
+        )
 
 
 def _check_work(system: System) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fedtide
-from fedtide import witness
+from fedtide import config, witness
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import folder as run_folder
-from helpers import run, small
+from fedtide.system import build, make_trainer
+from helpers import run, small, small_dataset
 
 COMBINE = "def mine(model, starts, updates, weights, age):\n"
 MEAN = "    mean = model + (weights[:, None] * updates).sum(0)\n"
@@ -59,3 +64,71 @@ def test_a_copy_that_does_not_answer_is_not_waited_for() -> None:
     thread.start()
     thread.join()
     assert answers == [""]
+
+
+# ---- what is handed over
+
+
+@dataclass
+class Slower:
+    """A combiner of a caller's own, with a setting."""
+
+    share: Any
+
+    def __call__(self, model: Any, starts: Any, updates: Any, weights: Any, age: Any) -> Any:
+        return model + np.mean(self.share) * (weights[:, None] * updates).sum(0)
+
+
+def slower(model: Any, starts: Any, updates: Any, weights: Any, age: Any, share: float) -> Any:
+    return Slower(share)(model, starts, updates, weights, age)
+
+
+def closed(share: float) -> Any:
+    return lambda model, starts, updates, weights, age: slower(model, starts, updates, weights, age, share)
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (Slower(1.0), Slower(1.0), Slower(0.5)),
+        (Slower(np.ones(2)), Slower(np.ones(2)), Slower(np.zeros(2))),
+        (functools.partial(slower, share=1.0), functools.partial(slower, share=1.0), functools.partial(slower, share=0.5)),
+        (closed(1.0), closed(1.0), closed(0.5)),
+    ],
+)  # fmt: skip
+def test_a_policy_that_is_handed_over_keeps_its_settings(tmp_path: Path, one: Any, same: Any, other: Any) -> None:
+    experiment = small()
+    bare = build(experiment, dataset=small_dataset())
+
+    def system(combiner: Any) -> Any:
+        return bare._replace(policy=bare.policy._replace(combiner=combiner))
+
+    def stop(record: Any, total: int) -> None:
+        if record.index == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "run", dataset=None, system=system(one), on_round=stop)
+    with pytest.raises(RunFolderError, match="begun with another set of policies"):
+        run(experiment, tmp_path / "run", dataset=None, system=system(other))
+    resumed = run(experiment, tmp_path / "run", dataset=None, system=system(same))
+    assert np.array_equal(resumed.model, run(experiment, dataset=None, system=system(one)).model)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seed": 5}, "seed"),
+        ({"learning": {"local_epochs": 2}}, "local work"),
+        ({"learning": {"proximal": 0.5}}, "local work"),
+        ({"learning": {"model": "mlp"}}, "model"),
+        ({"fleet": {"num_devices": 5}}, "partition"),
+    ],
+)
+def test_a_trainer_of_another_system_is_refused(change: dict[str, Any], says: str) -> None:
+    """It would train with its own batches and epochs, in the name of this experiment."""
+    one = small({"learning": {"model": "softmax"}})
+    system, other = (build(each, dataset=small_dataset()) for each in (one, config.experiment(one, change)))
+    with pytest.raises(FedtideError, match=f"another system .*{says}"):
+        fedtide.simulate(one, system=system, trainer=make_trainer(other))
+    assert fedtide.simulate(one, system=system, trainer=make_trainer(system)).rounds
