@@ -261,13 +261,14 @@ def _check_trainer(trainer: Any, system: System) -> None:
     if not isinstance(made, MadeOf):
         return
     train, fleet = system.dataset.train, system.fleet
+    same_images = np.array_equal(made.samples.images, train.images)
     differs = {
         "seed": made.seed != system.experiment.seed,
         "local work": made.work != system.work,
         "model": made.model != system.model,
         "partition": len(made.partition) != len(fleet.partition)
         or not all(map(np.array_equal, made.partition, fleet.partition)),
-        "training data": not all(map(np.array_equal, made.samples, train)),
+        "training data": not same_images or not np.array_equal(made.samples.labels, train.labels),
     }
     other = [name for name, yes in differs.items() if yes]
     if other:
