@@ -132,3 +132,31 @@ def test_a_trainer_of_another_system_is_refused(change: dict[str, Any], says: st
     with pytest.raises(FedtideError, match=f"another system .*{says}"):
         fedtide.simulate(one, system=system, trainer=make_trainer(other))
     assert fedtide.simulate(one, system=system, trainer=make_trainer(system)).rounds
+
+
+@pytest.mark.parametrize("kind", ["scheduler", "weighting", "combiner", "codec"])
+def test_a_run_goes_on_where_its_policy_file_was_moved_to(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy is known by its name and its file's content, not by the folder in which the file lay."""
+    source = {
+        "scheduler": "def mine(candidates, limit, rng):\n    return np.arange(limit)\n",
+        "weighting": "def mine(num_samples, age):\n    return num_samples / num_samples.sum()\n",
+        "combiner": f"{COMBINE}{MEAN}    return mean\n",
+        "codec": "from fedtide.codec.sparse_quantized import Ideal\nclass mine(Ideal):\n    pass\n",
+    }[kind]
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.py").write_text(f"import numpy as np\n{source}")
+    experiment = small({"codec": {"name": "own.py:mine"}} if kind == "codec" else {"policy": {kind: "own.py:mine"}})
+
+    def stop(record: Any, total: int) -> None:
+        if record.index == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path / "here")
+    whole = run(experiment)
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "run", on_round=stop)
+    monkeypatch.chdir(tmp_path / "there")
+    assert np.array_equal(run(experiment, tmp_path / "run").model, whole.model)

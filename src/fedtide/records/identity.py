@@ -125,6 +125,8 @@ def type_name(thing: Any) -> str:
     module = str(getattr(named, "__module__", None))
     if module == "__main__":
         module = Path(getattr(sys.modules["__main__"], "__file__", None) or module).stem
+    if module.startswith(plugins.MODULE):  # named after where the file lies; what it holds is in versions.json
+        return str(named.__qualname__)
     return f"{module}.{named.__qualname__}"
 
 
