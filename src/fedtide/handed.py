@@ -10,6 +10,7 @@ import numpy as np
 
 from fedtide.config import Experiment
 from fedtide.errors import DataError, FedtideError, RunFolderError
+from fedtide.learning.trainer import MadeOf
 from fedtide.records import data_digest, is_deployment
 from fedtide.system import System
 from fedtide.types import Dataset, Samples
@@ -48,6 +49,29 @@ def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any
             )
     given = {"dataset": dataset, "system": system, "trainer": trainer}
     return tuple(name for name, each in given.items() if each is not None)
+
+
+def check_trainer(trainer: Any, system: System) -> None:
+    """Raise if a trainer of ours was made of another system; what one of a user's own is made of is the user's business."""
+    made = getattr(trainer, "made_of", None)
+    if not isinstance(made, MadeOf):
+        return
+    train, fleet = system.dataset.train, system.fleet
+    same_images = made.samples.images is train.images or np.array_equal(made.samples.images, train.images)
+    differs = {
+        "seed": made.seed != system.experiment.seed,
+        "local work": made.work != system.work,
+        "model": made.model != system.model,
+        "partition": len(made.partition) != len(fleet.partition)
+        or not all(map(np.array_equal, made.partition, fleet.partition)),
+        "training data": not same_images or not np.array_equal(made.samples.labels, train.labels),
+    }
+    other = [name for name, yes in differs.items() if yes]
+    if other:
+        raise FedtideError(
+            f"the trainer was made of another system (its {', '.join(other)} differ): make it with "
+            "fedtide.system.make_trainer(system) of the system that is simulated"
+        )
 
 
 def checked_folder(folder: Any) -> Path | None:

@@ -48,6 +48,9 @@ CALLS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 }
 
 
+MODULE: Final = "fedtide_user_"  # begins the names of the modules that users' files become
+
+
 @dataclass(frozen=True)
 class Guarded:
     """A policy whose errors come out as one line that names it; in everything else it is the policy itself."""
@@ -242,7 +245,7 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
                 f"{kind}={name!r}: there is no file {place}, neither in the working folder {Path.cwd()} nor beside the form "
                 "that names it; give its path from one of the two, or in full"
             )
-        unique = f"fedtide_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+        unique = f"{MODULE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
         digest = source_digest(name)
         known = sys.modules.get(unique)
         if known is not None and getattr(known, "__fedtide_digest__", None) == digest:

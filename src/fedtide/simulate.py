@@ -15,7 +15,7 @@ from fedtide.again import Answered, check_answers
 from fedtide.codec.base import Packet, checked_packet, most_bits
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError, TrainingError
-from fedtide.handed import check_arguments, check_handed, checked_folder
+from fedtide.handed import check_arguments, check_handed, check_trainer, checked_folder
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Score, Trainer
 from fedtide.memory import need
@@ -125,6 +125,8 @@ def simulate(
         watch.lap("data")
         system = build(experiment, dataset=dataset)
     _check_work(system)
+    if trainer is not None:
+        check_trainer(trainer, system)
     trainer = trainer or make_trainer(system, threads)
     watch.lap("set-up")
     run, witness = None, None

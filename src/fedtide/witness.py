@@ -2,16 +2,21 @@
 
 Two questions, put whenever a run is saved. Has anything changed that the policy can reach, since the run began: its
 attributes, those of its class and its functions, what they close over, the globals they name? Then it keeps state. And if
-nothing has: does it answer its last call again as it did? Else it has dice or a clock of its own. Neither touches the numbers
-of the run: a policy that keeps state is not called a second time.
+nothing has: does it answer its last call again as it did? Else it has dice, a clock or a hidden memory of its own. Neither
+touches the numbers of the run: a policy that keeps state is not called a second time, and any other is asked in a copy of this
+process, so that what it keeps where we do not see it (a cache, a library's generator) stays as it was.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import pickle
+import select
+import signal
 import sys
+import time
 import types
 import warnings
 from collections import deque
@@ -28,6 +33,8 @@ from fedtide.system import System
 FOREIGN: Final = {"fedtide", "numpy", "scipy", "torch", *sys.stdlib_module_names}
 CACHED: Final = type(functools.lru_cache(lambda: None))
 DEEPEST = 60  # attributes of attributes of ...
+PATIENCE_SECONDS = 5.0  # with a policy that is asked again in a copy of the process, besides what its last call took
+LONGEST = 2000  # bytes of what a copy says; a pipe takes so many at once
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Watched(plugins.Guarded):
     """A user's policy that remembers its last call of each method, to be asked again."""
 
     last: dict[str, tuple[tuple[Any, ...], Any]] = field(default_factory=dict, compare=False, repr=False)
+    seconds: dict[str, float] = field(default_factory=dict, compare=False, repr=False)  # that the last calls took
 
     def __call__(self, *args: Any) -> Any:
         """Call the policy."""
@@ -47,20 +55,27 @@ class Watched(plugins.Guarded):
         return lambda *args: self._kept(attribute, value, args)
 
     def _kept(self, method: str, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        before = tuple(_rewound(each) for each in args)
+        before, begun = tuple(_rewound(each) for each in args), time.monotonic()
         answer = call(*args)
+        self.seconds[method] = time.monotonic() - begun
         # A copy: the answer may be a buffer that the policy writes to again.
         self.last[method] = before, _copied(answer)
         return answer
 
-    def answers_again(self) -> bool:
-        """Say whether the policy answers its last calls as it did."""
+    def asked_again(self) -> str:
+        """Ask the policy for its last calls again, and say what is wrong with its answers; "" if they are as they were."""
+        again = "when it is called again with the same arguments"
         for method, (args, answer) in self.last.items():
-            # a generator was kept as it stood before the call; ask with a copy of it, for the next time
-            again = (getattr(self.policy, method) if method else self.policy)(*(_rewound(each) for each in args))
-            if contents(_copied(again)) != contents(answer):
-                return False
-        return True
+            try:
+                # a generator was kept as it stood before the call; ask with a copy of it, for the next time
+                given = (getattr(self.policy, method) if method else self.policy)(*(_rewound(each) for each in args))
+            except BaseException as error:  # it is the user's code; what it raises here, SystemExit too, is an answer
+                if stop.wanted(error):
+                    raise
+                return f"{self.label} raises {type(error).__name__} {again}"
+            if contents(_copied(given)) != contents(answer):
+                return f"{self.label} gives another answer {again}"
+        return ""
 
 
 def _rewound(argument: Any) -> Any:
@@ -123,13 +138,51 @@ class Witness:
         if before != now:
             changed = next(place for place in (*now, *before) if now.get(place) != before.get(place))
             return "" if self.asked_again(kind) else f"{policy.label} keeps state between its calls ({changed} changed)"
+        found = _in_a_copy(policy.asked_again, PATIENCE_SECONDS + 4 * sum(policy.seconds.values()))
+        return policy.asked_again() if found is None else found
+
+
+def _in_a_copy(ask: Callable[[], str], patience: float) -> str | None:
+    """Ask in a copy of this process, which has its state and none of its threads, and return the answer.
+
+    None if the copy cannot be made, or ends or gives up [s] without an answer: what it waits for may be a thread.
+    """
+    if not hasattr(os, "fork"):
+        return None
+    reading, writing = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # newer Pythons warn of copies of a process with threads
+            copy = os.fork()
+    except OSError:  # no room for it
+        os.close(reading)
+        os.close(writing)
+        return None
+    if copy == 0:
         try:
-            same = policy.answers_again()
-        except BaseException as error:  # it is the user's code; what it raises here, SystemExit too, is an answer
-            if stop.wanted(error):
-                raise
-            return f"{policy.label} raised {type(error).__name__} when it was called again with the same arguments"
-        return "" if same else f"{policy.label} gives another answer when it is called again with the same arguments"
+            _be_quiet(patience)
+            os.write(writing, b"+" + ask().encode("utf-8", "replace")[:LONGEST])
+        finally:
+            os._exit(0)  # nothing of the run is flushed or let go of twice
+    os.close(writing)
+    try:
+        heard, _, _ = select.select([reading], [], [], patience)
+        answer = os.read(reading, LONGEST + 1) if heard else b""
+    finally:
+        os.close(reading)
+        os.kill(copy, signal.SIGKILL)
+        os.waitpid(copy, 0)
+    return answer[1:].decode("utf-8", "replace") if answer else None
+
+
+def _be_quiet(patience: float) -> None:
+    """Let this copy of a process print nothing, obey signals as any other, and end by itself."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, patience)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
 
 
 def _watched(kind: str, policy: Any) -> Any:

@@ -320,7 +320,7 @@ def test_a_system_that_was_altered_is_another_system(tmp_path: Path, part: str) 
         "ticks": system._replace(ticks=[tick._replace(time=tick.time / 2) for tick in system.ticks]),
     }[part]
     stopped(tmp_path / "run", system=altered)
-    with pytest.raises(RunFolderError, match=r"was begun with another (policies|fleet|timeline)"):
+    with pytest.raises(RunFolderError, match=r"was begun with another (set of policies|fleet|timeline)"):
         run(EXPERIMENT, tmp_path / "run")
 
 

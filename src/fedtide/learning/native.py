@@ -105,6 +105,11 @@ class NativeTrainer:
             raise FedtideError(f"threads is {threads}; the native trainer needs at least 1")
         self._threads = min(int(threads), MOST_THREADS)
 
+    @property
+    def made_of(self) -> trainer.MadeOf:
+        """What it was made of."""
+        return trainer.MadeOf(self._model, self._samples, self._partition, self._work, self._seed)
+
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""
         return initialize(self._model, stream(seed, "initial_model"))

@@ -16,7 +16,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
-from fedtide.learning.trainer import LocalWork, Score, batches
+from fedtide.learning.trainer import LocalWork, MadeOf, Score, batches
 from fedtide.plugins import reported
 from fedtide.rng import key, stream
 from fedtide.types import Floats, Ints, Samples, Vector
@@ -94,6 +94,11 @@ class TorchTrainer:
             )
         if not isinstance(self.model, m.Model):
             self._try()
+
+    @property
+    def made_of(self) -> MadeOf:
+        """What it was made of."""
+        return MadeOf(self.model, self.samples, self.partition, self.work, self.seed)
 
     def _try(self) -> None:
         """Raise if a user's module does not take two images to logits: sooner than after the first period."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,6 +18,16 @@ class LocalWork(NamedTuple):
     epochs: int | None = 3  # E as passes over the data ...
     steps: int | None = None  # ... or as a number of steps
     proximal: float = 0.02  # lambda
+
+
+class MadeOf(NamedTuple):
+    """What a trainer of ours was made of, besides threads, which change nothing."""
+
+    model: Any  # a description, or what makes a module
+    samples: Samples
+    partition: Sequence[Ints]
+    work: LocalWork
+    seed: int
 
 
 class Score(NamedTuple):

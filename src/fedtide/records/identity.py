@@ -7,8 +7,11 @@ compared by SHA-256 of what they hold (MNIST takes an eighth of a second), objec
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import inspect
 import sys
+import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +53,7 @@ def check_identity(path: Path, before: Mapping[str, Any] | None, now: Mapping[st
         was, here = before.get(part), now.get(part)
         if was != here:
             argument = ARGUMENTS.get(part, "system")
-            what = "data set" if part == "data" else part
+            what = {"data": "data set", "policies": "set of policies"}.get(part, part)
             raise RunFolderError(
                 f"{path} was begun with another {what} ({_short(was)}, and here it is {_short(here)}): continue it from "
                 f"Python with the same {argument}, fedtide.simulate(experiment, folder, {argument}=...), or start in a new "
@@ -73,11 +76,37 @@ def _digest(arrays: Iterable[Any]) -> str:
 
 
 def _described(policy: Any) -> str:
-    """Name a policy with its settings: ours write them down themselves, a user's are in the experiment."""
+    """Name a policy with its settings: ours write them down themselves, those of a user's are in the experiment."""
+    made = policy.policy if isinstance(policy, plugins.Guarded) else policy
+    ours = dataclasses.is_dataclass(made) and type(made).__module__.startswith("fedtide.")
+    text = repr(made) if ours or isinstance(made, (int, float)) else type_name(made)
     if isinstance(policy, plugins.Guarded):
-        return f"{policy.name} {_described(policy.policy)}"
-    ours = dataclasses.is_dataclass(policy) and type(policy).__module__.startswith("fedtide.")
-    return repr(policy) if ours or isinstance(policy, (int, float)) else type_name(policy)
+        return f"{policy.name} {text}"
+    return text if plugins.is_ours(made) or isinstance(made, (int, float)) else text + _settings(made)
+
+
+def _settings(policy: Any) -> str:
+    """Return the plain values that a policy was made with: a caller may hand over one of the same class with others."""
+    if isinstance(policy, functools.partial):
+        values: dict[str, Any] = {"": policy.args, **policy.keywords}
+    elif isinstance(policy, types.FunctionType):
+        inner = inspect.getclosurevars(policy).nonlocals
+        values = {**inner, "defaults": policy.__defaults__, **(policy.__kwdefaults__ or {})}
+    else:
+        values = getattr(policy, "__dict__", {})
+    plain = {name: text for name, value in sorted(values.items()) if (text := _plain(value))}
+    return f"({', '.join(f'{name}={text}' for name, text in plain.items())})" if plain else ""
+
+
+def _plain(value: Any) -> str:
+    """Write a value down if it is the same text in every process; "" for what is not."""
+    if isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_plain, value))}]" if value else ""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc"):
+        return repr(value.item()) if value.size == 1 else _digest([value])[:12]
+    return ""
 
 
 def trainer_name(trainer: Any) -> str:
@@ -96,6 +125,8 @@ def type_name(thing: Any) -> str:
     module = str(getattr(named, "__module__", None))
     if module == "__main__":
         module = Path(getattr(sys.modules["__main__"], "__file__", None) or module).stem
+    if module.startswith(plugins.MODULE):  # named after where the file lies; what it holds is in versions.json
+        return str(named.__qualname__)
     return f"{module}.{named.__qualname__}"
 
 

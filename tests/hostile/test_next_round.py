@@ -1,0 +1,162 @@
+"""What the tables of the other files do not hold: found by trying them from outside."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedtide
+from fedtide import config, witness
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.records import folder as run_folder
+from fedtide.system import build, make_trainer
+from helpers import run, small, small_dataset
+
+COMBINE = "def mine(model, starts, updates, weights, age):\n"
+MEAN = "    mean = model + (weights[:, None] * updates).sum(0)\n"
+HIDDEN = {
+    "a cache that is written to": (
+        "@functools.lru_cache\ndef buffer(n):\n    return np.zeros(n)\n"
+        f"{COMBINE}{MEAN}    b = buffer(len(model))\n    b += 0.001\n    return mean + b\n"
+    ),
+    "a context variable": (
+        f"N = contextvars.ContextVar('n', default=0)\n{COMBINE}{MEAN}    N.set(N.get() + 1)\n"
+        "    return mean * (1.5 if N.get() % 4 == 0 else 1)\n"
+    ),
+    "a queue": (
+        f"Q = queue.Queue()\n{COMBINE}{MEAN}    Q.put(1)\n    return mean * (1.5 if Q.qsize() % 4 == 0 else 1)\n"
+    ),
+    "dice that were seeded": f"np.random.seed(1)\n{COMBINE}{MEAN}    return mean * np.random.uniform(0.9, 1)\n",
+}
+
+
+def with_combiner(folder: Path, source: str) -> fedtide.Experiment:
+    """Write a combiner to a file of its own; modules are known by their path."""
+    folder.mkdir()
+    (folder / "mine.py").write_text(f"import contextvars, functools, queue\nimport numpy as np\n{source}")
+    return small({"policy": {"combiner": f"{folder / 'mine.py'}:mine"}})
+
+
+@pytest.mark.parametrize("what", HIDDEN)
+def test_watching_a_policy_does_not_change_its_numbers(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often a run is saved: what is asked again is asked of a copy."""
+    alone = run(with_combiner(tmp_path / "a", HIDDEN[what]))
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", -1.0)
+    watched = run(with_combiner(tmp_path / "b", HIDDEN[what]), tmp_path / "run")
+    assert np.array_equal(alone.model, watched.model)
+
+
+def test_a_copy_that_does_not_answer_is_not_waited_for() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    assert witness._in_a_copy(lambda: str(lock.acquire()), 0.2) is None
+    assert witness._in_a_copy(lambda: "yes", 5.0) == "yes"
+    answers: list[str | None] = []
+    thread = threading.Thread(target=lambda: answers.append(witness._in_a_copy(lambda: "", 5.0)))
+    thread.start()
+    thread.join()
+    assert answers == [""]
+
+
+# ---- what is handed over
+
+
+@dataclass
+class Slower:
+    """A combiner of a caller's own, with a setting."""
+
+    share: Any
+
+    def __call__(self, model: Any, starts: Any, updates: Any, weights: Any, age: Any) -> Any:
+        return model + np.mean(self.share) * (weights[:, None] * updates).sum(0)
+
+
+def slower(model: Any, starts: Any, updates: Any, weights: Any, age: Any, share: float) -> Any:
+    return Slower(share)(model, starts, updates, weights, age)
+
+
+def closed(share: float) -> Any:
+    return lambda model, starts, updates, weights, age: slower(model, starts, updates, weights, age, share)
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (Slower(1.0), Slower(1.0), Slower(0.5)),
+        (Slower(np.ones(2)), Slower(np.ones(2)), Slower(np.zeros(2))),
+        (functools.partial(slower, share=1.0), functools.partial(slower, share=1.0), functools.partial(slower, share=0.5)),
+        (closed(1.0), closed(1.0), closed(0.5)),
+    ],
+)  # fmt: skip
+def test_a_policy_that_is_handed_over_keeps_its_settings(tmp_path: Path, one: Any, same: Any, other: Any) -> None:
+    experiment = small()
+    bare = build(experiment, dataset=small_dataset())
+
+    def system(combiner: Any) -> Any:
+        return bare._replace(policy=bare.policy._replace(combiner=combiner))
+
+    def stop(record: Any, total: int) -> None:
+        if record.index == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "run", dataset=None, system=system(one), on_round=stop)
+    with pytest.raises(RunFolderError, match="begun with another set of policies"):
+        run(experiment, tmp_path / "run", dataset=None, system=system(other))
+    resumed = run(experiment, tmp_path / "run", dataset=None, system=system(same))
+    assert np.array_equal(resumed.model, run(experiment, dataset=None, system=system(one)).model)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seed": 5}, "seed"),
+        ({"learning": {"local_epochs": 2}}, "local work"),
+        ({"learning": {"proximal": 0.5}}, "local work"),
+        ({"learning": {"model": "mlp"}}, "model"),
+        ({"fleet": {"num_devices": 5}}, "partition"),
+    ],
+)
+def test_a_trainer_of_another_system_is_refused(change: dict[str, Any], says: str) -> None:
+    """It would train with its own batches and epochs, in the name of this experiment."""
+    one = small({"learning": {"model": "softmax"}})
+    system, other = (build(each, dataset=small_dataset()) for each in (one, config.experiment(one, change)))
+    with pytest.raises(FedtideError, match=f"another system .*{says}"):
+        fedtide.simulate(one, system=system, trainer=make_trainer(other))
+    assert fedtide.simulate(one, system=system, trainer=make_trainer(system)).rounds
+
+
+@pytest.mark.parametrize("kind", ["scheduler", "weighting", "combiner", "codec"])
+def test_a_run_goes_on_where_its_policy_file_was_moved_to(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy is known by its name and its file's content, not by the folder in which the file lay."""
+    source = {
+        "scheduler": "def mine(candidates, limit, rng):\n    return np.arange(limit)\n",
+        "weighting": "def mine(num_samples, age):\n    return num_samples / num_samples.sum()\n",
+        "combiner": f"{COMBINE}{MEAN}    return mean\n",
+        "codec": "from fedtide.codec.sparse_quantized import Ideal\nclass mine(Ideal):\n    pass\n",
+    }[kind]
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.py").write_text(f"import numpy as np\n{source}")
+    experiment = small({"codec": {"name": "own.py:mine"}} if kind == "codec" else {"policy": {kind: "own.py:mine"}})
+
+    def stop(record: Any, total: int) -> None:
+        if record.index == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path / "here")
+    whole = run(experiment)
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "run", on_round=stop)
+    monkeypatch.chdir(tmp_path / "there")
+    assert np.array_equal(run(experiment, tmp_path / "run").model, whole.model)
