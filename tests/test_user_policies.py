@@ -122,7 +122,7 @@ def mine(candidates, limit, rng):
 def test_a_scheduler_that_ends_the_process_when_it_is_asked_again_ends_no_run(tmp_path: Path) -> None:
     experiment = policy(tmp_path, "scheduler", ONCE, policy={"limit": 1})
     interrupted(experiment, tmp_path / "run")
-    with pytest.raises(RunFolderError, match="raised SystemExit when it was called again") as caught:
+    with pytest.raises(RunFolderError, match="raises SystemExit when it is called again") as caught:
         run(experiment, tmp_path / "run")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # as a worker of a study hands it over
 
