@@ -16,7 +16,7 @@ from fedtide.policy.combining import Combiner
 from fedtide.policy.scheduling import Scheduler
 from fedtide.policy.weighting import Weighting
 from fedtide.radio.allocation import equal_bits
-from fedtide.types import Candidates, Floats, Grant, Ints, Rng, Selection, Vector, read_only
+from fedtide.types import Candidates, Floats, Grant, Ints, Rng, Selection, Vector, lent, read_only
 
 
 class Policy(NamedTuple):
@@ -62,7 +62,7 @@ def plan(policy: Policy, candidates: Candidates, num_symbols: float, rng: Rng) -
     if count == 0:
         return Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     columns: dict[str, Any] = {
-        key: read_only(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
+        key: lent(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
     }
     answer: Any = policy.scheduler(candidates._replace(**columns), count, rng)
     selection = answer if isinstance(answer, Selection) else Selection(answer)
@@ -92,10 +92,13 @@ def _checked(answer: Any, count: int, ready: int, scheduler: str) -> Ints:
 
 
 def _as_array(answer: Any) -> Any:
-    """Return what a policy answered as an array; an empty one of no dimension for a list of lists of unequal length."""
+    """Return what a policy answered as an array; one of no dimension, which is no answer, if it holds no plain numbers.
+
+    That is a list of lists of unequal length, an array with entries masked, a tensor that does not become an array.
+    """
     try:
-        return np.asarray(answer)
-    except ValueError:
+        return np.array(None) if np.ma.is_masked(answer) else np.asarray(answer)
+    except Exception:  # NumPy's own and whatever the object's conversion raises
         return np.array(None)
 
 
@@ -114,10 +117,10 @@ def absorb(
     model = state.models[state.version]
     if len(arrived.device):
         check_finite(arrived.device, updates, state.version)
-        age = read_only(state.version - arrived.start)
+        age = state.version - arrived.start
         weights = weigh(policy, arrived.num_samples, age)
         starts = np.stack([state.models[int(version)] for version in arrived.start])
-        combined = policy.combiner(read_only(model), read_only(starts), read_only(updates), read_only(weights), age)
+        combined = policy.combiner(lent(model), read_only(starts), read_only(updates), lent(weights), lent(age))
         model = checked_vector(combined, len(model), plugins.label("combiner", policy.combiner))
     held, uploads = state.held.copy(), state.uploads.copy()
     held[ready] = state.version + 1
@@ -131,7 +134,7 @@ def absorb(
 def weigh(policy: Policy, num_samples: Ints, age: Ints) -> Floats:
     """Return the weights [r] of updates that arrived; raise if the weighting breaks its contract."""
     weighting = plugins.label("weighting", policy.weighting)
-    return _checked_weights(policy.weighting(read_only(num_samples), read_only(age)), len(age), weighting)
+    return _checked_weights(policy.weighting(lent(num_samples), lent(age)), len(age), weighting)
 
 
 def check_finite(

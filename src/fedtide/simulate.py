@@ -26,7 +26,7 @@ from fedtide.records import Ledger, RoundRecord, RunFolder, identity, is_complet
 from fedtide.rng import stream
 from fedtide.server import Arrived, ServerState, absorb, begin, check_finite, checked_vector, plan
 from fedtide.system import System, build, load_dataset, make_trainer
-from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Samples, Tick, Vector, read_only
+from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Samples, Tick, Vector, lent
 from fedtide.witness import Witness
 
 LARGE = 1e6  # no weight of a model that learns is as large as this
@@ -269,7 +269,7 @@ def _train(system: System, trainer: Trainer, state: ServerState, device: Ints, s
     if len(device) == 0:
         return {}
     starts = np.stack([state.models[int(version)] for version in start])
-    updates = np.asarray(trainer.train(starts, device, start, learning_rates(system, start)))
+    updates = np.asarray(trainer.train(starts, lent(device), lent(start), learning_rates(system, start)))
     if updates.shape != starts.shape or updates.dtype.kind not in "fiu":
         raise TrainingError(
             f"the trainer {trainer_name(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 "
@@ -300,7 +300,7 @@ def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
 def _encoded(system: System, update: Vector, bits: float, device: int, tick: Tick) -> Packet:
     """Encode an update; raise if a user's codec returns something else than a packet."""
     rng = stream(system.experiment.seed, "compress", device, tick.index)
-    packet: object = system.codec.encode(read_only(update), bits, rng)
+    packet: object = system.codec.encode(lent(update), bits, rng)
     if not isinstance(packet, Packet):
         codec = plugins.label("codec", system.codec)
         raise TrainingError(f"{codec} encoded to a {type(packet).__name__}: return fedtide.codec.base.packet(...)")
@@ -351,7 +351,7 @@ def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -
 
 def _scored(trainer: Trainer, model: Vector, samples: Samples) -> Score:
     """Score a model; raise if a user's trainer returns something that is no score."""
-    given: Any = trainer.evaluate(model, samples)
+    given: Any = trainer.evaluate(lent(model), samples)
     try:
         score = Score(float(given.accuracy), float(given.loss))
     except (AttributeError, TypeError, ValueError):

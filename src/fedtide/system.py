@@ -21,7 +21,7 @@ from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.policy.weighting import WEIGHTINGS
 from fedtide.radio.allocation import symbols_per_tick
 from fedtide.server import Policy
-from fedtide.types import Dataset, Floats, Tick, read_only
+from fedtide.types import Dataset, Floats, Tick, lent
 
 
 class System(NamedTuple):
@@ -109,7 +109,7 @@ def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
     }
     made = plugins.policy("timeline", wanted.name, timeline.TIMELINES, wanted.args, built_in.get(wanted.name, {}))
     with plugins.reported("timeline", wanted.name, made):  # a generator raises only as it is read
-        ticks = timeline.checked(made(read_only(fleet.duration), wanted.horizon), fleet.num_devices, wanted.horizon)
+        ticks = timeline.checked(made(lent(fleet.duration), wanted.horizon), fleet.num_devices, wanted.horizon)
     if not ticks:
         raise FedtideError(
             f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"

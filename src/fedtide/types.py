@@ -15,10 +15,18 @@ T = TypeVar("T", bound=np.dtype[Any])
 
 
 def read_only(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
-    """Return a view that cannot be written to: what a policy is given belongs to the server."""
+    """Return a view that cannot be written to: what a policy is given belongs to the server.
+
+    Cannot by mistake: `torch.from_numpy` takes no notice. What is needed afterwards is lent.
+    """
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def lent(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
+    """Return a copy that cannot be written to: whoever finds a way to, changes nothing of ours."""
+    return read_only(array.copy())
 
 
 class Samples(NamedTuple):

@@ -13,8 +13,9 @@ import pytest
 
 import fedtide
 from fedtide import config, witness
-from fedtide.errors import FedtideError, RunFolderError
+from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.records import folder as run_folder
+from fedtide.server import checked_vector
 from fedtide.system import build, make_trainer
 from helpers import run, small, small_dataset
 
@@ -160,3 +161,49 @@ def test_a_run_goes_on_where_its_policy_file_was_moved_to(
         run(experiment, tmp_path / "run", on_round=stop)
     monkeypatch.chdir(tmp_path / "there")
     assert np.array_equal(run(experiment, tmp_path / "run").model, whole.model)
+
+
+# ---- policies that write to what they are given, or answer with what is no plain array
+
+WRITE = """
+def written(*arrays):
+    for each in arrays:  # as an operation in place on torch.from_numpy(each) does, which takes no notice of flags
+        while each is not None and not each.flags.writeable:
+            each = each.base
+        if each is not None:
+            each[...] = 1
+"""
+WRITERS = {
+    "scheduler": ("(candidates, limit, rng)", "*(x for x in candidates if isinstance(x, np.ndarray))", "np.arange(limit)"),
+    "weighting": ("(num_samples, age)", "num_samples, age", "np.full(len(age), 1 / len(age))"),
+    "combiner": ("(model, starts, updates, weights, age)", "model, weights, age", "mean"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_what_a_policy_writes_to_is_not_ours(tmp_path: Path, kind: str) -> None:
+    takes, these, gives = WRITERS[kind]
+    results = []
+    for name, line in (("quiet", "pass"), ("writes", f"written({these})")):
+        (tmp_path / f"{name}.py").write_text(
+            f"import numpy as np\n{WRITE}\ndef mine{takes}:\n    mean = {'model * 0.9' if kind == 'combiner' else 0}\n"
+            f"    {line}\n    return {gives}\n"
+        )
+        results.append(run(small({"policy": {kind: f"{tmp_path / name}.py:mine"}})))
+    assert results[0].rounds == results[1].rounds
+    assert np.array_equal(results[0].model, results[1].model)
+
+
+class Stubborn:
+    """As a tensor that needs its gradient: it does not become an array."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("call detach first")
+
+
+@pytest.mark.parametrize(
+    "answer", [Stubborn(), np.ma.array(np.ones(30), mask=np.arange(30) < 3), [[1.0], [1.0, 2.0]], {1.0}]
+)
+def test_an_answer_that_holds_no_plain_numbers_is_the_policy_s_fault(answer: Any) -> None:
+    with pytest.raises(TrainingError, match=r"mine returned .*must give the 30 numbers"):
+        checked_vector(answer, 30, "mine")

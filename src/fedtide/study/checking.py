@@ -131,8 +131,9 @@ def check(tree: Mapping[str, Any], name: str) -> None:
     for total, form in TOTALS.items():
         if total in tree["totals"] or total not in LATER:
             form.check(f"its {total}", tree["totals"].get(total, ...))
-    if tree["totals"]["aggregations"] < tree["columns"]["index"][-1]:
-        raise ValueError("it was evaluated after its last aggregation")
+    last, evaluated = tree["totals"]["aggregations"], tree["columns"]["index"][-1]
+    if last != evaluated:  # a run is always evaluated at its end
+        raise ValueError(f"its {last} aggregations do not end with the last that was evaluated, {evaluated}")
 
 
 def _check_source(source: object) -> None:
