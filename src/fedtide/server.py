@@ -5,6 +5,7 @@ The simulator and a real federation differ only in what happens between the two.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
