@@ -103,7 +103,7 @@ def test_schedulers_that_take_turns_resume_to_the_same_bits(tmp_path: Path, sour
 def test_a_scheduler_with_dice_of_its_own_is_found_out_when_it_resumes(tmp_path: Path) -> None:
     experiment = policy(tmp_path, "scheduler", DICE, policy={"limit": 1})
     interrupted(experiment, tmp_path / "run")
-    with pytest.raises(RunFolderError, match="another answer when it is called again with the same arguments"):
+    with pytest.raises(RunFolderError, match=r"another answer when it is called again|picks other devices"):
         run(experiment, tmp_path / "run")
 
 

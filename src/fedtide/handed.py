@@ -106,6 +106,7 @@ def _check_dataset(dataset: Any) -> None:
         images, labels = samples
         if (
             images.ndim != 4
+            or 0 in images.shape[1:]
             or images.dtype.kind != "f"
             or labels.dtype.kind not in "iu"
             or labels.shape != images.shape[:1]

@@ -13,7 +13,7 @@ import pytest
 
 import fedtide
 from fedtide import config, witness
-from fedtide.errors import FedtideError, RunFolderError, TrainingError
+from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.records import folder as run_folder
 from fedtide.server import checked_vector
 from fedtide.system import build, make_trainer
@@ -207,3 +207,14 @@ class Stubborn:
 def test_an_answer_that_holds_no_plain_numbers_is_the_policy_s_fault(answer: Any) -> None:
     with pytest.raises(TrainingError, match=r"mine returned .*must give the 30 numbers"):
         checked_vector(answer, 30, "mine")
+
+
+@pytest.mark.parametrize("shape", [(0, 8, 8), (1, 0, 8), (1, 8, 0)])
+def test_images_without_pixels_are_refused(shape: tuple[int, ...]) -> None:
+    data = small_dataset()
+    empty = data._replace(
+        train=data.train._replace(images=np.zeros((len(data.train.labels), *shape), np.float32)),
+        test=data.test._replace(images=np.zeros((len(data.test.labels), *shape), np.float32)),
+    )
+    with pytest.raises(DataError, match=r"images float32.*give float32"):
+        fedtide.simulate(small({"learning": {"model": "softmax"}}), dataset=empty)
