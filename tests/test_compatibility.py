@@ -19,6 +19,7 @@ from fedtide import config
 from fedtide.learning import native
 from fedtide.records import read_experiment, read_run
 from fedtide.simulate import simulate
+from fedtide.study.result import Store
 
 FIXTURES = Path(__file__).parent / "fixtures" / "v0.1"
 ENDS = json.loads((FIXTURES / "ends.json").read_text(encoding="utf-8"))
@@ -64,3 +65,10 @@ def test_a_whole_run_of_version_0_1_is_shown() -> None:
     assert found.complete
     assert len(found.rounds) == 8
     assert np.isfinite(found.rounds[-1].test_accuracy or np.nan)
+
+
+def test_a_result_of_version_0_1_is_read_and_says_unknown() -> None:
+    found = Store(FIXTURES / "results").load("e1a3f3346d4aab71")
+    assert found.path == "unknown"
+    assert found.provenance is None
+    assert len(found.column("test_accuracy")) == 35
