@@ -50,7 +50,7 @@ def paper(
     [dim]fedtide paper schedulers --seeds 5[/]  one figure, in full
     [dim]fedtide paper claims[/]                from the runs there are: figures, page, a verdict per claim
     """  # fmt: skip
-    from fedtide.paper import page
+    from fedtide.paper import page, rows
     from fedtide.paper.figures import FIGURES
     from fedtide.paper.reproduce import (
         QUICK,
@@ -91,16 +91,16 @@ def paper(
     else:
         say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
     if as_json:
-        print_json([*page.claims_rows(decided, others), *page.observed_rows(besides)])
+        print_json([*rows.claims_rows(decided, others), *rows.observed_rows(besides)])
     else:
-        _print_claims(page.claims_rows(decided, others))
-        _print_observed(page.observed_rows(besides))
+        _print_claims(rows.claims_rows(decided, others))
+        _print_observed(rows.observed_rows(besides))
     finish(failures)
 
 
 def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     """Print every claim with its verdict, and below it the comparisons that decide it."""
-    from fedtide.paper.page import effect, in_words
+    from fedtide.paper.rows import effect, in_words
 
     colours = {"holds": "green", "contradicted": "red"}
     out.print("\n[dim]Differences are positive where they are as claimed.[/]", highlight=False)
@@ -125,7 +125,7 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
 
 def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
     """Print what we measure besides, without verdicts."""
-    from fedtide.paper.page import difference_words, effect
+    from fedtide.paper.rows import difference_words, effect
 
     out.print("\n[bold]What we find besides[/] [dim](no claims of the paper)[/]", highlight=False)
     for row in rows:

@@ -257,7 +257,7 @@ def _rows(study: Study, store: Store, metric: str, against: str | None = None) -
 
 
 def _compared(row: dict[str, Any]) -> tuple[str, str]:
-    from fedtide.paper.page import effect
+    from fedtide.paper.rows import effect
 
     return (effect(row), row["verdict"]) if "mean" in row else ("-" if row["against"] else "(others' reference)", "")
 

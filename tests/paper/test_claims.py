@@ -8,7 +8,8 @@ import pytest
 from fedtide.paper import sentences
 from fedtide.paper.claims import Check, Claim, Observation, decide, observe
 from fedtide.paper.figures import FIGURES, study
-from fedtide.paper.page import _anchor, claims_rows, difference_words, effect, in_words, observed_rows
+from fedtide.paper.page import _anchor
+from fedtide.paper.rows import claims_rows, difference_words, effect, in_words, observed_rows
 from fedtide.paper.sentences import CLAIMS, OBSERVATIONS, caption_check
 from fedtide.study.result import COLUMNS, RunResult
 

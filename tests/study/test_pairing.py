@@ -13,7 +13,7 @@ from fedtide.cli import app
 from fedtide.paper import draw
 from fedtide.paper.claims import Check, Claim, decide
 from fedtide.paper.figures import Figure
-from fedtide.paper.page import claims_rows, effect
+from fedtide.paper.rows import claims_rows, effect
 from fedtide.study import plot
 from fedtide.study.export import export, long_rows
 from fedtide.study.pairing import mixed, note, on_one_path, paired, summary, unknown

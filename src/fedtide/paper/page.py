@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.config import FRAMEWORKS, Experiment
-from fedtide.paper.claims import Finding, Results, Verdict, side_label
+from fedtide.paper.claims import Finding, Results, Verdict
 from fedtide.paper.figures import FIGURES, Figure, label
 from fedtide.paper.reproduce import Observed, ledger, without_run
+from fedtide.paper.rows import claims_rows, difference_words, effect, finite, in_words, observed_rows, plain
 from fedtide.paper.sentences import CLAIMS
 from fedtide.records import write_atomically
 from fedtide.study.pairing import WHY, note, paired, summary
-from fedtide.study.statistics import CONFIDENCE, METRICS, compare
+from fedtide.study.statistics import METRICS, compare
 
 MARKS = {
     "holds": "**holds**",
@@ -31,112 +32,6 @@ AS_CLAIMED = {
     "not resolved": "not resolved",
     "runs missing": "runs missing",
 }
-
-
-def plain(text: str) -> str:
-    """Turn the figures' mathematics into plain text for tables."""
-    for pattern, word in (
-        (r"\\tilde T", "T~"),
-        (r"T_\{\\max\}", "T_max"),
-        (r"\\gamma", "γ"),
-        (r"\\lambda", "λ"),
-        (r"\$", ""),
-    ):
-        text = re.sub(pattern, word, text)
-    return text
-
-
-def claims_rows(verdicts: Sequence[Verdict], others: Sequence[Verdict] | None = None) -> list[dict[str, Any]]:
-    """Return the ledger as plain data, for `--json`; `others` are the same claims decided by the other measures."""
-    rows = []
-    for position, verdict in enumerate(verdicts):
-        row: dict[str, Any] = {
-            "kind": "claim",
-            "claim": verdict.claim.name,
-            "text": verdict.claim.text,
-            "quote": verdict.claim.quote,
-            "section": verdict.claim.section,
-            "reading": verdict.claim.reading,
-            "verdict": verdict.verdict,
-            "weakest": _comparison(verdict.weakest),
-            "comparisons": [_comparison(each) for each in verdict.findings],
-        }
-        if others:
-            other = others[position]
-            row["by_other_measure"] = other.verdict
-            for each, found in zip(row["comparisons"], other.findings, strict=True):
-                each["by_other_measure"] = _comparison(found)
-        rows.append(row)
-    return rows
-
-
-def observed_rows(observed: Observed) -> list[dict[str, Any]]:
-    """Return our own findings as plain data, for `--json`: differences, of which nothing is claimed."""
-    rows = []
-    for each, findings, others in observed:
-        pairs = zip(findings, others, strict=True)
-        rows.append(
-            {
-                "kind": "finding of ours",
-                "finding": each.name,
-                "text": each.text,
-                "note": each.note,
-                "comparisons": [{**_unclaimed(found), "by_other_measure": _unclaimed(other)} for found, other in pairs],
-            }
-        )
-    return rows
-
-
-def _unclaimed(finding: Finding) -> dict[str, Any]:
-    """Return a difference with neutral words: nobody says which side should be higher."""
-    row = _comparison(finding)
-    words = {"holds": "higher", "contradicted": "lower"}
-    return {**row, "positive_is": "the first is higher", "verdict": words.get(row["verdict"], row["verdict"])}
-
-
-def _comparison(finding: Finding) -> dict[str, Any]:
-    found = finding.at(CONFIDENCE)
-    return {
-        "figure": finding.check.figure,
-        "better": plain(side_label(finding.check.better)),
-        "worse": plain(side_label(finding.check.worse)),
-        "metric": finding.check.metric,
-        "lower_is_better": finding.check.lower_is_better,
-        "positive_is": "as claimed",
-        "verdict": finding.answer(),
-        "paths_note": finding.paths_note,
-        **({} if found is None else _finite(found._asdict())),
-    }
-
-
-def _finite(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: an interval of one seed is null."""
-    return {
-        key: None if isinstance(value, float) and abs(value) == float("inf") else value for key, value in tree.items()
-    }
-
-
-def effect(row: Mapping[str, Any]) -> str:
-    """Write an effect with its interval, and the seeds that would resolve it."""
-    if row.get("mean") is None:
-        return "-" if row["verdict"] == "runs missing" else "runs too short to tell"
-    note = f"; {row['paths_note']}" if row.get("paths_note") else ""
-    if row["low"] is None:
-        return f"{row['mean']:+.4f} (one seed){note}"
-    more = f"; about {row['seeds_needed']} would resolve it" if row["seeds_needed"] else ""
-    return f"{row['mean']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
-
-
-def in_words(row: Mapping[str, Any]) -> str:
-    """Write what a comparison claims in few words: what both sides share is said once."""
-    sign = "<" if row["lower_is_better"] else ">"
-    by = f" ({row['metric']})" if row["metric"] in ("variation", "roughness") else ""
-    (better, _, setting), (worse, _, other) = (row[side].partition(" | ") for side in ("better", "worse"))
-    if row["better"].startswith("gain of "):
-        return f"{row['better']} {sign} {row['worse']}".replace(" | ", ", ") + by
-    if setting == other:
-        return f"{better} {sign} {worse}, {setting}{by}"
-    return f"{better}, {setting} {sign} {other if better == worse else f'{worse}, {other}'}{by}"
 
 
 FULL = (
@@ -269,11 +164,6 @@ def _observed_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines[:-1]
 
 
-def difference_words(row: Mapping[str, Any]) -> str:
-    """Write which difference is taken; nothing is claimed about its sign."""
-    return in_words(row).replace(" > ", " less ", 1)
-
-
 def _figure_of(row: Mapping[str, Any]) -> str:
     figure: str = row["comparisons"][0]["figure"]
     return figure
@@ -392,7 +282,7 @@ def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) 
             pairs = list(paired(runs, base).values())
             if pairs:
                 found = compare([metric(one) for one, _ in pairs], [metric(other) for _, other in pairs])
-                row = {**_finite(found._asdict()), "paths_note": note(pairs)}
+                row = {**finite(found._asdict()), "paths_note": note(pairs)}
                 lines.append(f"| {plain(curve)}, {setting} | {plain(reference)} | {effect(row)} |")
     return lines
 
