@@ -62,7 +62,7 @@ def print_times(updates: np.ndarray) -> None:
 def record(path: str) -> None:
     """Run the paper's codec and keep the eight updates of one aggregation early, halfway and late."""
     from fedtide import config
-    from fedtide.simulate import simulate
+    from fedtide.drivers.simulate import simulate
     from fedtide.system import build
 
     kept: list[np.ndarray] = []

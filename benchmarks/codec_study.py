@@ -15,10 +15,10 @@ import matplotlib as mpl
 import numpy as np
 
 from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure
-from fedtide.study.pairing import on_one_path
-from fedtide.study.result import RunResult, Store
-from fedtide.study.spec import Run, read
-from fedtide.study.statistics import Comparison, band, compare
+from fedtide.studies.pairing import on_one_path
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.spec import Run, read
+from fedtide.studies.statistics import Comparison, band, compare
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = [ROOT / "examples" / name for name in ("codec.yaml", "codec-weights.yaml")]

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import config
-from fedtide.simulate import simulate
+from fedtide.drivers.simulate import simulate
 from fedtide.system import build, load_dataset, make_trainer
 
 OUTSIDE = ("set-up", "scheduling", "codec", "aggregation", "records")  # neither training nor evaluation

@@ -6,9 +6,9 @@ import copy
 from pathlib import Path
 
 from fedtide import config
-from fedtide.study.checking import pack
-from fedtide.study.result import FORMAT, RunResult, Store
-from fedtide.study.spec import Run, Study, make, name_of
+from fedtide.studies.checking import pack
+from fedtide.studies.result import FORMAT, RunResult, Store
+from fedtide.studies.spec import Run, Study, make, name_of
 
 TINY = {
     "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},

@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedtide.cli import app
+from fedtide.cli.main import app
 from fedtide.report.plan import ages_in_words
 from fedtide.theory.options import Options
 from helpers import EXAMPLES
 
-COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from fedtide.cli.main import main; main()"]
 SMALL = [
     "data.name=synthetic",
     "data.num_train=200",
@@ -170,7 +170,7 @@ def test_lists():
 
 def test_policies_are_wrapped_and_not_cut_off(monkeypatch):
     listed = json.loads(invoke("policies", "--json").stdout)
-    monkeypatch.setattr("fedtide.cli.out", Console(width=80))
+    monkeypatch.setattr("fedtide.cli.main.out", Console(width=80))
     text = invoke("policies").stdout
     assert "…" not in text
     assert max(len(line) for line in text.splitlines()[:-1]) <= 80

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from fedtide import config
+from fedtide.drivers.simulate import simulate
 from fedtide.learning import native
 from fedtide.records import read_experiment, read_run
-from fedtide.simulate import simulate
-from fedtide.study.result import Store
+from fedtide.studies.result import Store
 
 FIXTURES = Path(__file__).parent / "fixtures" / "v0.1"
 ENDS = json.loads((FIXTURES / "ends.json").read_text(encoding="utf-8"))

@@ -10,8 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide import config, effort, forms
-from fedtide.config import FRAMEWORKS, PROFILES, digest, dump, experiment, merge, parse_overrides, read_file
+from fedtide import config
+from fedtide.config import FRAMEWORKS, PROFILES, digest, dump, effort, experiment, merge, parse_overrides, read_file
+from fedtide.core import forms
 from fedtide.errors import FedtideError
 
 

@@ -13,10 +13,10 @@ import pytest
 
 import fedtide
 from fedtide import config
+from fedtide.drivers.simulate import planned
 from fedtide.paper.figures import FIGURES
 from fedtide.paper.figures import study as paper_study
-from fedtide.simulate import planned
-from fedtide.study.spec import read
+from fedtide.studies.spec import read
 from fedtide.system import build
 from helpers import EXAMPLES, run, small, small_dataset
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedtide.fleet import draw_durations
+from fedtide.world.fleet import draw_durations
 
 
 def test_durations_are_uniform_and_the_same_for_a_seed() -> None:

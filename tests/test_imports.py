@@ -1,4 +1,4 @@
-"""Imports go one way: config -> data -> fleet -> timeline -> radio -> ... -> command line."""
+"""Imports go one way: core -> config -> data -> world -> ... -> command line."""
 
 from __future__ import annotations
 
@@ -13,25 +13,20 @@ import fedtide
 
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
-    ("errors", "inputs", "rng", "stop", "types"),
-    ("faults", "forms", "memory"),
-    ("reading", "fields", "effort", "trees"),
-    ("config", "plugins"),
+    ("errors", "rng", "types"),
+    ("core",),
+    ("config",),
     ("data",),
-    ("fleet",),
-    ("timeline",),
-    ("radio",),
+    ("world",),
     ("policy",),
     ("codec",),
     ("learning",),
     ("server",),
     ("system",),
-    ("witness", "records"),
-    ("again", "handed"),
-    ("simulate",),
-    ("report", "study", "paper", "theory", "flower"),
-    ("replay",),
-    ("command", "cli_keys", "cli_study", "cli_paper", "cli_deploy", "cli", "__main__"),
+    ("records",),
+    ("drivers",),
+    ("report", "studies", "paper", "theory", "flower"),
+    ("cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
@@ -55,7 +50,7 @@ def imported(tree: ast.AST) -> set[str]:
             assert node.level == 0, "relative import"
             if node.module == "fedtide":
                 # what is no module comes from __init__.py, which imports the simulator
-                found |= {name.name if name.name in RANK else "simulate" for name in node.names}
+                found |= {name.name if name.name in RANK else "drivers" for name in node.names}
             elif node.module and node.module.startswith("fedtide."):
                 found.add(node.module.split(".")[1])
         elif isinstance(node, ast.Import):
@@ -76,16 +71,16 @@ def test_one_way_only(path: Path) -> None:
 
 def test_the_check_can_fail() -> None:
     tree = ast.parse(
-        "if TYPE_CHECKING:\n    import fedtide.cli\ndef f():\n    from fedtide.simulate import x\nimport fedtide.rng"
+        "if TYPE_CHECKING:\n    import fedtide.cli\ndef f():\n    from fedtide.drivers.simulate import x\nimport fedtide.rng"
     )
-    assert imported(tree) == {"simulate", "rng"}
+    assert imported(tree) == {"drivers", "rng"}
 
 
 PLAN = """
 import sys
 import fedtide
 from fedtide import config
-from fedtide.simulate import planned
+from fedtide.drivers.simulate import planned
 from fedtide.system import build, parameter_count
 e = config.experiment({"data": {"name": "synthetic"}, "timeline": {"horizon": 2.0}})
 system = build(e)

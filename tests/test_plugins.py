@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedtide import plugins
+from fedtide.core import parts as plugins
+from fedtide.core.parts import resolve, source_digest
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.plugins import resolve, source_digest
 
 SOURCE = """
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.policy.combining import AverageModels
 from fedtide.policy.scheduling import BestChannel
 from fedtide.policy.weighting import AgeAware, Uniform
-from fedtide.server import Arrived, Policy, absorb, begin, plan
+from fedtide.server.step import Arrived, Policy, absorb, begin, plan
 from fedtide.types import Selection
 from helpers import make_candidates
 

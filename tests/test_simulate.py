@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import fedtide
+from fedtide.drivers.simulate import planned
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.records import read_rounds
-from fedtide.simulate import planned
 from fedtide.system import build, parameter_count
 from helpers import FakeTrainer, run, small, small_dataset
 

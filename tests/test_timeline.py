@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.errors import FedtideError
-from fedtide.timeline import Buffered, Periodic, Synchronous, Timeline, checked, per_arrival, start_times
 from fedtide.types import Tick
+from fedtide.world.timeline import Buffered, Periodic, Synchronous, Timeline, checked, per_arrival, start_times
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
 durations = st.lists(st.integers(1, 64).map(lambda n: n / 16), min_size=1, max_size=7)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide import plugins
+from fedtide.core import parts as plugins
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.records import RunFolder, policy_folder
 from fedtide.report.plan import plan_rows

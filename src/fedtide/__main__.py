@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from fedtide import stop
+from fedtide.core import stop
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the process
     try:
-        from fedtide import cli
+        from fedtide.cli import main as cli
     except Exception as error:  # too early for the border: its own modules cannot be had
         if os.environ.get("FEDTIDE_TRACEBACK"):
             raise

@@ -7,21 +7,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide import config, data, plugins, timeline
+from fedtide import config, data
 from fedtide.codec.base import Codec
 from fedtide.codec.registry import CODECS
 from fedtide.config import Experiment
+from fedtide.core import parts as plugins
 from fedtide.data.partition import PARTITIONS, label_counts
 from fedtide.errors import FedtideError
-from fedtide.fleet import Fleet, draw_durations
 from fedtide.learning.model import MODELS, Model, num_parameters, without_dropout
 from fedtide.learning.trainer import LocalWork, Trainer
 from fedtide.policy.combining import COMBINERS
 from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.policy.weighting import WEIGHTINGS
-from fedtide.radio.allocation import symbols_per_tick
-from fedtide.server import Policy
+from fedtide.server.step import Policy
 from fedtide.types import Dataset, Floats, Tick, lent
+from fedtide.world import timeline
+from fedtide.world.allocation import symbols_per_tick
+from fedtide.world.fleet import Fleet, draw_durations
 
 
 class System(NamedTuple):

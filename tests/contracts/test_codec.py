@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide import plugins
 from fedtide.codec.registry import CODECS
+from fedtide.core import parts as plugins
 from helpers import EXAMPLES
 
 CASES: list[tuple[str, dict[str, Any]]] = [

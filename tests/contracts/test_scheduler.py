@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide import plugins
+from fedtide.core import parts as plugins
 from fedtide.policy.scheduling import SCHEDULERS
-from fedtide.server import Policy, plan
+from fedtide.server.step import Policy, plan
 from fedtide.types import Candidates, Selection
 from helpers import EXAMPLES
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide import plugins
-from fedtide.timeline import TIMELINES, checked
+from fedtide.core import parts as plugins
+from fedtide.world.timeline import TIMELINES, checked
 from helpers import EXAMPLES
 
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide import plugins
+from fedtide.core import parts as plugins
 from fedtide.policy.weighting import WEIGHTINGS
 from helpers import EXAMPLES
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedtide.data.partition import PARTITIONS, _dirichlet, dirichlet, iid, label_counts, shards, slow_labels
 from fedtide.errors import FedtideError
-from fedtide.fleet import draw_durations
+from fedtide.world.fleet import draw_durations
 
 MNIST_LIKE = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000)).astype(np.uint8)
 

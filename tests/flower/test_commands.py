@@ -14,7 +14,7 @@ from memory_grid import Federation, terms
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedtide.cli_deploy import deploy_app, replay
+from fedtide.cli.deploy import deploy_app, replay
 from fedtide.errors import FedtideError
 from fedtide.flower import trace
 from fedtide.flower.demo import Demo, View, demo_experiment, paces, table

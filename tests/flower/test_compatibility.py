@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from memory_grid import Federation, terms
 
+from fedtide.flower.replay import replay
 from fedtide.learning import native
 from fedtide.records import read_run
-from fedtide.replay import replay
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "v0.1"
 pytestmark = pytest.mark.skipif("baseline" not in native.isas(), reason="written on the baseline path")

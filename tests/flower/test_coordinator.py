@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from memory_grid import Federation, terms
 
+from fedtide.drivers.simulate import simulate
 from fedtide.flower import trace
 from fedtide.records import is_complete, read_rounds
-from fedtide.simulate import simulate
 from fedtide.system import build
 
 

@@ -19,9 +19,9 @@ from fedtide.flower import trace
 from fedtide.flower.bundle import write_app
 from fedtide.flower.credentials import make_credentials
 from fedtide.flower.federation import Federation
+from fedtide.flower.replay import replay
 from fedtide.flower.settings import Deployment, Terms
 from fedtide.records import is_complete, read_rounds
-from fedtide.replay import replay
 
 pytestmark = [
     pytest.mark.slow,

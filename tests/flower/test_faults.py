@@ -12,8 +12,8 @@ from memory_grid import Federation, Node, terms
 
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower import trace
+from fedtide.flower.replay import replay
 from fedtide.records import RunFolder, is_complete, read_rounds
-from fedtide.replay import replay
 
 LONG = {"timeline": {"horizon": 200.0}}
 

@@ -19,9 +19,9 @@ from fedtide.codec.wire import HEADER_BYTES
 from fedtide.flower import trace
 from fedtide.flower.checks import Refused, read_ready, read_upload
 from fedtide.flower.protocol import GrantOrder, Order
+from fedtide.flower.replay import replay
 from fedtide.flower.settings import Deployment
 from fedtide.records import is_complete
-from fedtide.replay import replay
 from fedtide.rng import stream
 from fedtide.system import build
 

@@ -14,8 +14,8 @@ from fedtide.errors import FedtideError
 from fedtide.flower import client_app, node, trace
 from fedtide.flower.loaders import bare_system, loader
 from fedtide.flower.protocol import GrantOrder, Order, grant_content, model_record, order_content, read_order
+from fedtide.flower.replay import replay
 from fedtide.flower.settings import deployment, from_run_config, to_run_config
-from fedtide.replay import replay
 from fedtide.system import build, make_trainer
 
 OWN = f"{Path(__file__).parent / 'own_loader.py'}:own"

@@ -12,8 +12,8 @@ from memory_grid import Federation, terms
 
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower import trace
+from fedtide.flower.replay import replay
 from fedtide.records import is_complete, read_rounds
-from fedtide.replay import replay
 
 
 @pytest.fixture(scope="module")
@@ -104,5 +104,5 @@ def test_only_a_trace_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_a_replay_needs_no_flower() -> None:
-    code = "import sys; sys.modules['flwr'] = None; import fedtide.replay"
+    code = "import sys; sys.modules['flwr'] = None; import fedtide.flower.replay"
     subprocess.run([sys.executable, "-c", code], check=True)

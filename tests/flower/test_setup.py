@@ -170,5 +170,5 @@ def test_a_superlink_that_does_not_start_is_told(tmp_path: Path, monkeypatch: py
 
 def test_the_core_needs_no_flower() -> None:
     modules = "settings, trace, privacy, loaders, node, journal, link, privacy_study"
-    code = f"import sys; sys.modules['flwr'] = None; from fedtide.flower import {modules}; import fedtide.cli_deploy"
+    code = f"import sys; sys.modules['flwr'] = None; from fedtide.flower import {modules}; import fedtide.cli.deploy"
     subprocess.run([sys.executable, "-c", code], check=True)

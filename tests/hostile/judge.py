@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from typer.testing import CliRunner
 
-from fedtide.cli import app
+from fedtide.cli.main import app
 
 SMALL = (
     "data.name=synthetic", "data.num_train=200", "data.num_test=50", "data.num_shards=20", "fleet.num_devices=6",

@@ -22,13 +22,15 @@ from judge import CODES, SMALL, Wrong, contents, one_line, refused, wrong
 from typer.testing import CliRunner
 
 import fedtide
-from fedtide import command, config, faults, inputs, stop
-from fedtide.cli import Commands, app
+from fedtide import config
+from fedtide.cli import command
+from fedtide.cli.main import Commands, app
+from fedtide.core import faults, inputs, stop
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.report.figure import is_whole, new_figure, save, write
 from fedtide.report.terminal import curve
-from fedtide.study.statistics import METRICS
-from fedtide.study.work import _failed, run_one
+from fedtide.studies.statistics import METRICS
+from fedtide.studies.work import _failed, run_one
 
 FEDTIDE = [sys.executable, "-m", "fedtide"]
 
@@ -323,7 +325,7 @@ def pipe(*args): raise BrokenPipeError(32, "Broken pipe")
 def denied(*args): open("/proc/1/mem/none")
 
 def swallows(candidates, limit, rng):
-    from fedtide import stop
+    from fedtide.core import stop
     try:
         stop._starting, stop._asked_at = False, float("-inf")
         stop._handle(15, None)
@@ -710,7 +712,7 @@ def test_what_happens_while_it_starts(happens, code, says):
         "from fedtide import __main__\n"
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
-        f"        if name == 'fedtide.cli': {happens}\n"
+        f"        if name == 'fedtide.cli.main': {happens}\n"
         "sys.meta_path.insert(0, Finder())\n"
         "__main__.main()\n"
     )
@@ -735,7 +737,7 @@ def test_a_policy_that_swallows_ctrl_c(policies, monkeypatch):
         (["--help"], {"scipy", "matplotlib", "torch", "numpy", "pydantic", "yaml"}),
         (["run", "--help"], {"scipy", "matplotlib", "torch", "numpy", "pydantic", "yaml"}),
         (["--version"], {"scipy", "matplotlib", "torch", "numpy", "pydantic"}),
-        (["plan", *SMALL], {"scipy", "matplotlib", "torch", "fedtide._native", "fedtide.study"}),
+        (["plan", *SMALL], {"scipy", "matplotlib", "torch", "fedtide._native", "fedtide.studies"}),
         (["study", "--help"], {"scipy.stats", "matplotlib", "torch"}),
         (["theory", "--keys"], {"scipy", "matplotlib", "torch"}),
     ],
@@ -761,8 +763,8 @@ def test_commands_that_are_imported_late_are_listed_as_they_describe_themselves(
 
 def test_the_package_offers_what_it_did():
     code = (
-        "import fedtide\nimport fedtide.simulate\nfrom fedtide import simulate, experiment, Tick\n"
-        "from fedtide.simulate import planned\n"
+        "import fedtide\nimport fedtide.drivers.simulate\nfrom fedtide import simulate, experiment, Tick\n"
+        "from fedtide.drivers.simulate import planned\n"
         "assert callable(fedtide.simulate) and fedtide.simulate is simulate\nassert fedtide.config.experiment is experiment\n"
         "assert {'simulate', 'experiment', 'Tick'} <= set(dir(fedtide))\n"
         "try: fedtide.nonsense\nexcept AttributeError as error: assert 'nonsense' in str(error)\nelse: raise SystemExit(1)\n"
@@ -794,7 +796,7 @@ def test_keys_name_their_choices():
 
 
 def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch):
-    monkeypatch.setattr("fedtide.cli.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("fedtide.cli.main.LINE_SECONDS", 0.0)
     found = CliRunner().invoke(app, ["run", *SMALL, "-o", "r"])
     lines = [line for line in found.stderr.splitlines() if line.startswith("training: aggregation ")]
     assert len(lines) == 7  # and none after the last of eight

@@ -32,16 +32,16 @@ from judge import Wrong, contents, refused, wrong
 from memory_grid import Federation, Node, terms
 from typer.testing import CliRunner
 
-from fedtide.cli import app
+from fedtide.cli.main import app
+from fedtide.drivers.simulate import simulate
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.flower import client_app, server_app, trace
 from fedtide.flower.protocol import Order, model_record, order_content
+from fedtide.flower.replay import replay
 from fedtide.flower.server_log import log_to, server_error
 from fedtide.flower.settings import from_run_config, to_run_config
 from fedtide.records import is_complete, read_run
 from fedtide.records.reading import read_checkpoint
-from fedtide.replay import replay
-from fedtide.simulate import simulate
 
 TINY: dict[str, Any] = {
     "data": {"num_train": 48, "num_test": 10, "num_shards": 12},

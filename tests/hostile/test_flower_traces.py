@@ -31,7 +31,7 @@ from memory_grid import Federation, terms
 from fedtide.errors import RunFolderError
 from fedtide.flower import trace
 from fedtide.flower.history import read_history
-from fedtide.replay import replay
+from fedtide.flower.replay import replay
 
 TINY = {
     "data": {"num_train": 48, "num_test": 10, "num_shards": 12},

@@ -15,9 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judge import SMALL, Wrong, refused, wrong
 
-from fedtide import config, forms, inputs
+from fedtide import config
+from fedtide.core import forms, inputs
 from fedtide.errors import FedtideError
-from fedtide.study import spec
+from fedtide.studies import spec
 from fedtide.theory import options
 
 

@@ -19,9 +19,9 @@ from judge import SMALL, contents, refused, wrong
 from typer.testing import CliRunner
 
 import fedtide
-from fedtide import memory
-from fedtide.cli import app
+from fedtide.cli.main import app
 from fedtide.codec.base import Packet
+from fedtide.core import ram as memory
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import Score
 from fedtide.records import read_rounds, read_run
@@ -766,7 +766,7 @@ def test_sizes_that_cannot_be_had(case: Any) -> None:
 def test_too_many_devices_for_the_default_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: 20_000)
     case = ("fleet.num_devices=60", "data.partition=iid", "policy.limit=9", "data.num_train=300", "timeline.horizon=9")
-    for name in ("fedtide.data.synthetic", "fedtide.timeline"):
+    for name in ("fedtide.data.synthetic", "fedtide.world.timeline"):
         monkeypatch.setattr(sys.modules[name], "need", lambda *_: None)
     says = "choosing 9 of .* devices by their labels would need .* of memory, and 20 kB are free: take policy.scheduler=random"
     refused(wrong("plan", *SMALL, *case, says=says))

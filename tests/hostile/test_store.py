@@ -14,9 +14,9 @@ from judge import Wrong, contents, refused
 from typer.testing import CliRunner
 
 from fedtide import config
-from fedtide.cli import app
-from fedtide.study.checking import pack
-from fedtide.study.result import Store
+from fedtide.cli.main import app
+from fedtide.studies.checking import pack
+from fedtide.studies.result import Store
 from stored import TINY, name, result, tree, write
 
 NAN, BIG = "@NaN@", 10**400

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedtide.drivers.simulate import learning_rates
 from fedtide.learning.schedule import SCHEDULES
-from fedtide.simulate import learning_rates
 from fedtide.system import build
 from helpers import small, small_dataset
 

@@ -11,7 +11,7 @@ from fedtide.paper.figures import FIGURES, study
 from fedtide.paper.page import _anchor
 from fedtide.paper.rows import claims_rows, difference_words, effect, in_words, observed_rows
 from fedtide.paper.sentences import CLAIMS, OBSERVATIONS, caption_check
-from fedtide.study.result import COLUMNS, RunResult
+from fedtide.studies.result import COLUMNS, RunResult
 
 
 def result(level: float) -> RunResult:

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from fedtide.cli import app
+from fedtide.cli.main import app
 from fedtide.config import Experiment, TimelineConfig
 from fedtide.errors import FedtideError
 from fedtide.paper import page, reproduce

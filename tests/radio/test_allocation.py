@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.radio.allocation import equal_bits, symbols_per_tick
-from fedtide.timeline import Buffered, Periodic, Synchronous, per_arrival
+from fedtide.world.allocation import equal_bits, symbols_per_tick
+from fedtide.world.timeline import Buffered, Periodic, Synchronous, per_arrival
 
 
 @given(st.lists(st.floats(1e-6, 30), min_size=1, max_size=40), st.floats(1, 1e9))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedtide.radio.channel import capacity, power_gain
+from fedtide.world.channel import capacity, power_gain
 
 
 def test_gain_is_exponential_with_mean_one() -> None:

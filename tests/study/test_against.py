@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedtide.cli import app
+from fedtide.cli.main import app
 from fedtide.errors import FedtideError
-from fedtide.study.against import references
-from fedtide.study.result import Store
-from fedtide.study.spec import Study, make, read
-from fedtide.study.table import rows
+from fedtide.studies.against import references
+from fedtide.studies.result import Store
+from fedtide.studies.spec import Study, make, read
+from fedtide.studies.table import rows
 from stored import put
 
 AXES = "axes: {policy.limit: [8, 4], data.partition: [iid, shards]}\n"

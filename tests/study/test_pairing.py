@@ -9,18 +9,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fedtide.cli import app
+from fedtide.cli.main import app
 from fedtide.paper import draw
 from fedtide.paper.claims import Check, Claim, decide
 from fedtide.paper.figures import Figure
 from fedtide.paper.rows import claims_rows, effect
-from fedtide.study import plot
-from fedtide.study.export import export, long_rows
-from fedtide.study.pairing import mixed, note, on_one_path, paired, summary, unknown
-from fedtide.study.result import Store
-from fedtide.study.spec import read
-from fedtide.study.statistics import difference_band, mean_accuracy, shared
-from fedtide.study.table import by_label, rows
+from fedtide.studies import plot
+from fedtide.studies.export import export, long_rows
+from fedtide.studies.pairing import mixed, note, on_one_path, paired, summary, unknown
+from fedtide.studies.result import Store
+from fedtide.studies.spec import read
+from fedtide.studies.statistics import difference_band, mean_accuracy, shared
+from fedtide.studies.table import by_label, rows
 from stored import TINY, put, result, two_variants
 
 

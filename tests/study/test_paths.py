@@ -10,15 +10,15 @@ import yaml
 from typer.testing import CliRunner
 
 from fedtide import config
-from fedtide.cli import app
+from fedtide.cli.main import app
 from fedtide.learning.native import isas
-from fedtide.study import identify, strict
-from fedtide.study.checking import unpack
-from fedtide.study.result import RunResult, Store
-from fedtide.study.spec import read
-from fedtide.study.strict import plan
-from fedtide.study.table import rows
-from fedtide.study.work import run_one, run_study
+from fedtide.studies import identify, strict
+from fedtide.studies.checking import unpack
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.spec import read
+from fedtide.studies.strict import plan
+from fedtide.studies.table import rows
+from fedtide.studies.work import run_one, run_study
 from stored import TINY, put, result, two_variants, write
 
 HERE = ["avx2", "baseline"]

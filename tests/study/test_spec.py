@@ -8,8 +8,8 @@ import yaml
 
 from fedtide import config
 from fedtide.errors import FedtideError
-from fedtide.study.spec import make, read
-from fedtide.study.work import run_one
+from fedtide.studies.spec import make, read
+from fedtide.studies.work import run_one
 
 
 def write(tmp_path, text):

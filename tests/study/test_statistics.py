@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedtide.study.result import COLUMNS, RunResult
-from fedtide.study.statistics import (
+from fedtide.studies.result import COLUMNS, RunResult
+from fedtide.studies.statistics import (
     band,
     compare,
     difference_band,

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from fedtide import config
+from fedtide.core import files
 from fedtide.errors import RunFolderError
-from fedtide.records import files
-from fedtide.study.checking import pack
-from fedtide.study.result import COLUMNS, RunResult, Store, same
-from fedtide.study.spec import name_of
+from fedtide.studies.checking import pack
+from fedtide.studies.result import COLUMNS, RunResult, Store, same
+from fedtide.studies.spec import name_of
 from stored import TINY, name, put, result, tree, two_variants, write
 
 NAME = name()
@@ -150,7 +150,7 @@ def test_a_fault_of_the_machine_is_not_called_damage(tmp_path, monkeypatch, erro
     def fails(*_):
         raise error
 
-    monkeypatch.setattr("fedtide.study.result._without_waiting", fails)
+    monkeypatch.setattr("fedtide.studies.result._without_waiting", fails)
     with pytest.raises(RunFolderError, match=says) as found:
         store.load(NAME)
     assert "damaged" not in str(found.value)

@@ -16,17 +16,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fedtide.cli import app
+from fedtide.cli.main import app
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.study.export import export
-from fedtide.study.result import Store, same
-from fedtide.study.spec import make, read
-from fedtide.study.table import rows
-from fedtide.study.work import missing, run_study
+from fedtide.studies.export import export
+from fedtide.studies.result import Store, same
+from fedtide.studies.spec import make, read
+from fedtide.studies.table import rows
+from fedtide.studies.work import missing, run_study
 from stored import TINY
 
 TIMEOUT = 120.0
-COMMAND = [sys.executable, "-c", "from fedtide.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from fedtide.cli.main import main; main()"]
 
 
 def wait_for(condition, what):
@@ -46,8 +46,8 @@ def assert_same(study, one: Store, other: Store):
 def undisturbed(study_file, tmp_path):
     """The study run in this process, one run after the other."""
     from fedtide import config
-    from fedtide.study.result import RunResult
-    from fedtide.study.work import run_one
+    from fedtide.studies.result import RunResult
+    from fedtide.studies.work import run_one
 
     store = Store(tmp_path / "undisturbed")
     for run in read(study_file).runs:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedtide.theory import bound
 from fedtide.theory.bound import PAPER, SHARP, TIGHT, Constants
-from fedtide.timeline import Periodic
+from fedtide.world.timeline import Periodic
 
 BASE = Constants(
     d=20, nu=2, mu=0.8, L=1.1, C_1=0.3, C_2=1.4, zeta=0.05, local_gap=0.02, r_min=15.0, a_lim=4, initial=10.0

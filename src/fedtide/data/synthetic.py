@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.core.ram import need
 from fedtide.errors import FedtideError
-from fedtide.memory import need
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Rng, Samples
 

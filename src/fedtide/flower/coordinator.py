@@ -15,7 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide import config
-from fedtide.again import check_answers
+from fedtide.drivers.again import check_answers
+from fedtide.drivers.simulate import learning_rates
+from fedtide.drivers.witness import Witness
 from fedtide.errors import FedtideError
 from fedtide.flower import link, trace
 from fedtide.flower.exchange import Exchange
@@ -30,11 +32,9 @@ from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, write_atomically
 from fedtide.rng import stream
-from fedtide.server import Arrived, ServerState, absorb, begin, plan
-from fedtide.simulate import learning_rates
+from fedtide.server.step import Arrived, ServerState, absorb, begin, plan
 from fedtide.system import System, make_trainer, parameter_count
 from fedtide.types import Candidates, Floats, Ints, Tick, Vector
-from fedtide.witness import Witness
 
 log = logging.getLogger("fedtide.flower")
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fedtide.core.stop import SIGNALS
 from fedtide.errors import FedtideError
 from fedtide.flower.credentials import Credentials
 from fedtide.flower.watchdog import Watchdog, members
-from fedtide.stop import SIGNALS
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0  # seconds until a SuperLink must answer

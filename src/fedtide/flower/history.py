@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide import config
-from fedtide.again import Answered
 from fedtide.config import Experiment
+from fedtide.drivers.again import Answered
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower import trace
 from fedtide.flower.settings import deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.records import RoundRecord, read_run
 from fedtide.records.reading import read_checkpoint
-from fedtide.server import ServerState
+from fedtide.server.step import ServerState
 from fedtide.system import System
 from fedtide.types import Candidates, Ints
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedtide.codec.base import Packet
+from fedtide.drivers.simulate import evaluate, samples_per_training
 from fedtide.flower.trace import Period, Refusal
 from fedtide.learning.trainer import Trainer
 from fedtide.policy.label_variance import label_variance
 from fedtide.records import Ledger, RoundRecord
-from fedtide.server import ServerState
-from fedtide.simulate import evaluate, samples_per_training
+from fedtide.server.step import ServerState
 from fedtide.system import System
 from fedtide.types import Candidates, Grant, Vector
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedtide.radio.channel import capacity, power_gain
 from fedtide.system import System
 from fedtide.types import Floats
+from fedtide.world.channel import capacity, power_gain
 
 MEMORY = 0.5  # weight of the newest measurement
 LEAST = 1e-6  # bit/symbol; a link that was seen to work is never taken for dead

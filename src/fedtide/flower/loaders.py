@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from fedtide import plugins
 from fedtide.config import Experiment
+from fedtide.core import parts as plugins
 from fedtide.errors import FedtideError
 from fedtide.flower.settings import check_timeline
 from fedtide.system import System, build, load_dataset

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide import plugins
 from fedtide.codec.base import Packet, checked_packet
+from fedtide.core import parts as plugins
 from fedtide.data.partition import label_counts
 from fedtide.errors import TrainingError
 from fedtide.flower.loaders import loader, node_system

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.config import Experiment
+from fedtide.drivers.simulate import candidates_at, grant_at
 from fedtide.flower.privacy import private_counts
 from fedtide.policy.label_variance import label_variance
 from fedtide.policy.scheduling import SCHEDULERS
-from fedtide.simulate import candidates_at, grant_at
 from fedtide.system import System, build, load_dataset
 from fedtide.types import Ints, Rng
 

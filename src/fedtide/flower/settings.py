@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.config.fields import Count, Name, Positive, Share, explain
+from fedtide.core.forms import NotAForm, plain
+from fedtide.core.reading import is_own_file
 from fedtide.errors import FedtideError
-from fedtide.fields import Count, Name, Positive, Share, explain
-from fedtide.forms import NotAForm, plain
-from fedtide.reading import is_own_file
 
 SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
 

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fedtide.core.parts import reported
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
 from fedtide.learning.trainer import LocalWork, MadeOf, Score, batches
-from fedtide.plugins import reported
 from fedtide.rng import key, stream
 from fedtide.types import Floats, Ints, Samples, Vector
 

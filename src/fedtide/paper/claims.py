@@ -14,9 +14,9 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fedtide.study.pairing import note, paired
-from fedtide.study.result import RunResult
-from fedtide.study.statistics import CONFIDENCE, METRICS, Comparison, compare
+from fedtide.studies.pairing import note, paired
+from fedtide.studies.result import RunResult
+from fedtide.studies.statistics import CONFIDENCE, METRICS, Comparison, compare
 
 # The number per run that decides, and the one by which the verdict is given a second time.
 OTHER = {"mean_accuracy": "final_accuracy", "mean_train_loss": "final_train_loss", "variation": "roughness"}

@@ -8,9 +8,9 @@ from typing import Any
 
 from fedtide.paper.figures import Figure, label
 from fedtide.report.figure import COLOURS, axis_name, new_figure, our_style, save
-from fedtide.study.pairing import across
-from fedtide.study.result import RunResult
-from fedtide.study.statistics import Band, aligned, band, difference_band
+from fedtide.studies.pairing import across
+from fedtide.studies.result import RunResult
+from fedtide.studies.statistics import Band, aligned, band, difference_band
 
 CROWD = 6  # with more curves than this the bands are fainter
 

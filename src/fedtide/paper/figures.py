@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fedtide.study.spec import Study, make
+from fedtide.studies.spec import Study, make
 
 Tree = Mapping[str, Any]
 

@@ -15,8 +15,8 @@ from fedtide.paper.reproduce import Observed, ledger, without_run
 from fedtide.paper.rows import claims_rows, difference_words, effect, finite, in_words, observed_rows, plain
 from fedtide.paper.sentences import CLAIMS
 from fedtide.records import write_atomically
-from fedtide.study.pairing import WHY, note, paired, summary
-from fedtide.study.statistics import METRICS, compare
+from fedtide.studies.pairing import WHY, note, paired, summary
+from fedtide.studies.statistics import METRICS, compare
 
 MARKS = {
     "holds": "**holds**",

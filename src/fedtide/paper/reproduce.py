@@ -13,9 +13,9 @@ from fedtide.paper.claims import Finding, Observation, Results, Verdict, decide,
 from fedtide.paper.draw import draw, draw_difference, draw_resources
 from fedtide.paper.figures import FIGURES, Figure, study
 from fedtide.paper.sentences import CLAIMS, OBSERVATIONS
-from fedtide.study.result import RunResult, Store
-from fedtide.study.spec import Study
-from fedtide.study.statistics import shared
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.spec import Study
+from fedtide.studies.statistics import shared
 
 TIMELINES = "timelines"
 # A quick look: a tenth of the horizon.

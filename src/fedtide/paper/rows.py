@@ -8,7 +8,7 @@ from typing import Any
 
 from fedtide.paper.claims import Finding, Verdict, side_label
 from fedtide.paper.reproduce import Observed
-from fedtide.study.statistics import CONFIDENCE
+from fedtide.studies.statistics import CONFIDENCE
 
 
 def plain(text: str) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.fleet import draw_durations
 from fedtide.report.figure import COLOURS, new_figure, our_style, save
-from fedtide.timeline import Periodic, Synchronous, per_arrival, start_times
 from fedtide.types import Floats, Ints, Tick
+from fedtide.world.fleet import draw_durations
+from fedtide.world.timeline import Periodic, Synchronous, per_arrival, start_times
 
 GREY = "#bbbbbb"
 

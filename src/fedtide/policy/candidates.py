@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedtide.fleet import Fleet
 from fedtide.types import Candidates, Floats, Ints, Tick
+from fedtide.world.fleet import Fleet
 
 
 def candidates(fleet: Fleet, tick: Tick, capacity: Floats, uploads: Ints) -> Candidates:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.memory import need
+from fedtide.core.ram import need
 from fedtide.types import Floats, Ints, Rng
 
 # Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).

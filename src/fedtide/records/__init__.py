@@ -11,7 +11,7 @@ and cut back to that length when a resumed run adds to it. The checkpoint vouche
 the rounds up to it, versions.json to the letter, and digests of the data and of all else that the run is made of.
 """
 
-from fedtide.records.files import machine_fault, sweep, write_atomically, write_new
+from fedtide.core.files import machine_fault, sweep, write_atomically, write_new
 from fedtide.records.folder import InUseError, OtherPathError, RunFolder, StatefulError, check_folder
 from fedtide.records.identity import check_identity, data_digest, identity, trainer_name
 from fedtide.records.provenance import UNKNOWN, made_on, names_files, policy_files, policy_folder, provenance

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtide import config, forms, plugins
+from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core import forms
+from fedtide.core import parts as plugins
+from fedtide.core.files import is_there, machine_fault, write_atomically
 from fedtide.errors import RunFolderError
-from fedtide.records.files import is_there, machine_fault, write_atomically
 from fedtide.records.identity import check_identity
 from fedtide.records.provenance import instruction_path, policy_files, versions
 from fedtide.records.reading import (
@@ -33,7 +35,7 @@ from fedtide.records.reading import (
     read_versions,
 )
 from fedtide.records.round import Ledger, RoundRecord
-from fedtide.server import ServerState
+from fedtide.server.step import ServerState
 from fedtide.types import Vector
 
 # After a SIGKILL whole aggregations of at most this long are repeated, and the one that was under way, however long it took.

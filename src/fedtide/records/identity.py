@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide import plugins
+from fedtide.core import parts as plugins
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
 from fedtide.system import System

@@ -12,8 +12,8 @@ from typing import Any
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core.parts import source_digest
 from fedtide.errors import RunFolderError
-from fedtide.plugins import source_digest
 from fedtide.records.reading import read_versions
 
 UNKNOWN = "unknown"

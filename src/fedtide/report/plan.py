@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from fedtide import plugins
 from fedtide.codec.base import checked_kept
+from fedtide.core import parts as plugins
+from fedtide.drivers.simulate import planned
 from fedtide.policy.label_variance import label_variance
-from fedtide.simulate import planned
 from fedtide.system import System, parameter_count
 
 AGES_LISTED = 10  # more ages than this are summed up

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedtide.drivers.simulate import simulate
 from fedtide.learning.trainer import LocalWork, Score, batches
-from fedtide.simulate import simulate
-from fedtide.study.statistics import half_width
+from fedtide.studies.statistics import half_width
 from fedtide.theory.objectives import Objective
 from fedtide.theory.problem import Problem, at_seed
 from fedtide.types import Floats, Ints, Samples, Vector

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedtide.effort import MOST_TICKS
+from fedtide.config.effort import MOST_TICKS
+from fedtide.config.fields import Count, Decibels, NotNegative, Positive, Whole, explain
+from fedtide.core.forms import NotAForm, plain
+from fedtide.core.reading import parse_word
 from fedtide.errors import FedtideError
-from fedtide.fields import Count, Decibels, NotNegative, Positive, Whole, explain
-from fedtide.forms import NotAForm, plain
-from fedtide.reading import parse_word
 
 MOST_GIGABYTES = 64  # for the task's data, and for the matrices that its optima take
 MOST_STEPS = 10**9  # aggregations of all runs together

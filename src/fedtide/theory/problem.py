@@ -9,12 +9,12 @@ import numpy as np
 
 from fedtide import config, data, system
 from fedtide.errors import FedtideError
-from fedtide.fleet import Fleet
 from fedtide.rng import stream
 from fedtide.system import System
 from fedtide.theory.objectives import LeastSquares, Objective, Softmax
 from fedtide.theory.options import Options
 from fedtide.types import Dataset, Floats, Ints, Samples, Vector
+from fedtide.world.fleet import Fleet
 
 SYMBOLS_PER_PARAMETER = 15.0  # at 13 dB and R = 4 most rounds then carry the whole update
 MNIST_TRAIN = 6000  # samples that features are made of and devices draw from

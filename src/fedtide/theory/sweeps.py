@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.study.statistics import half_width
+from fedtide.studies.statistics import half_width
 from fedtide.theory import constants, measure
 from fedtide.theory.bound import VARIANTS, Constants, Curve, curve
 from fedtide.theory.options import Options, make

@@ -1,0 +1,400 @@
+"""The command line. Tables and progress go to people, `--json` to programs; a user's mistake is one line and an exit code.
+
+Exit codes: 0 done, 1 a defect of fedtide (or `replay` gave other bits), 2 bad input, 3 data cannot be had, 4 run folder
+cannot be used, 5 training or a policy of your own went wrong, 6 the machine cannot (rights, space, memory, output),
+130 interrupted, 143 terminated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fedtide.cli.command import CORES, AsJson, Border, err, friendly, out, print_json, say, warn
+from fedtide.core import stop
+from fedtide.core.faults import explain
+from fedtide.errors import FedtideError
+
+if TYPE_CHECKING:
+    from fedtide.config import Experiment
+    from fedtide.records import RoundRecord
+
+LINE_SECONDS = 15.0  # between two lines about a run whose stderr is no terminal
+
+
+class Commands(Border):
+    """All commands; those below need much that the others do not."""
+
+    later = {  # noqa: RUF012
+        "replay": (
+            "fedtide.cli.deploy",
+            "replay",
+            "Play a deployment's trace again in the simulator: to the bit, or with another scheduler, weighting or codec.",
+        ),
+        "paper": (
+            "fedtide.cli.paper",
+            "paper",
+            "Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.",
+        ),
+        "study": (
+            "fedtide.cli.study",
+            "study_app",
+            "Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated.",
+        ),
+        "deploy": (
+            "fedtide.cli.deploy",
+            "deploy_app",
+            "Run the policies on real devices with Flower (needs the extra `flower`).",
+        ),
+    }
+
+
+app = typer.Typer(
+    name="fedtide",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Asynchronous federated learning over wireless networks: simulate it, compare policies, trust the plot.",
+    epilog="Start with [bold]fedtide run[/bold] (the paper's default experiment), look ahead with [bold]fedtide plan[/bold], "
+    "list what you can choose with [bold]fedtide policies[/bold].\n\n"
+    "Exit codes: 0 done, 1 a defect of fedtide, 2 bad input, 3 data, 4 run folder, 5 training or a policy of yours, "
+    "6 the machine cannot, 130 interrupted, 143 terminated.",
+)
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="An experiment file (YAML), then keys that differ from it."),
+]
+Threads = Annotated[
+    int, typer.Option("--threads", "-j", min=1, help="Devices trained at a time. Does not change results.")
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def _experiment(words: list[str] | None) -> Experiment:
+    from fedtide import config
+
+    return config.experiment(config.read_words(words or []))
+
+
+@app.command()
+@friendly
+def run(
+    words: Words = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run folder (default: runs/<what>-<hash>).")
+    ] = None,
+    threads: Threads = CORES,
+    as_json: AsJson = False,
+    show_keys: Annotated[bool, typer.Option("--keys", help="List every key with its default, and stop.")] = False,
+) -> None:
+    """Run an experiment: train, record, and show the curve.
+
+    Without words it is the paper's default: 40 devices, non-i.i.d. MNIST, periodic aggregation, the proposed scheduler.
+
+    [dim]fedtide run policy.scheduler=random seed=3[/]
+    [dim]fedtide run framework=fedasync data.partition=iid[/]
+    [dim]fedtide run experiment.yaml policy.scheduler=my_policy.py:freshest_first[/]
+
+    The same experiment continues where it stopped; a finished one is shown again.
+    """
+    if show_keys:
+        from fedtide.cli.keys import list_keys
+
+        list_keys(as_json)
+        return
+    experiment = _experiment(words)
+    folder = folder or _default_folder(experiment)
+    _check_handed(folder, experiment)
+    _run(experiment, folder, threads, as_json)
+
+
+@app.command()
+@friendly
+def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
+    """Continue a run that was stopped or killed; the result is the same as if it had not been."""
+    from fedtide.core import parts as plugins
+    from fedtide.records import policy_folder, read_experiment, refuse_pipes
+
+    refuse_pipes(run)
+    with plugins.beside(policy_folder(run)):
+        _run(read_experiment(run), run, threads, as_json)
+
+
+def _default_folder(experiment: Experiment) -> Path:
+    from fedtide import config
+
+    clock, who = (
+        Path(name.rpartition(":")[2]).name for name in (experiment.timeline.name, experiment.policy.scheduler)
+    )
+    return Path("runs") / f"{clock}-{who}-{experiment.data.partition}-{config.digest(experiment)[:8]}"
+
+
+def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
+    from fedtide.config.effort import long_work
+    from fedtide.drivers.simulate import simulate
+    from fedtide.records import check_folder, is_complete, is_deployment
+
+    if is_complete(folder) and not is_deployment(folder):
+        check_folder(folder, experiment)
+        _show(folder, as_json, draw=True)
+        return
+    begun = time.perf_counter()
+    if long := long_work(experiment):
+        say(long)
+    try:
+        with _progress("training") as advance:
+            result = simulate(experiment, folder, threads=threads, say=say, on_round=advance)
+    except KeyboardInterrupt as error:
+        if stop.foreign(error):
+            raise
+        err.print(
+            f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(stop.exit_code()) from None
+    trained = time.perf_counter()
+    _show(folder, as_json, draw=True)
+    if not as_json:
+        spent = {**result.seconds, "figure and table": time.perf_counter() - trained}
+        out.print(f"[dim]{_wall_time(spent, time.perf_counter() - begun)}[/]", highlight=False)
+
+
+def _wall_time(spent: dict[str, float], total: float) -> str:
+    """Say where the time went; the parts add up."""
+    stages = {stage: seconds for stage, seconds in spent.items() if seconds >= 0.05 and stage != "other"}
+    rest = total - sum(stages.values())
+    parts = [f"{stage} {seconds:.1f} s" for stage, seconds in stages.items()]
+    return f"wall time {total:.1f} s: {', '.join([*parts, *([f'other {rest:.1f} s'] if rest >= 0.05 else [])])}"
+
+
+def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -> None:
+    """Draw the figure of a finished run, if there is none or only a part; a run without a figure is still a run."""
+    from fedtide.report.figure import is_whole, run_figure
+
+    path = folder / "curve.png"
+    if is_whole(path):
+        return
+    try:
+        run_figure(experiment, rounds, path)
+    except (FedtideError, OSError) as error:
+        warn(f"no figure: {explain(error)[0]}; the run itself is complete")
+
+
+def _check_handed(folder: Path, experiment: Experiment) -> None:
+    """Raise if a finished run was made in Python with data, a system or a trainer that this experiment does not give."""
+    from fedtide.records import check_folder, check_identity, identity, is_complete, read_versions
+
+    if not is_complete(folder):
+        return  # whoever continues it looks
+    check_folder(folder, experiment)
+    begun = read_versions(folder)
+    if begun.get("handed"):  # else the experiment made everything itself
+        from fedtide.system import build, make_trainer
+
+        system = build(experiment, say=say)
+        check_identity(folder, begun.get("identity"), identity(system, make_trainer(system)))
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Callable[[Any, int], None]]:
+    """Show a run as it goes: a bar on a terminal, elsewhere a line now and then."""
+    if not err.is_terminal:
+        yield _lines(label)
+        return
+    from rich import progress as rich
+
+    columns = (
+        rich.TextColumn("[bold]{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("time {task.fields[time]:.4g}  accuracy {task.fields[accuracy]}"),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(label, total=None, time=0.0, accuracy="-")
+
+        def advance(record: Any, total: int) -> None:
+            stop.check()
+            progress.update(task, total=total, completed=record.index, time=record.time)
+            if record.test_accuracy is not None:
+                progress.update(task, accuracy=f"{record.test_accuracy:.4f}")
+
+        yield advance
+
+
+def _lines(label: str) -> Callable[[Any, int], None]:
+    """Return what prints a line every LINE_SECONDS: how far, how good, how long still."""
+    first: int | None = None
+    begun = told = time.monotonic()
+    accuracy = "-"
+
+    def advance(record: Any, total: int) -> None:
+        nonlocal first, told, accuracy
+        stop.check()
+        now = time.monotonic()
+        first = record.index if first is None else first
+        if record.test_accuracy is not None:
+            accuracy = f"{record.test_accuracy:.4f}"
+        if now - told < LINE_SECONDS or record.index == total:
+            return
+        told = now
+        left = (now - begun) / (record.index - first + 1) * (total - record.index)
+        say(
+            f"{label}: aggregation {record.index} of {total}, time {record.time:.4g}, accuracy {accuracy}, "
+            f"about {_duration(left)} left"
+        )
+
+    return advance
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+@app.command()
+@friendly
+def show(run: RunPath, as_json: AsJson = False) -> None:
+    """Show a run, finished or not: its numbers and its curve."""
+    _show(run, as_json)
+
+
+def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
+    from fedtide.records import is_deployment, made_on, read_run, refuse_pipes
+    from fedtide.report.summary import evaluated, summarise
+    from fedtide.report.terminal import curve, summary_table
+
+    refuse_pipes(folder)
+    experiment, rounds, num_parameters, complete = read_run(folder)
+    if complete and (draw or (folder / "curve.png").exists()):
+        _draw(folder, experiment, rounds)
+    summary = summarise(experiment, rounds, num_parameters, made_on(folder))
+    if as_json:
+        print_json({"folder": str(folder), "complete": complete, **summary})
+        return
+    scored = evaluated(rounds)
+    out.print(curve([each.time for each in scored], [each.test_accuracy or 0.0 for each in scored], out.width - 10))
+    how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
+    state = "complete" if complete else f"stopped at time {summary['time']:g}: {how}"
+    out.print(summary_table(f"{folder} ({state})", summary), highlight=False)
+    if (folder / "curve.png").exists():
+        out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False)
+
+
+@app.command()
+@friendly
+def plan(
+    words: Words = None,
+    as_json: AsJson = False,
+    ticks: Annotated[int, typer.Option("--ticks", min=0, help="How many aggregations to list.")] = 12,
+) -> None:
+    """Show the timeline, ages, bits, kept share and airtime of an experiment in a moment; nothing is trained.
+
+    [dim]fedtide plan radio.num_symbols=50000 policy.limit=20[/]
+    """
+    from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+    from fedtide.system import build, load_dataset
+
+    experiment = _experiment(words)
+    system = build(experiment, dataset=load_dataset(experiment, say, images=False))
+    rows = plan_rows(system)
+    summary = plan_summary(system, rows)
+    if as_json:
+        print_json({"summary": summary, "aggregations": rows})
+        return
+    for table in plan_tables(system, rows, summary, ticks):
+        out.print(table, highlight=False)
+
+
+@app.command()
+@friendly
+def policies(as_json: AsJson = False) -> None:
+    """List the timelines, schedulers, weightings, combiners, codecs, models, frameworks and profiles to choose from."""
+    from fedtide.cli.keys import list_policies
+
+    list_policies(as_json)
+
+
+@app.command()
+@friendly
+def data(
+    folder: Annotated[Path | None, typer.Option("--folder", help="A folder with MNIST's IDX files to use.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="Only say what is cached; fetch nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch MNIST (byte-exact, checksums verified) into the cache, or say where it is."""
+    from fedtide.data.mnist import load_mnist, locate
+
+    if not status:
+        load_mnist(folder, say=say)
+    found = locate(folder)
+    states = {file.name: file.problem or "verified" for file in found.files}
+    if as_json:
+        print_json({"folder": str(found.folder), "complete": found.complete, "files": states})
+        return
+    table = Table(box=None, padding=(0, 2), title=f"MNIST in {found.folder}", title_justify="left")
+    for heading in ("file", "state"):
+        table.add_column(heading)
+    for name, state in states.items():
+        table.add_row(name, "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
+    out.print(table, highlight=False)
+
+
+@app.command()
+@friendly
+def theory(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What differs from the default task.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for theory.json and the figures.")
+    ] = None,
+    as_json: AsJson = False,
+    show_keys: Annotated[bool, typer.Option("--keys", help="List every key with its default, and stop.")] = False,
+) -> None:
+    """Evaluate Theorem 1: every constant and how it was obtained, the step-size condition, bound against measurement.
+
+    [dim]fedtide theory task=softmax num_levels=8 --out theory[/]
+    """
+    if show_keys:
+        from fedtide.cli.keys import key_row, print_keys
+        from fedtide.theory.options import Options
+
+        fields = Options.model_fields
+        print_keys({key: key_row(each.default, each) for key, each in fields.items()}, as_json)
+        return
+    from fedtide.theory.command import run as evaluate
+
+    evaluate(list(words or []), folder, out, as_json, say)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        from fedtide import __version__
+
+        out.print(__version__, highlight=False)
+        raise typer.Exit(0)
+
+
+def main() -> None:
+    """Run the command line."""
+    from fedtide.__main__ import main
+
+    main()

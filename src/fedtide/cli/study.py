@@ -1,0 +1,286 @@
+"""`fedtide study`: many runs, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedtide.cli.command import CORES, AsJson, err, friendly, out, print_json, say, warn
+from fedtide.errors import FedtideError
+from fedtide.studies.result import Store
+from fedtide.studies.spec import Study, read
+from fedtide.studies.statistics import METRICS
+from fedtide.studies.strict import Mode, plan
+from fedtide.studies.work import Failure, Outcome, expected_work, missing, run_study
+
+study_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated.",
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file (YAML).")]
+StorePath = Annotated[Path, typer.Option("--store", "-s", help="Where results are kept, one small file per run.")]
+Workers = Annotated[int, typer.Option("--workers", "-j", min=1, help="Runs at a time, one thread each.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        "--backend", help="local: processes on this machine; dask: the cluster at --address, or one started here."
+    ),
+]
+Address = Annotated[str | None, typer.Option("--address", help="A Dask scheduler, as in tcp://host:8786.")]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--isa-strict", help="Do what is missing on the instruction path of the stored runs of the same seed."
+    ),
+]
+Redo = Annotated[
+    bool,
+    typer.Option(
+        "--isa-redo", help="As --isa-strict; a seed whose path this machine lacks is done anew on its own, beside it."
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        help="With what: a variant for all, or a part of labels (scheduler=random, a name, a value), all else being equal.",
+    ),
+]
+Metric = Annotated[
+    str, typer.Option("--metric", "-m", help=f"The number per run that is compared: {', '.join(METRICS)}.")
+]
+
+
+def mode_of(strict: bool, redo: bool) -> Mode:
+    """Return what two options say about instruction paths."""
+    return "redo" if redo else "pair" if strict else "any"
+
+
+def do_runs(
+    name: str,
+    studies: Sequence[Study],
+    store: Store,
+    workers: int,
+    backend: str,
+    address: str | None,
+    mode: Mode = "any",
+) -> list[Failure]:
+    """Run what is missing of some studies under a progress bar; tell of failures at the end."""
+    study = Study(name, tuple({run.name: run for part in studies for run in part.runs}.values()))
+    plans = plan(studies, store, mode)
+    todo, have = plans.todo, len(study.runs) - len(missing(study, store))
+    if have:
+        say(f"{have} of {len(study.runs)} runs are in {store.folder} already")
+    for line in plans.warnings:
+        warn(line)
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}/{task.fields[runs]} runs"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("[dim]{task.fields[last]}"),
+    )
+    with Progress(
+        *columns, console=err, transient=True, disable=not err.is_terminal, speed_estimate_period=3600
+    ) as progress:
+        # Runs differ in length: the time left goes by their expected work, not by their number.
+        total = sum(expected_work(run.experiment) for run in todo)
+        task = progress.add_task(escape(study.name), total=total, last="", done=0, runs=len(todo))
+        done = 0
+
+        def on_done(outcome: Outcome) -> None:
+            nonlocal done
+            done += 1
+            accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
+            word = f"{accuracy:.4f}" if accuracy is not None else f"failed: {outcome.reason}"
+            text = f"{outcome.run.label}, seed {outcome.run.experiment.seed}: {word}"
+            progress.update(task, advance=expected_work(outcome.run.experiment), done=done, last=escape(text))
+            if not err.is_terminal:
+                say(text)
+
+        try:
+            failures = run_study(
+                study, store, workers=workers, backend=backend, address=address, plan=plans, on_done=on_done
+            )
+        except KeyboardInterrupt:
+            say("stopped. Finished runs are kept, others continue from where they are: give the same command again")
+            raise
+    for failure in failures:
+        err.print(
+            f"[red]failed:[/] {escape(failure.run.label)}, seed {failure.run.experiment.seed}: {escape(failure.reason)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return failures
+
+
+def finish(failures: Sequence[Failure]) -> None:
+    """Raise if runs failed, with their exit code if they have one in common."""
+    if failures:
+        error = FedtideError(
+            f"{len(failures)} runs failed, see above; all others are kept. Running again tries only these"
+        )
+        codes = {failure.exit_code for failure in failures}
+        error.exit_code = codes.pop() if len(codes) == 1 else FedtideError.exit_code
+        raise error
+
+
+@study_app.command("run")
+@friendly
+def study_run(
+    file: File,
+    store: StorePath = Path("results"),
+    workers: Workers = CORES,
+    backend: Backend = "local",
+    address: Address = None,
+    isa_strict: Strict = False,
+    isa_redo: Redo = False,
+) -> None:
+    """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
+    study = read(file)
+    mode = mode_of(isa_strict, isa_redo)
+    failures = do_runs(study.name, [study], Store(store), workers, backend, address, mode)
+    _print_table(study, Store(store), "mean_accuracy")
+    finish(failures)
+
+
+@study_app.command("show")
+@friendly
+def study_show(
+    file: File,
+    store: StorePath = Path("results"),
+    metric: Metric = "mean_accuracy",
+    against: Against = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every variant's mean, and its paired difference from another one with its interval.
+
+    That is the one with the first value on the first axis (or the first variant), all else being equal; or see --against.
+    """
+    study = read(file)
+    if len(missing(study, Store(store))) == len({run.name for run in study.runs}):
+        raise FedtideError(
+            f"{store} holds no run of {study.name!r}: `fedtide study run {file}` first, or name its --store"
+        )
+    if as_json:
+        print_json(_rows(study, Store(store), metric, against))
+    else:
+        _print_table(study, Store(store), metric, against)
+
+
+@study_app.command("plot")
+@friendly
+def study_plot(
+    file: File,
+    store: StorePath = Path("results"),
+    to: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File name without ending (default: the study's).")
+    ] = None,
+    column: Annotated[
+        str, typer.Option("--column", help="What to plot: test_accuracy, test_loss, train_loss, ...")
+    ] = "test_accuracy",
+    over: Annotated[
+        str, typer.Option("--over", help="Against what: time, index, bits, symbols, samples_trained.")
+    ] = "time",
+    against: Against = None,
+) -> None:
+    """Plot mean curves with 95 % bands, as PDF, SVG and PNG; with --against paired differences, averaged up to then."""
+    from fedtide.studies.plot import draw_study
+
+    study = read(file)
+    for path in draw_study(study, Store(store), to or Path(study.stem), column, over, against):
+        out.print(escape(str(path)), highlight=False, soft_wrap=True)
+
+
+@study_app.command("export")
+@friendly
+def study_export(
+    file: File,
+    to: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
+    store: StorePath = Path("results"),
+) -> None:
+    """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""
+    from fedtide.studies.export import export
+
+    count = export(read(file), Store(store), to)
+    out.print(f"{count:,} rows in {escape(str(to))}", highlight=False, soft_wrap=True)
+
+
+@study_app.command("paths")
+@friendly
+def study_paths(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of results.")] = Path("results"),
+    identify: Annotated[
+        bool,
+        typer.Option("--identify", help="Find out unknown instruction paths by doing the first evaluations again."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List on which instruction paths, and by which version, the results of a store were made."""
+    from fedtide.studies import identify as identifying
+
+    kept = Store(store)
+    if not kept.all_files():
+        raise FedtideError(f"{store} holds no results: name the folder that --store named")
+    if identify:
+        from fedtide.learning.native import isas
+
+        files = identifying.of_unknown_path(kept)
+        for done, found in enumerate(identifying.identify(kept, files, isas()), 1):
+            say(f"{done} of {len(files)}: {found.file.name}: {found.isa or 'unknown'} ({found.how})")
+    sources = identifying.sources(kept)
+    if as_json:
+        print_json([each._asdict() for each in sources])
+        return
+    table = Table(title=escape(str(store)), title_justify="left", box=None, padding=(0, 2))
+    for heading in ("results", "instruction path", "found by", "version", "commit"):
+        table.add_column(heading, justify="right" if heading == "results" else "left", overflow="fold")
+    for path, found_by, version, commit, count in sources:
+        table.add_row(f"{count:,}", *(escape(each or "-") for each in (path, found_by, version, (commit or "")[:12])))
+    out.print(table, highlight=False)
+
+
+def _rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
+    from fedtide.studies.table import rows
+
+    return rows(study, store, metric, against)
+
+
+def _compared(row: dict[str, Any]) -> tuple[str, str]:
+    from fedtide.paper.rows import effect
+
+    return (effect(row), row["verdict"]) if "mean" in row else ("-" if row["against"] else "(others' reference)", "")
+
+
+def _print_table(study: Study, store: Store, metric: str, against: str | None = None) -> None:
+    table = Table(title=escape(f"{study.name}: {metric}"), title_justify="left", box=None, padding=(0, 2))
+    rows = _rows(study, store, metric, against)
+    other = next((row["against_part"] for row in rows if row["against_part"]), "another")
+    for heading in ("variant", "seeds", "mean", escape(f"difference from {other} (95 % interval)"), "verdict"):
+        table.add_column(heading, justify="right" if heading in ("seeds", "mean") else "left", overflow="fold")
+    for row in rows:
+        mean = "-" if row["mean_value"] is None else f"{row['mean_value']:.4f}"
+        table.add_row(escape(row["variant"]), f"{row['done']}/{row['seeds']}", mean, *_compared(row))
+    out.print(table, highlight=False)
+    for line in _foot(study, store, any(row["paths_note"] for row in rows)):
+        out.print(f"[dim]{escape(line)}[/]", highlight=False)
+
+
+def _foot(study: Study, store: Store, is_mixed: bool) -> list[str]:
+    """Return what stands below a table about instruction paths."""
+    from fedtide.studies.pairing import WHY, unknown
+    from fedtide.studies.table import by_label
+
+    lines = [f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one."] if is_mixed else []
+    lost = unknown(result for runs in by_label(study, store).values() for result in runs.values())
+    return [*lines, f"{lost} `fedtide study paths {store.folder} --identify` finds it out."] if lost else lines

@@ -1,0 +1,66 @@
+"""An experiment: its keys, how it is read and what identifies it. Imported when first asked for, like the package's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedtide.config.keys import (
+        FRAMEWORKS,
+        POLICY_KEYS,
+        PROFILES,
+        CodecConfig,
+        Data,
+        Experiment,
+        FleetConfig,
+        Learning,
+        Policy,
+        Radio,
+        TimelineConfig,
+        all_keys,
+        digest,
+        dump,
+        experiment,
+        lay,
+        merge,
+        nearest,
+        nest,
+        own_files,
+        parse_overrides,
+        read_file,
+        read_words,
+    )
+
+__all__ = [
+    "FRAMEWORKS",
+    "POLICY_KEYS",
+    "PROFILES",
+    "CodecConfig",
+    "Data",
+    "Experiment",
+    "FleetConfig",
+    "Learning",
+    "Policy",
+    "Radio",
+    "TimelineConfig",
+    "all_keys",
+    "digest",
+    "dump",
+    "experiment",
+    "lay",
+    "merge",
+    "nearest",
+    "nest",
+    "own_files",
+    "parse_overrides",
+    "read_file",
+    "read_words",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'fedtide.config' has no attribute {name!r}")
+    from fedtide.config import keys
+
+    return getattr(keys, name)

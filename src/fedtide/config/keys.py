@@ -1,0 +1,375 @@
+"""An experiment, as a frozen value: every key, its default (the paper's), its bounds. Nothing else is configuration."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+
+from fedtide.config import effort
+from fedtide.config.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole, explain
+from fedtide.config.trees import lay as lay
+from fedtide.config.trees import merge as merge
+from fedtide.config.trees import nest as nest
+from fedtide.core.forms import NotAForm, plain, shown
+from fedtide.core.reading import beside, is_own_file
+from fedtide.core.reading import parse_overrides as parse_overrides
+from fedtide.core.reading import read_file as read_file
+from fedtide.errors import FedtideError
+
+# Keys that may name a file of the user's own, as file.py:name.
+POLICY_KEYS = (
+    "timeline.name",
+    "policy.scheduler",
+    "policy.weighting",
+    "policy.combiner",
+    "codec.name",
+    "learning.model",
+)
+
+
+def _kind(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<number>"
+
+
+# Told apart by what was given, so that a wrong value is told of once.
+OneOrSeveral = Annotated[
+    Annotated[Scale, Tag("<number>")] | Annotated[list[Scale], Tag("<list>")], Discriminator(_kind)
+]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(_Group):
+    """What is learned, and how it is dealt out."""
+
+    name: Literal["mnist", "synthetic"] = Field("mnist", description="the data set")
+    folder: Path | None = Field(None, description="where MNIST's IDX files lie (default: cache, then download)")
+    num_train: Count | None = Field(None, description="use only so many training samples")
+    num_test: Count | None = Field(None, description="use only so many test samples")
+    partition: Literal["shards", "iid", "dirichlet", "slow_labels"] = Field(
+        "shards", description="who holds what; shards is the paper's non-i.i.d. setting"
+    )
+    num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
+    concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
+        0.5, description="of the Dirichlet partition; smaller is more skewed"
+    )
+    size_spread: Annotated[NotNegative, Field(le=100)] = Field(
+        0.0, description="sigma of log-normal sizes; 0: all devices hold the same number"
+    )
+
+
+class FleetConfig(_Group):
+    """The devices."""
+
+    num_devices: Count = Field(40, description="N")
+    min_duration: NotNegative = Field(0.0, description="T_min; T_k ~ U(T_min, T_max)")
+    max_duration: Positive = Field(1.0, description="T_max; times are in units of your choice, the default is T_max")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> FleetConfig:
+        if self.min_duration > self.max_duration:
+            raise ValueError(
+                f"fleet.min_duration={self.min_duration} exceeds fleet.max_duration={self.max_duration}; swap them or lower it"
+            )
+        return self
+
+
+class TimelineConfig(_Group):
+    """When the server acts."""
+
+    name: Name = Field("periodic", description="when the server acts")
+    args: Args = Field(default_factory=dict, description="arguments of your own timeline")
+    period: Positive = Field(0.25, description="T~ of the periodic timeline")
+    buffer_size: Count = Field(8, description="how many finished devices the buffered timeline waits for")
+    horizon: Positive = Field(35.0, description="simulated time in all")
+
+
+class Radio(_Group):
+    """The uplink."""
+
+    num_symbols: Scale = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
+    snr_db: Decibels = Field(13.0, description="average received SNR in dB")
+    large_scale: OneOrSeveral = Field(1.0, description="beta_k: one number, or one per device")
+
+
+class Policy(_Group):
+    """Who uploads, and how what arrives is weighed and combined."""
+
+    scheduler: Name = Field("data_importance", description="who uploads; see `fedtide policies`")
+    scheduler_args: Args = Field(default_factory=dict, description="arguments of the scheduler")
+    limit: Count = Field(8, description="R, uploads per aggregation at most")
+    weighting: Name = Field("age_aware", description="how much each arrived update counts")
+    weighting_args: Args = Field(default_factory=dict, description="arguments of your own weighting")
+    age_base: Positive = Field(1.0, description="gamma: below 1 favours fresh updates, above 1 old ones")
+    combiner: Name = Field("average_models", description="how arrived updates become the next model")
+    combiner_args: Args = Field(default_factory=dict, description="arguments of the combiner, e.g. {mixing: 0.4}")
+
+
+class CodecConfig(_Group):
+    """How updates become bits."""
+
+    name: Name = Field("sparse_quantized", description="how an update becomes bits; sparse_quantized is the paper's")
+    args: Args = Field(default_factory=dict, description="arguments of your own codec")
+    num_levels: Annotated[Count, Field(le=32_767)] = Field(4, description="nu, quantisation levels")
+    element_bits: Annotated[Count, Field(le=64)] | None = Field(
+        None, description="bits per kept element (default: ceil(log2(nu+1)) + 1)"
+    )
+
+
+class Learning(_Group):
+    """What a device does with a model, and how models are scored."""
+
+    model: Name = Field("paper_cnn", description="what is trained; file.py:make for a PyTorch module")
+    trainer: Literal["native", "torch"] = Field("native", description="who trains: native is the C++ kernel")
+    local_epochs: Count | None = Field(3, description="E as passes over the device's data")
+    local_steps: Count | None = Field(None, description="E as steps; takes the place of local_epochs")
+    batch_size: Count = Field(50, description="samples per step")
+    learning_rate: Positive = Field(0.01, description="alpha at the start")
+    schedule: Literal["halved", "constant", "cosine"] = Field("halved", description="halved: at half-time")
+    proximal: NotNegative = Field(0.02, description="lambda")
+    dropout: bool = Field(True, description="keep the model's dropout layers")
+    evaluate_every: NotNegative = Field(0.0, description="simulated time between evaluations; 0: every aggregation")
+    training_loss: bool = Field(False, description="evaluate the loss on all training data too")
+
+
+class Experiment(_Group):
+    """One run: same experiment, same bits."""
+
+    seed: Whole = Field(0, description="names every random stream")
+    framework: Literal["periodic", "fedavg", "fedasync", "fedbuff"] | None = Field(
+        None, description="a preset for timeline, aggregation and learning; keys you give yourself win"
+    )
+    profile: Literal["paper", "released-code"] = Field("paper", description="whose values fill what you leave out")
+    data: Data = Data()
+    fleet: FleetConfig = FleetConfig()
+    timeline: TimelineConfig = TimelineConfig()
+    radio: Radio = Radio()
+    policy: Policy = Policy()
+    codec: CodecConfig = CodecConfig()
+    learning: Learning = Learning()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        filled = merge(PROFILES.get(str(given.get("profile", "paper")), {}), {})
+        filled = merge(filled, FRAMEWORKS.get(str(given.get("framework")), {}))
+        filled = lay(filled, given)
+        timeline = filled.get("timeline", {})
+        if filled.get("framework") == "fedbuff" and isinstance(timeline, Mapping):
+            # everyone in the buffer counts, unless told otherwise
+            size = timeline.get("buffer_size", TimelineConfig.model_fields["buffer_size"].default)
+            filled = merge({"policy": {"limit": size}}, filled)
+        learning = given.get("learning", {})
+        if isinstance(learning, Mapping) and learning.get("local_steps") is not None and "local_epochs" not in learning:
+            filled = merge(filled, {"learning": {"local_epochs": None}})
+        return filled
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Experiment:
+        fleet, timeline = self.fleet, self.timeline
+        if self.policy.limit > fleet.num_devices:
+            raise ValueError(
+                f"policy.limit={self.policy.limit} (R) exceeds fleet.num_devices={fleet.num_devices} (N); "
+                "lower it or add devices"
+            )
+        if isinstance(self.radio.large_scale, list) and len(self.radio.large_scale) != fleet.num_devices:
+            raise ValueError(
+                f"radio.large_scale has {len(self.radio.large_scale)} values for fleet.num_devices={fleet.num_devices}; "
+                "give one number or one per device"
+            )
+        first = {"periodic": timeline.period, "synchronous": fleet.max_duration}.get(timeline.name)
+        if first is not None and first > timeline.horizon:
+            raise ValueError(
+                f"timeline.horizon={timeline.horizon} ends before the first aggregation at {first}; "
+                "lengthen the horizon or shorten the period"
+            )
+        if timeline.name == "buffered" and timeline.buffer_size > fleet.num_devices:
+            raise ValueError(
+                f"timeline.buffer_size={timeline.buffer_size} exceeds fleet.num_devices={fleet.num_devices}: "
+                "the buffer would never fill; lower it"
+            )
+        if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
+            raise ValueError("give exactly one of learning.local_epochs and learning.local_steps")
+        if 0 < self.learning.evaluate_every < 1e-12 * timeline.horizon:
+            raise ValueError(
+                f"learning.evaluate_every={self.learning.evaluate_every:g} is nothing beside timeline.horizon="
+                f"{timeline.horizon:g}; raise it, or say 0 for every aggregation"
+            )
+        if problem := effort.beyond_reach(self):
+            raise ValueError(problem)
+        return self
+
+
+# A framework is a composition of timeline, scheduler, aggregation and learning; each entry is what differs from the default.
+FRAMEWORKS: dict[str, dict[str, Any]] = {
+    "periodic": {},
+    "fedavg": {"timeline": {"name": "synchronous"}, "learning": {"proximal": 0.0}},
+    "fedasync": {
+        "timeline": {"name": "per_arrival"},
+        "policy": {"scheduler": "random", "limit": 1, "combiner": "mix", "combiner_args": {"mixing": 0.4}},
+        "learning": {"evaluate_every": 0.25},
+    },
+    "fedbuff": {
+        "timeline": {"name": "buffered"},
+        "policy": {"scheduler": "random", "weighting": "uniform", "combiner": "buffered_mean"},
+    },
+}
+
+# What the authors' released code used where it differs from the text.
+PROFILES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "released-code": {
+        "radio": {"snr_db": 10 * math.log10(20)},
+        "codec": {"element_bits": 3},
+        "policy": {"scheduler": "best_of_random_subsets"},
+        "learning": {"proximal": 0.0},
+    },
+}
+
+
+@functools.cache
+def all_keys() -> dict[str, Any]:
+    """Return every dotted key with its pydantic field."""
+    found: dict[str, Any] = {}
+    for name, field in Experiment.model_fields.items():
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, _Group):
+            found |= {f"{name}.{inner}": each for inner, each in group.model_fields.items()}
+        else:
+            found[name] = field
+    return found
+
+
+def read_words(words: Iterable[str]) -> dict[str, Any]:
+    """Read what a command line says of an experiment: a file, if the first word is not key=value, then keys on top."""
+    given = list(words)
+    tree = _read_experiment(Path(given.pop(0))) if given and "=" not in given[0] else {}
+    return _on_top(tree, parse_overrides(given))
+
+
+def _read_experiment(path: Path) -> dict[str, Any]:
+    """Read an experiment file; the user's own policies are looked for beside it, too."""
+    tree = read_file(path)
+    if tree.keys() & {"axes", "variants"} or tree.keys() >= {"version", "name"}:
+        raise FedtideError(
+            f"{path} is a study file (it has {shown(', '.join(tree))}), not an experiment: use `fedtide study run {path}`"
+        )
+    tree = nest(tree)
+    for key in POLICY_KEYS:
+        group, _, name = key.partition(".")
+        inner = tree.get(group)
+        if isinstance(inner, Mapping) and isinstance(inner.get(name), str):
+            tree = merge(tree, {group: {name: beside(inner[name], path.parent)}})
+    return tree
+
+
+def experiment(*given: Mapping[str, Any] | Experiment | str | Path) -> Experiment:
+    """Make an Experiment, the later ones of what is given on top; one clear line if it cannot be.
+
+    Each is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` word. What is laid
+    on an Experiment changes it: all else keeps its value.
+    """
+    merged: dict[str, Any] = {}
+    for each in given:
+        merged = _on_top(merged, _tree(each))
+    try:
+        return Experiment.model_validate(merged)
+    except ValidationError as error:
+        raise FedtideError(explain(error, _about, nearest)) from None
+
+
+def _tree(given: Any) -> dict[str, Any]:
+    """Return as a nested mapping what experiment() was given."""
+    if isinstance(given, Experiment):
+        return dump(given)
+    if isinstance(given, str):
+        return read_words([given])
+    if isinstance(given, Path):
+        return _read_experiment(given)
+    if not isinstance(given, Mapping):
+        raise FedtideError(
+            f"{shown(given)} is no experiment; give a mapping of keys, the path of a file, or an Experiment"
+        )
+    try:
+        tree = plain(given)
+    except NotAForm as error:
+        raise FedtideError(str(error)) from None
+    return nest(tree)
+
+
+def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Lay keys on others. On an experiment that has all its keys, one key may take another's place."""
+    if not over or _has_all_keys(over):
+        return over or under
+    if not _has_all_keys(under):
+        return merge(under, over)
+    for key in ("framework", "profile"):
+        if key in over and over[key] != under[key]:
+            raise FedtideError(
+                f"{key}={shown(over[key])} fills in what is left out, and this experiment has every key already "
+                f"({key}={shown(under[key])}): give the keys themselves, or begin without it"
+            )
+    learning = over.get("learning")
+    for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
+        if isinstance(learning, Mapping) and learning.get(one) is not None and other not in learning:
+            under = merge(under, {"learning": {other: None}})
+    return lay(under, over)
+
+
+def _has_all_keys(tree: Mapping[str, Any]) -> bool:
+    for key in all_keys():
+        group, _, name = key.rpartition(".")
+        inner = tree.get(group) if group else tree
+        if not isinstance(inner, Mapping) or name not in inner:
+            return False
+    return True
+
+
+def nearest(key: str) -> str:
+    """Say which valid key a wrong one may have meant, or where to look."""
+    inside = [name for name in all_keys() if name.startswith(f"{key}.")]
+    if inside:
+        return f": it is a group of keys; name one of {', '.join(inside)}"
+    leaf = [each for each in all_keys() if each.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = leaf or difflib.get_close_matches(key, [*all_keys(), *Experiment.model_fields], 1, 0.5)
+    return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
+
+
+def _about(key: str) -> str | None:
+    """Say what a key means."""
+    field = all_keys().get(key)
+    return field.description if field is not None else None
+
+
+def dump(experiment: Experiment) -> dict[str, Any]:
+    """Return the resolved experiment as plain data."""
+    return experiment.model_dump(mode="json")
+
+
+def own_files(experiment: Experiment) -> dict[str, str]:
+    """Return the keys that name a file of the user's own, there or not, each with the name (`file.py:attribute`)."""
+    tree = dump(experiment)
+    names = {key: tree[group][leaf] for key in POLICY_KEYS for group, leaf in [key.split(".")]}
+    return {key: name for key, name in names.items() if is_own_file(name)}
+
+
+def digest(experiment: Experiment) -> str:
+    """Return a hash that identifies the resolved experiment: same hash, same results.
+
+    Where the data files lie and which preset filled the values do not change a result, so they do not count.
+    """
+    tree = dump(experiment)
+    del tree["framework"], tree["profile"], tree["data"]["folder"]
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]

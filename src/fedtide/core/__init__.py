@@ -1,0 +1,1 @@
+"""What everything else stands on: resolving parts, atomic writes, signals, faults in one line."""

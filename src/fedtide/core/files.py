@@ -1,0 +1,94 @@
+"""Files that are never half written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from pathlib import Path
+
+from fedtide.core.faults import reason, remedy
+from fedtide.errors import RunFolderError
+
+# A write takes moments. A process of another host that shares the folder has a number that says nothing here.
+FRESH_SECONDS, SURELY_LEFT_SECONDS = 10.0, 3600.0
+
+
+def machine_fault(path: Path, doing: str, error: OSError) -> RunFolderError:
+    """Return the error for a file that the machine does not let us read or write: its reason and what to do.
+
+    The file itself may be as good as ever.
+    """
+    return RunFolderError(f"{path} cannot be {doing} ({reason(error)}): {remedy(error)}")
+
+
+def is_there(path: Path) -> bool:
+    """Say whether something has this name; raise if the machine does not tell."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise machine_fault(path, "read", error) from error
+    except ValueError as error:  # a null byte in the name
+        raise RunFolderError(f"{str(path)!r} cannot be a file's name ({error}): choose another") from error
+    return True
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write aside, sync, rename: the file is the old one or the new one, never half of it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            with open(aside, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise machine_fault(path, "written", error) from error
+
+
+def write_new(path: Path, content: bytes) -> bool:
+    """Write a file whole unless something is there already, whoever put it there meanwhile; say whether it was written."""
+    own = path.with_name(f".{path.name}.{os.getpid()}.part")
+    write_atomically(own, content)
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        if path.exists():
+            return False
+        write_atomically(path, content)
+    finally:
+        with contextlib.suppress(OSError):
+            own.unlink(missing_ok=True)
+    return True
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes that are gone left half written in a folder; what is being written stays."""
+    for path in folder.glob(".*.part"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to remove
+            age, writer = time.time() - path.stat().st_mtime, re.search(r"\.(\d+)\.part$", path.name)
+            gone = writer is not None and not _runs(int(writer[1]))
+            if age > SURELY_LEFT_SECONDS or (gone and age > FRESH_SECONDS):
+                path.unlink()
+
+
+def _runs(process: int) -> bool:
+    """Say whether a process of this number runs here; True if that cannot be told."""
+    if os.name != "posix":  # elsewhere signal 0 is not a question
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

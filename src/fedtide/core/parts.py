@@ -1,0 +1,319 @@
+"""Names to objects: our own policies, a user's file, or an installed package, all through one door.
+
+A name is looked up as (1) one of ours, (2) `path/to/file.py:attribute`, (3) `package.module:attribute`, (4) an entry
+point of the group `fedtide.<kind>` (say `fedtide.scheduler`) that an installed package offers. A class is called with the
+arguments given in the experiment; a plain function gets them as keywords with every call. A policy depends on what it is
+called with and keeps no state: a resumed run makes it anew, and is refused if one was seen to (`witness.py`).
+
+What a user's policy raises comes out as one line that names the policy and the line of the user's file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from fedtide.core import stop
+from fedtide.core.faults import named
+from fedtide.core.reading import is_file, is_own_file, locate
+from fedtide.errors import FedtideError, TrainingError
+
+# How the policies of each kind are called: method ("" for the object itself) and what it is given.
+CALLS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "timeline": {"": ("duration", "horizon")},
+    "scheduler": {"": ("candidates", "limit", "rng")},
+    "weighting": {"": ("num_samples", "age")},
+    "combiner": {"": ("model", "starts", "updates", "weights", "age")},
+    "codec": {
+        "encode": ("update", "budget_bits", "rng"),
+        "decode": ("packet",),
+        "num_kept": ("num_parameters", "budget_bits"),
+    },
+}
+
+
+MODULE: Final = "fedtide_user_"  # begins the names of the modules that users' files become
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A policy whose errors come out as one line that names it; in everything else it is the policy itself."""
+
+    kind: str
+    name: str  # as the user gave it
+    policy: Any
+
+    @property
+    def label(self) -> str:
+        """The policy as an error message names it."""
+        return f"{self.kind}={self.name!r}"
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the policy."""
+        with self._reported():
+            return self.policy(*args)
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__") or attribute in self.__dataclass_fields__:
+            raise AttributeError(attribute)  # copying asks for these before there is a policy
+        value = getattr(self.policy, attribute)
+        if not callable(value):
+            return value
+
+        def call(*args: Any) -> Any:
+            with self._reported():
+                return value(*args)
+
+        return call
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        # A timeline is asked before the run begins; all others while it is on.
+        with reported(self.kind, self.name, self.policy, FedtideError if self.kind == "timeline" else TrainingError):
+            yield
+
+
+def policy(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, Any], ours: Mapping[str, Any]) -> Any:
+    """Return the policy that `name` stands for, made with the user's `args` on top of `ours`.
+
+    A user's own is checked to take what it will be called with, and is guarded; so is one of ours with a user's arguments.
+    """
+    with _read(kind, name, "looking at it"):  # even the signature of an object may run code of its own
+        made = resolve(kind, name, known, {**ours, **args})
+        if name not in known:
+            for method, parameters in CALLS[kind].items():
+                _check_call(kind, name, made, method, parameters)
+    return Guarded(kind, name, made) if args or name not in known else made
+
+
+def label(kind: str, policy: Any) -> str:
+    """Name a policy in an error message: as the user did, if it is guarded."""
+    return policy.label if isinstance(policy, Guarded) else f"the {kind}"
+
+
+@contextmanager
+def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = FedtideError) -> Iterator[None]:
+    """Turn whatever a policy raises into one line: its name, what was raised and where in its file, what to do."""
+    try:
+        yield
+        stop.check()  # a policy may have swallowed Ctrl-C
+    except FedtideError:
+        raise
+    except BaseException as error:  # SystemExit too: a policy does not end a run as if all were done
+        if stop.wanted(error):
+            raise KeyboardInterrupt from None
+        what = f"{kind}={name!r} raised {named(error)}"
+        if _is_ours(_definition(policy)):
+            raise failure(f"{what}; check the arguments that are given to it") from error
+        raise failure(f"{what} ({_where(policy, error)}); correct it there") from error
+
+
+def _definition(policy: Any) -> Any:
+    """Return the function or class behind a policy."""
+    while isinstance(policy, (functools.partial, Guarded)):
+        policy = policy.func if isinstance(policy, functools.partial) else policy.policy
+    found = inspect.unwrap(policy) if callable(policy) else policy
+    return found if inspect.isroutine(found) or inspect.isclass(found) else type(found)
+
+
+def is_ours(policy: Any) -> bool:
+    """Say whether a policy is one of ours, under whatever name and with whatever arguments."""
+    return _is_ours(_definition(policy))
+
+
+def _is_ours(definition: Any) -> bool:
+    return (getattr(definition, "__module__", None) or "").startswith("fedtide.")
+
+
+def _where(policy: Any, error: BaseException | None = None) -> str:
+    """Return file:line of the last step in the policy's own file, or of its definition if no step led there."""
+    definition = _definition(policy)
+    try:
+        file = inspect.getsourcefile(definition) or inspect.getfile(definition)
+        line = inspect.getsourcelines(definition)[1]
+    except (OSError, TypeError):  # it is not written in Python, or its text is gone
+        return str(getattr(definition, "__module__", None) or "no file")
+    for frame, number in traceback.walk_tb(error.__traceback__ if error else None):
+        line = number if frame.f_code.co_filename == file else line
+    near = os.path.relpath(file)
+    return f"{file if near.startswith(os.pardir) else near}:{line}"
+
+
+def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
+    """Raise if a user's policy cannot be called as it will be."""
+    called = getattr(made, method, None) if method else made
+    wanted = f"{method}({', '.join(parameters)})"
+    if not callable(called):
+        lacks = f"has no method {wanted}" if method else f"cannot be called as {wanted}"
+        raise FedtideError(f"{kind}={name!r} {lacks}; a {kind} needs it ({_where(made)})")
+    try:
+        # not the signature that a decorator copies, which would hide the arguments that were given
+        signature = inspect.signature(called, follow_wrapped=False)
+    except (TypeError, ValueError):  # it is not written in Python; the guard is there when it is called
+        return
+    try:
+        signature.bind(*parameters)
+    except TypeError as error:
+        raise FedtideError(
+            f"{kind}={name!r} is called as {wanted}, but it takes {method}{signature}: {error} ({_where(made)}); "
+            "correct it there"
+        ) from error
+
+
+def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
+    """Return the object that `name` stands for, made with `args`."""
+    if name in known:
+        return _make(kind, name, known[name], args)
+    if ":" in name:
+        return _make(kind, name, attribute(kind, name), args)
+    offered = {point.name: point for point in entry_points(group=f"fedtide.{kind}")}
+    if name in offered:
+        with _read(kind, name, "loading it"):
+            found = offered[name].load()
+        return _make(kind, name, found, args)
+    names = [*known, *offered]
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise FedtideError(
+        f"{kind}={name!r} is not known{hint} Known: {', '.join(names)}. Your own: path/to/file.py:name or package.module:name"
+    )
+
+
+def source_digest(name: str) -> str | None:
+    """Return the SHA-256 of a user's policy file, so that a resumed run notices a change; None for anything else."""
+    path = _file(name)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path and is_file(path) else None
+
+
+_beside: ContextVar[Path | None] = ContextVar("beside", default=None)
+
+
+@contextmanager
+def beside(folder: Path | None) -> Iterator[None]:
+    """Look for a user's own files in this folder, too, besides the working folder: that of the form that names them."""
+    token = _beside.set(folder)
+    try:
+        yield
+    finally:
+        _beside.reset(token)
+
+
+def policy_folder() -> Path:
+    """Return the folder from which a user's own files are named now."""
+    return _beside.get() or Path.cwd()
+
+
+def _file(name: str) -> Path | None:
+    place, _, _ = name.rpartition(":")
+    return locate(place, _beside.get()) if is_own_file(name) else None
+
+
+def attribute(kind: str, name: str) -> Any:
+    """Return what `file.py:name` or `package.module:name` stands for, as it is."""
+    place, _, wanted = name.rpartition(":")
+    module = _load(kind, name, place)
+    with _read(kind, name, f"looking into {place}"):  # a module may have a __getattr__ of its own
+        if hasattr(module, wanted):
+            return getattr(module, wanted)
+    public = [each for each in vars(module) if not each.startswith("_")]
+    raise FedtideError(f"{kind}={name!r}: {place} has no {wanted!r}; it defines {', '.join(public) or 'nothing'}")
+
+
+def _load(kind: str, name: str, place: str) -> ModuleType:
+    path = _file(name)
+    with _read(kind, name, f"reading {place}"):
+        if path is None:
+            return importlib.import_module(place)
+        if not is_file(path):
+            raise FedtideError(
+                f"{kind}={name!r}: there is no file {place}, neither in the working folder {Path.cwd()} nor beside the form "
+                "that names it; give its path from one of the two, or in full"
+            )
+        unique = f"{MODULE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+        digest = source_digest(name)
+        known = sys.modules.get(unique)
+        if known is not None and getattr(known, "__fedtide_digest__", None) == digest:
+            return known  # two policies of one file share its module
+        spec = importlib.util.spec_from_file_location(unique, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[unique] = module  # dataclasses look their module up by name
+        with _neighbours(path):
+            spec.loader.exec_module(module)
+        module.__fedtide_digest__ = digest  # type: ignore[attr-defined]  # only of a file that was read to its end
+    return module
+
+
+@contextmanager
+def _read(kind: str, name: str, doing: str) -> Iterator[None]:
+    """Turn whatever a user's module raises while it is read into one line, with the line of its file if that is known."""
+    try:
+        yield
+        stop.check()
+    except FedtideError:
+        raise
+    except BaseException as error:
+        if stop.wanted(error):
+            raise KeyboardInterrupt from None
+        path = _file(name)
+        lines = [
+            line
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if path is not None and os.path.abspath(frame.f_code.co_filename) == os.path.abspath(path)
+        ]
+        where = f" ({name.rpartition(':')[0]}:{lines[-1]}); correct it there" if lines else ""
+        raise FedtideError(f"{kind}={name!r}: {doing} raised {named(error)}{where}") from error
+
+
+@contextmanager
+def _neighbours(path: Path) -> Iterator[None]:
+    """Let a file import what lies beside it, as a script may."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the file took it away itself
+            sys.path.remove(folder)
+
+
+def _make(kind: str, name: str, found: Any, args: Mapping[str, Any]) -> Any:
+    is_maker = inspect.isclass(found) or (inspect.isroutine(found) and _is_ours(found))
+    _check_arguments(kind, name, found, args, is_maker)
+    if is_maker:
+        with reported(kind, name, found):
+            return found(**args)
+    if args:  # update_wrapper keeps attributes such as needs_update_norm
+        return functools.update_wrapper(functools.partial(found, **args), found)
+    return found
+
+
+def _check_arguments(kind: str, name: str, found: Any, args: Mapping[str, Any], is_maker: bool) -> None:
+    """Raise if a maker cannot be called with these arguments alone, or a function with these among others."""
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # it is not written in Python, or no function at all
+        return
+    try:
+        signature.bind(**args) if is_maker else signature.bind_partial(**args)
+    except TypeError as error:
+        raise FedtideError(
+            f"{kind}={name!r} does not accept the arguments {dict(args)}: {error}; it takes {signature}"
+        ) from error

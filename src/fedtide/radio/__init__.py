@@ -1,1 +1,0 @@
-"""The uplink: fading, capacity and how its symbols are shared."""

@@ -1,0 +1,1 @@
+"""What the server carries from one aggregation to the next, and what it does with one."""

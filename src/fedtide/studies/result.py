@@ -1,0 +1,202 @@
+"""The small, lasting result of one run: its experiment, its curves, what made it. This is what is stored and compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.errors import RunFolderError
+from fedtide.records import UNKNOWN, RoundRecord, machine_fault, provenance, sweep, write_atomically, write_new
+from fedtide.report.summary import evaluated
+from fedtide.studies import checking
+from fedtide.studies.checking import MOST_BYTES, OtherFormatError, check, pack, unpack
+from fedtide.types import Floats
+
+FORMAT, COLUMNS = checking.FORMAT, checking.COLUMNS
+ENDING = ".json.gz"
+STORED = ("experiment", "columns", "totals", "provenance")
+
+
+class RunResult(NamedTuple):
+    """Curves of a finished run, by column, a few totals, and what made it."""
+
+    experiment: dict[str, Any]
+    columns: dict[str, list[float | None]]
+    totals: dict[str, float | None]
+    provenance: dict[str, Any] | None = None  # None: not known
+    elsewhere: tuple[RunResult, ...] = ()  # the same run on other instruction paths, as the store has it
+
+    def stored(self) -> dict[str, Any]:
+        """Return what is kept of it, as plain data."""
+        return {part: getattr(self, part) for part in STORED}
+
+    def column(self, name: str) -> Floats:
+        """Return one curve; missing values are NaN."""
+        return np.array([np.nan if value is None else value for value in self.columns[name]])
+
+    @property
+    def path(self) -> str:
+        """The instruction path on which it was made, or the package that trained; other paths give other bits."""
+        known, trainer = self.provenance or {}, self.experiment.get("learning", {}).get("trainer", "native")
+        if trainer == "native":
+            return str(known.get("isa") or UNKNOWN)
+        return f"{trainer} {known.get(trainer) or UNKNOWN}"
+
+    @property
+    def paths(self) -> list[str]:
+        """The instruction paths on which the store has it, its own first."""
+        return [self.path, *(each.path for each in self.elsewhere)]
+
+
+def from_rounds(
+    experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int, seconds: float | None
+) -> RunResult:
+    """Condense the rounds of a run."""
+    scored = evaluated(rounds)
+    rows = [
+        (each.index, each.time, each.test_accuracy, each.test_loss, each.train_loss, *each.ledger) for each in scored
+    ]
+    kept = [kept / num_parameters for each in rounds for kept in each.num_kept]
+    sent = [each for each in rounds if each.picked]
+    proved = [each.proved_minimal for each in rounds if each.proved_minimal is not None]
+    totals: dict[str, float | None] = {
+        "aggregations": len(rounds),
+        "uploads": len(kept),
+        "mean_kept_share": float(np.mean(kept)) if kept else None,
+        "mean_age": float(np.mean([age for each in sent for age in each.age])) if sent else None,
+        "mean_label_variance": float(np.mean([each.label_variance for each in sent])) if sent else None,
+        "proved_minimal_share": float(np.mean(proved)) if proved else None,
+        "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
+        # Wall time, None if not done in one go; the one number that may differ between repetitions.
+        "seconds": None if seconds is None else round(seconds, 1),
+    }
+    columns = {name: [row[position] for row in rows] for position, name in enumerate(COLUMNS)}
+    return RunResult(config.dump(experiment), columns, totals, provenance(experiment))
+
+
+def same(one: RunResult, other: RunResult) -> bool:
+    """Say whether two results are equal in everything but wall time and provenance."""
+    a, b = ({**each.totals, "seconds": None} for each in (one, other))
+    return (one.columns, a) == (other.columns, b)
+
+
+class Store:
+    """A folder of results, one small gzipped file per run, named by the run's hash.
+
+    A run is kept once per instruction path: what is there first is NAME.json.gz, and the same run on another path lies
+    beside it as NAME.PATH.json.gz, so that every comparison can be read on one path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self) -> None:
+        """Make the folder; clear away what writers that were killed left in it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise machine_fault(self.folder, "made", error) from error
+        sweep(self.folder)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}{ENDING}"
+
+    def _beside(self, name: str, path: str) -> Path:
+        return self.folder / f"{name}.{_word(path)}{ENDING}"
+
+    def all_files(self) -> dict[str, list[Path]]:
+        """Return the files of every run by its name, the first one first; by one look at the folder."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.folder))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise machine_fault(self.folder, "read", error) from error
+        found: dict[str, list[Path]] = {}
+        for file in names:
+            if file.endswith(ENDING) and not file.startswith("."):
+                name, _, path = file.removesuffix(ENDING).partition(".")
+                found.setdefault(name, []).insert(0 if not path else len(found[name]), self.folder / file)
+        return found
+
+    def has(self, name: str, path: str | None = None) -> bool:
+        """Say whether a run is finished, on a certain instruction path or on any."""
+        if path is not None:
+            return self.has(name) and path in self.load(name).paths
+        return self._path(name).exists() or name in self.all_files()
+
+    def save(self, name: str, result: RunResult) -> None:
+        """Keep a finished run: beside the one that is there, if that was made on another instruction path."""
+        self.prepare()
+        content = pack({"format": FORMAT, **result.stored()})
+        if write_new(self._path(name), content):
+            return
+        try:
+            other = self.read(self._path(name)).path != result.path
+        except RunFolderError:  # whatever it is, it stays, and so does the new one
+            other = True
+        write_atomically(self._beside(name, result.path) if other else self._path(name), content)
+
+    def load(self, name: str) -> RunResult:
+        """Read a finished run, with its results on other instruction paths."""
+        files = self.all_files().get(name, [])
+        if not files:
+            raise RunFolderError(f"{self._path(name)} is not there (any more); run the study again")
+        found: dict[str, RunResult] = {}
+        for result in map(self.read, files):
+            found.setdefault(result.path, result)
+        first, *others = found.values()
+        return first._replace(elsewhere=tuple(others))
+
+    def read(self, file: Path) -> RunResult:
+        """Read one file of the store; raise if it is not a result, or not the one that its name says."""
+        name, _, path = file.name.removesuffix(ENDING).partition(".")
+        tree = read_tree(file)
+        try:
+            check(tree, name)
+            result = RunResult(tree["experiment"], tree["columns"], tree["totals"], tree.get("provenance"))
+            if path and path != _word(result.path):
+                raise ValueError(f"it was made on {result.path}, not on the path that its name says")
+        except ValueError as error:
+            raise _damaged(file, error) from error
+        return result
+
+
+def read_tree(file: Path) -> dict[str, Any]:
+    """Return what a file of a store holds, unchecked but for its format."""
+    try:
+        with open(file, "rb", opener=_without_waiting) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise _damaged(file, "it is no regular file")
+            content = opened.read(MOST_BYTES + 1)
+        return unpack(content)
+    except IsADirectoryError as error:
+        raise _damaged(file, "it is a folder") from error
+    except OSError as error:
+        raise machine_fault(file, "read", error) from error
+    except OtherFormatError as error:
+        raise RunFolderError(f"{file} {error}: use the fedtide that made it, or another --store") from error
+    except ValueError as error:
+        raise _damaged(file, error) from error
+
+
+def _damaged(file: Path, why: object) -> RunFolderError:
+    return RunFolderError(f"{file} is damaged ({why}); restore it, or remove it and run the study again")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe in its place is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _word(path: str) -> str:
+    """Write an instruction path, or a package with its version, as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", path)

@@ -1,0 +1,243 @@
+"""A study: a base experiment, axes or named variants, and seeds. Every run is named by the hash of its experiment."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.config.fields import explain
+from fedtide.core import parts as plugins
+from fedtide.core.forms import in_line, shown
+from fedtide.errors import FedtideError
+from fedtide.records import policy_files
+
+VERSION = 1
+VARIANT = "variant"  # the axis of the named variants
+MOST_RUNS = 100_000  # of a study
+_LONG = 60  # characters of a value in a label; longer ones are numbered
+_LONGEST_NAME = 100  # characters of a study's name or a variant's
+
+Cell = tuple[tuple[str, str], ...]  # a variant's place: (axis, how a label shows its value) for each axis in turn
+
+
+class Run(NamedTuple):
+    """One run of a study: its variant's label, its place on the axes, its seed."""
+
+    label: str
+    experiment: Experiment
+    name: str  # the hash that identifies it
+    beside: Path | None = None  # the study file's folder, where the user's own policies are looked for, too
+
+
+def name_of(experiment: Experiment, files: Mapping[str, str] | None = None) -> str:
+    """Return the hash that identifies a run: of its experiment, and of the user's own policy files (None: as they are now)."""
+    files, digest = policy_files(experiment) if files is None else files, config.digest(experiment)
+    if not files:
+        return digest
+    return hashlib.sha256(f"{digest} {sorted(files.values())}".encode()).hexdigest()[: len(digest)]
+
+
+class Study(NamedTuple):
+    """A named list of runs."""
+
+    name: str
+    runs: tuple[Run, ...]
+    cells: Mapping[str, Cell] = MappingProxyType({})  # label -> its place on the axes; without any, a list of variants
+
+    @property
+    def stem(self) -> str:
+        """The name as a file may have it, in the working folder."""
+        plain = "".join("-" if each in '/\\:*?"<>|' else each for each in self.name).lstrip(".")
+        return plain.encode()[:200].decode(errors="ignore") or "study"
+
+    @property
+    def labels(self) -> list[str]:
+        """The variants, in the order in which they were given."""
+        return list(dict.fromkeys(run.label for run in self.runs))
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = Field(description=f"of the study format; this is {VERSION}")
+    name: str = Field(min_length=1)
+    base: dict[str, Any] = Field({}, description="keys that all runs share; {} for none")
+    axes: dict[str, list[Any]] = Field({}, description="keys, each with a list of values")
+    variants: dict[str, dict[str, Any]] = Field({}, description="names, each with the keys that differ; {} for none")
+    seeds: Any = 1  # looked at by _seeds
+
+
+def make(
+    name: str,
+    variants: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    base: Mapping[str, Any] | None = None,
+) -> Study:
+    """Make a study from labelled override trees: every variant with every seed, seeds outermost.
+
+    Seeds come outermost so that a study that is stopped has complete pairs for the seeds it reached.
+    """
+    runs = []
+    for seed, (label, tree) in itertools.product(seeds, variants.items()):
+        try:
+            experiment = config.experiment(base or {}, tree, {"seed": seed})
+        except FedtideError as error:
+            raise FedtideError(f"{label}: {error}" if len(variants) > 1 else str(error)) from None
+        runs.append(Run(label, experiment, name_of(experiment)))
+    return Study(name, tuple(runs))
+
+
+def read(path: Path) -> Study:
+    """Read a study file (YAML). Policies of the user's own are looked for beside it, too."""
+    tree = config.read_file(path, "study")
+    try:
+        file, folder = _checked(tree, path), path.parent.absolute()
+        grid = _grid(file)
+        labels = [", ".join(_words(cell)) or file.name for cell, _ in grid]
+        with plugins.beside(folder):
+            made = make(
+                file.name, {label: each for label, (_, each) in zip(labels, grid, strict=True)}, file.seeds, file.base
+            )
+    except FedtideError as error:
+        raise FedtideError(f"{path}: {error}") from None
+    cells = {label: cell for label, (cell, _) in zip(labels, grid, strict=True)}
+    runs = tuple(run._replace(beside=folder) for run in made.runs)
+    return _told_apart(Study(file.name, runs, cells), path)
+
+
+class _Form(NamedTuple):
+    """A study file whose parts are what they should be."""
+
+    name: str
+    base: dict[str, Any]
+    axes: dict[str, list[Any]]
+    variants: dict[str, dict[str, Any]]
+    seeds: Sequence[int]
+
+
+def _checked(tree: dict[str, Any], path: Path) -> _Form:
+    """Return what a study file says, or raise if a part of it is not what it should be."""
+    if "version" not in tree and set(tree) & set(Experiment.model_fields):
+        raise FedtideError(f"it is an experiment, not a study: use `fedtide run {path}`; a study has version and name")
+    version = tree.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise FedtideError(
+            f"it is a study of version {shown(version)}; this fedtide reads version {VERSION}: "
+            f"write 'version: {VERSION}' at its top after checking its keys"
+        )
+    try:
+        file = _File.model_validate(tree)
+    except ValidationError as error:
+        raise FedtideError(explain(error, _about, _nearest, "key of a study")) from None
+    _check_name("name", file.name)
+    for name in file.variants:
+        _check_name("the variant", name)
+    base, variants = config.nest(file.base), {name: config.nest(each) for name, each in file.variants.items()}
+    if any("seed" in part for part in (file.axes, base, *variants.values())):
+        raise FedtideError("`seed` belongs to no axis, base or variant; say `seeds: [1, 2]` or `seeds: 5`")
+    for axis, values in file.axes.items():
+        _check_axis(axis, values, variants)
+    form = _Form(file.name, base, file.axes, variants, _seeds(tree.get("seeds", 1)))
+    count = max(len(variants), 1) * math.prod(map(len, file.axes.values())) * len(form.seeds)
+    if count > MOST_RUNS:
+        raise FedtideError(
+            f"variants, axes and seeds make {count:,} runs ({count / 525_600:,.3g} years at a minute each), and a study has at "
+            f"most {MOST_RUNS:,}; take fewer values or seeds"
+        )
+    return form
+
+
+def _check_name(what: str, name: str) -> None:
+    """Raise if a name cannot stand in a table."""
+    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise FedtideError(
+            f"{what} {shown(name)}: a name has 1 to {_LONGEST_NAME} characters that can be seen, in one line"
+        )
+
+
+def _check_axis(axis: str, values: list[Any], variants: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise if an axis is none, says something twice, or takes away what a variant says."""
+    if axis not in config.all_keys():
+        raise FedtideError(f"the axis {shown(axis)} names no field of an experiment{config.nearest(axis)}")
+    if not values:
+        raise FedtideError(f"the axis {axis!r} has no values; give a list of at least one")
+    seen: set[str] = set()
+    for value in values:
+        same = json.dumps(value, sort_keys=True, default=str)
+        if isinstance(value, float) and value.is_integer():
+            same = str(int(value))  # 1.0 is 1
+        if same in seen:
+            raise FedtideError(f"the axis {axis!r} repeats the value {shown(value)}; give different ones")
+        seen.add(same)
+    group, _, key = axis.rpartition(".")
+    for name, tree in variants.items():
+        inner = tree.get(group, {}) if group else tree
+        if isinstance(inner, Mapping) and key in inner:
+            raise FedtideError(f"the variant {shown(name)} gives {axis}, which is an axis, too; keep one of the two")
+
+
+def _seeds(given: Any) -> Sequence[int]:
+    """Return the seeds of a number (0 to it) or of a list."""
+    remedy = "give a number of seeds, or a list of different ones from 0 on"
+    if isinstance(given, list):
+        if not given:
+            raise FedtideError(f"seeds=[] leaves nothing to run; {remedy}")
+        if wrong := [each for each in given if isinstance(each, bool) or not isinstance(each, int) or each < 0]:
+            raise FedtideError(f"seeds has {shown(wrong[0])} in it; {remedy}")
+        if len(set(given)) < len(given):
+            raise FedtideError(f"seeds={shown(given)} repeats a seed; {remedy}")
+        return given
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise FedtideError(f"seeds={shown(given)} leaves nothing to run or is no whole number; {remedy}")
+    return range(given)
+
+
+def _told_apart(study: Study, path: Path) -> Study:
+    """Raise if two cells that only axes tell apart are one and the same experiment."""
+    seen: dict[tuple[str, str], str] = {}
+    for run in itertools.takewhile(lambda run: run.experiment.seed == study.runs[0].experiment.seed, study.runs):
+        variant = dict(study.cells[run.label]).get(VARIANT, "")
+        other = seen.setdefault((variant, run.name), run.label)
+        if other != run.label:
+            raise FedtideError(f"{path}: {shown(other)} and {shown(run.label)} are the same experiment; keep one")
+    return study
+
+
+def _about(key: str) -> str | None:
+    return _File.model_fields[key].description if key in _File.model_fields else None
+
+
+def _nearest(key: str) -> str:
+    near = difflib.get_close_matches(key, _File.model_fields, 1)
+    return f": did you mean {near[0]}?" if near else f": a study has {', '.join(_File.model_fields)}"
+
+
+def _words(cell: Cell) -> list[str]:
+    """Return how a label shows a cell."""
+    return [f"{axis.rpartition('.')[2]}={text}" if axis != VARIANT else text for axis, text in cell]
+
+
+def _grid(file: _Form) -> list[tuple[Cell, dict[str, Any]]]:
+    """Cross the named variants with the axes: every cell and what it lays on the base."""
+    found: list[tuple[Cell, dict[str, Any]]] = []
+    for name, tree in (file.variants or {"": {}}).items():
+        for places in itertools.product(*(range(len(values)) for values in file.axes.values())):
+            cell, merged = [(VARIANT, name)] * bool(name), dict(tree)
+            for (axis, values), place in zip(file.axes.items(), places, strict=True):
+                group, _, key = axis.rpartition(".")
+                merged = config.merge(merged, {group: {key: values[place]}} if group else {key: values[place]})
+                text = in_line(values[place])
+                cell.append((axis, text if len(text) <= _LONG else f"#{place + 1}"))
+            found.append((tuple(cell), merged))
+    return found

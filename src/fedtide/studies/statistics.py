@@ -1,0 +1,234 @@
+"""Paired statistics: seeds share fading, durations, partitions and batches, so differences are taken seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide.studies.pairing import note, on_one_path, paired
+from fedtide.studies.result import RunResult
+from fedtide.types import Floats
+
+CONFIDENCE = 0.95
+POWER = 0.8  # with which a stated number of seeds would resolve a difference
+FEW = 3  # seeds; with fewer there is no interval worth drawing
+CHANCE = 0.1  # accuracy of a guess: MNIST and the synthetic images have ten labels
+
+
+class Band(NamedTuple):
+    """A mean curve with its confidence band, over the seeds."""
+
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    num_seeds: int
+    note: str = ""  # what is to be said about the paths of its pairs
+
+
+class Comparison(NamedTuple):
+    """The paired difference A - B."""
+
+    mean: float
+    low: float  # the interval; infinite with one seed
+    high: float
+    num_seeds: int
+    seeds_needed: (
+        int | None
+    )  # to resolve a difference of this size with POWER; None if resolved, or too little is known
+
+    @property
+    def verdict(self) -> str:
+        """`higher`, `lower`, `no difference` (the same on every seed) or `not resolved`."""
+        if self.mean == self.low == self.high == 0:
+            return "no difference"
+        if self.low > 0:
+            return "higher"
+        return "lower" if self.high < 0 else "not resolved"
+
+
+def _student(share: float, freedom: Any) -> Any:
+    """Return the quantile of Student's t; scipy.stats takes half a second to import, so only when it is used."""
+    from scipy import stats
+
+    return stats.t.ppf(share, freedom)
+
+
+def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
+    """Return the half-width of Student's interval of the mean over the first axis [n ...]."""
+    n = len(values)
+    if n < 2:
+        return np.full(values.shape[1:], math.inf)
+    return np.asarray(_student((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n))
+
+
+def aligned(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[int, RunResult]]:
+    """Return each curve's runs on the seeds that all of them have, so that means compare; those without a run are left out.
+
+    A curve with few seeds does not cost the others theirs: it keeps what it has, and so do all if they share too few. Every
+    seed is read on the instruction path that most curves have.
+    """
+    begun = {name: runs for name, runs in curves.items() if runs}
+    many = [set(runs) for runs in begun.values() if len(runs) >= FEW]
+    seeds = sorted(set.intersection(*many)) if many else []
+    kept = {name: seeds if len(seeds) >= FEW and len(runs) >= FEW else sorted(runs) for name, runs in begun.items()}
+    found: dict[str, dict[int, RunResult]] = {name: {} for name in begun}
+    for seed in sorted({seed for each in kept.values() for seed in each}):
+        names = [name for name in begun if seed in kept[name]]
+        for name, result in zip(names, on_one_path(begun[name][seed] for name in names), strict=True):
+            found[name][seed] = result
+    return found
+
+
+def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunResult]]:
+    """Return each curve's runs as `aligned` has them, seed by seed."""
+    return {name: list(runs.values()) for name, runs in aligned(curves).items()}
+
+
+def band(results: Sequence[RunResult], column: str, over: str = "time", ratio: bool = False) -> Band:
+    """Return the mean curve of one variant; curves on different grids are read off at the first one's points.
+
+    With `ratio` the mean is the geometric one and the band is a factor either way: for losses, which stay above zero.
+    """
+    x = _reached(results[0].column(over), [each.column(over) for each in results])
+    curves = np.stack([np.interp(x, each.column(over), each.column(column)) for each in results])
+    curves = np.log(curves) if ratio else curves
+    mean = curves.mean(axis=0)
+    width = half_width(curves) if len(results) > 1 else np.zeros_like(mean)
+    middle, low, high = (np.exp(line) if ratio else line for line in (mean, mean - width, mean + width))
+    return Band(x, middle, low, high, len(results))
+
+
+def _reached(x: Floats, grids: Sequence[Floats]) -> Floats:
+    """Return the points of x at which every curve has begun and none has ended; all, if there is no such point."""
+    inside = (x >= max(float(grid[0]) for grid in grids)) & (x <= min(float(grid[-1]) for grid in grids))
+    return np.asarray(x[inside]) if inside.any() else x
+
+
+def average_so_far(result: RunResult, column: str) -> Floats:
+    """Return the average of a column up to every evaluation; at the end it is what mean_accuracy or mean_train_loss says."""
+    values, time = result.column(column), result.column("time")
+    if column != "test_accuracy":
+        return np.asarray(np.cumsum(values) / np.arange(1, len(values) + 1))
+    held = np.concatenate([[CHANCE], values[:-1]])  # a model counts until the next one; chance before the first
+    return np.asarray(np.cumsum(held * np.diff(time, prepend=0.0)) / time)
+
+
+def difference_band(
+    results: Mapping[int, RunResult], reference: Mapping[int, RunResult], column: str, over: str = "time"
+) -> Band | None:
+    """Return one variant's average so far less another's, over the seeds that both have, with its band; None without any.
+
+    Averages, because accuracies of single aggregations swing too much to be told apart; the last point is the difference
+    by which claims are decided.
+    """
+    pairs = list(paired(results, reference).values())
+    if not pairs:
+        return None
+    x = max((each.column(over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
+    x = _reached(x, [each.column(over) for pair in pairs for each in pair])
+    one, other = (
+        np.stack([np.interp(x, pair[side].column(over), average_so_far(pair[side], column)) for pair in pairs])
+        for side in (0, 1)
+    )
+    mean = (one - other).mean(axis=0)
+    width = half_width(one - other) if len(pairs) > 1 else np.zeros_like(mean)
+    return Band(x, mean, mean - width, mean + width, len(pairs), note(pairs))
+
+
+def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:
+    """Compare two variants by a number per seed, a[i] and b[i] of the same seed."""
+    difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    n, mean = len(difference), float(np.mean(difference))
+    width = 0.0 if n > 1 and np.all(difference == 0) else float(half_width(difference, confidence))
+    resolved = abs(mean) > width or (mean == 0 and width == 0)
+    needed = None if resolved else _seeds_needed(difference, confidence)
+    return Comparison(mean, mean - width, mean + width, n, needed)
+
+
+def _seeds_needed(difference: Floats, confidence: float, most: int = 10_000) -> int | None:
+    """Return how many seeds would resolve a mean of this size with this spread four times in five.
+
+    None if not even `most` would, and with few seeds, whose spread says too little.
+    """
+    if len(difference) < FEW:
+        return None
+    mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
+    counts = np.unique(np.geomspace(len(difference) + 1, most, 400).astype(int))
+    quantiles = _student((1 + confidence) / 2, counts - 1) + _student(POWER, counts - 1)
+    enough = np.flatnonzero(quantiles * spread / np.sqrt(counts) < mean)
+    return int(counts[enough[0]]) if len(enough) else None
+
+
+# One number per run, for comparisons.
+
+
+def mean_accuracy(result: RunResult) -> float:
+    """Return the test accuracy averaged over the horizon: it counts speed and level alike.
+
+    From time 0 for everyone, whenever the first aggregation comes: a model counts from its evaluation to the next one, and
+    before the first there is chance.
+    """
+    horizon = float(result.experiment["timeline"]["horizon"])
+    time = np.concatenate([[0.0], np.minimum(result.column("time"), horizon), [horizon]])
+    return float(np.concatenate([[CHANCE], result.column("test_accuracy")]) @ np.diff(time) / horizon)
+
+
+def final_accuracy(result: RunResult) -> float:
+    """Return the test accuracy averaged over the last tenth of the horizon."""
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    return float(accuracy[time >= 0.9 * time[-1]].mean())
+
+
+def final_train_loss(result: RunResult) -> float:
+    """Return the training loss averaged over the last tenth of the horizon."""
+    time, loss = result.column("time"), result.column("train_loss")
+    return float(loss[time >= 0.9 * time[-1]].mean())
+
+
+def mean_train_loss(result: RunResult) -> float:
+    """Return the training loss averaged over all evaluations."""
+    return float(result.column("train_loss").mean())
+
+
+def _second_half(result: RunResult) -> tuple[Floats, Floats]:
+    """Return the times and test accuracies of the second half of a run."""
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    late = time >= 0.5 * time[-1]
+    return time[late], accuracy[late]
+
+
+def roughness(result: RunResult) -> float:
+    """Return how far the test accuracy strays from its own trend, a quadratic, in the second half: standard deviation.
+
+    NaN if there are too few evaluations to tell.
+    """
+    time, accuracy = _second_half(result)
+    if len(time) <= 3:  # a quadratic goes through three points
+        return math.nan
+    strays = accuracy - np.polynomial.Polynomial.fit(time, accuracy, 2)(time)
+    return float(np.sqrt(np.sum(strays**2) / (len(time) - 3)))
+
+
+def variation(result: RunResult) -> float:
+    """Return how much the test accuracy goes up and down per unit of time in the second half: the length of its ups and downs.
+
+    It is what makes a drawn curve look rough. NaN with fewer than two evaluations.
+    """
+    time, accuracy = _second_half(result)
+    if len(time) < 2:
+        return math.nan
+    return float(np.abs(np.diff(accuracy)).sum() / (time[-1] - time[0]))
+
+
+METRICS: Mapping[str, Callable[[RunResult], float]] = {
+    "mean_accuracy": mean_accuracy,
+    "final_accuracy": final_accuracy,
+    "mean_train_loss": mean_train_loss,
+    "final_train_loss": final_train_loss,
+    "variation": variation,
+    "roughness": roughness,
+}

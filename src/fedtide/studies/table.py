@@ -1,0 +1,66 @@
+"""A study as a table: every variant's mean, and its paired difference from the variant it is compared with."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from fedtide.errors import FedtideError
+from fedtide.studies.against import references
+from fedtide.studies.pairing import note, paired
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.spec import Study
+from fedtide.studies.statistics import METRICS, compare, shared
+
+
+def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
+    """Return the finished results of every variant, by seed."""
+    found: dict[str, dict[int, RunResult]] = {label: {} for label in study.labels}
+    kept = store.all_files()
+    for run in study.runs:
+        if run.name in kept:
+            found[run.label][run.experiment.seed] = store.load(run.name)
+    return found
+
+
+def rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
+    """Return one row per variant, as plain data; `against` as in `references`."""
+    if metric not in METRICS:
+        raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}")
+    compared = references(study, against)
+    measure, results = METRICS[metric], by_label(study, store)
+    even = shared(results)
+    table = []
+    for label in study.labels:
+        runs = results[label]
+        if any(math.isnan(measure(result)) for result in runs.values()):
+            need = (
+                "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
+            )
+            raise FedtideError(f"--metric {metric} needs runs {need}; {label!r} has none")
+        reference = compared[label]
+        pairs = list(paired(runs, results[reference.label]).values()) if reference else []
+        alike = [measure(result) for result in even.get(label, [])]  # on the seeds that all have
+        row: dict[str, Any] = {
+            "variant": label,
+            "seeds": sum(run.label == label for run in study.runs),
+            "done": len(runs),
+            "mean_value": sum(alike) / len(alike) if alike else None,
+            "verdict": "",
+            "paths": dict(
+                Counter(path for each in runs.values() for path in each.paths)
+            ),  # a run may be there on several
+            "paths_note": "",
+            "against": reference.label if reference else None,
+            "against_part": reference.text if reference else None,  # what of it differs from this variant
+        }
+        if pairs:
+            found = compare([measure(one) for one, _ in pairs], [measure(other) for _, other in pairs])
+            row["paths_note"] = note(pairs)
+            row |= {
+                key: value if value is None or math.isfinite(value) else None for key, value in found._asdict().items()
+            }
+            row["verdict"] = found.verdict
+        table.append(row)
+    return table

@@ -1,0 +1,319 @@
+"""Doing the runs of a study that are missing: a pool of processes on this machine, or a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import multiprocessing
+import os
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.core import faults, stop
+from fedtide.core import parts as plugins
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.records import InUseError, policy_files
+from fedtide.studies.result import RunResult, Store, from_rounds
+from fedtide.studies.spec import Run, Study, name_of
+from fedtide.studies.strict import Plan, offered
+from fedtide.types import Dataset
+from fedtide.world.fleet import draw_durations
+
+Paths = Mapping[str, str]  # on which to do a run, by its name; without one, on the machine's own
+LOOK_AGAIN_SECONDS = 1.0  # for runs that another process is at
+ATTEMPTS = 3  # a run whose worker died this often is given up
+
+
+class Failure(NamedTuple):
+    """A run that could not be finished, with its reason."""
+
+    run: Run
+    reason: str
+    exit_code: int = FedtideError.exit_code
+
+
+class Outcome(NamedTuple):
+    """What one run came to: a result, or why there is none; neither if its worker died."""
+
+    run: Run
+    result: RunResult | None
+    reason: str | None
+    exit_code: int = FedtideError.exit_code
+
+
+def _failed(run: Run, error: BaseException | None) -> Outcome:
+    if error is None:
+        return Outcome(run, None, "the Dask scheduler, or the connection to it, was lost: run the study again")
+    return Outcome(run, None, *faults.explain(error))
+
+
+@functools.lru_cache(maxsize=1)
+def _mnist(folder: Path | None, num_train: int | None, num_test: int | None) -> Dataset:
+    from fedtide import data
+
+    return data.load("mnist", folder=folder, num_train=num_train, num_test=num_test, say=lambda _: None)
+
+
+def dataset_of(experiment: Experiment) -> Dataset | None:
+    """Return MNIST if an experiment is of it, read once per process; None: made with the system."""
+    wanted = experiment.data
+    return _mnist(wanted.folder, wanted.num_train, wanted.num_test) if wanted.name == "mnist" else None
+
+
+def run_one(
+    tree: Mapping[str, Any],
+    folder: str | None,
+    name: str | None = None,
+    path: str | None = None,
+    beside: str | None = None,
+) -> dict[str, Any]:
+    """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out.
+
+    name: by which the result will be kept; the user's policy files must be those that it stands for, from first to last.
+    path: the instruction path on which to train; None: this machine's own. beside: a folder where the policy files are looked
+    for besides the working folder.
+    """
+    native = config.experiment(tree).learning.trainer == "native"
+    with plugins.beside(Path(beside) if beside else None), trained_on(path if native else None):
+        return _run_one(tree, folder, name)
+
+
+def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> dict[str, Any]:
+    from fedtide.drivers.simulate import simulate
+
+    begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
+    experiment = config.experiment(tree)
+    _check_name(experiment, name)
+    dataset = dataset_of(experiment)
+    try:
+        finished = simulate(experiment, folder, dataset=dataset)
+    except RunFolderError as error:
+        if not resumed or isinstance(error, InUseError) or faults.machine(error) is not None:
+            raise
+        # The part that was there is damaged, or from another kind of machine: begin anew.
+        shutil.rmtree(str(folder))
+        finished, resumed = simulate(experiment, folder, dataset=dataset), False
+    _check_name(experiment, name)
+    seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
+    return from_rounds(experiment, finished.rounds, len(finished.model), seconds).stored()
+
+
+@contextlib.contextmanager
+def trained_on(path: str | None) -> Iterator[None]:
+    """Train on this instruction path within (None: as before); training refuses one that this machine does not offer."""
+    if path is None:
+        yield
+        return
+    before = os.environ.get("FEDTIDE_ISA")
+    os.environ["FEDTIDE_ISA"] = path
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["FEDTIDE_ISA"]
+        else:
+            os.environ["FEDTIDE_ISA"] = before
+
+
+def _check_name(experiment: Experiment, name: str | None) -> None:
+    if name is not None and name_of(experiment) != name:
+        raise FedtideError(
+            f"{', '.join(policy_files(experiment)) or 'a policy file'} is not as it was when the study was read "
+            "(edited since, or another version on this worker): run the study again"
+        )
+
+
+def die_with_parent() -> None:
+    """Make this worker end when the process that started it is gone, even by SIGKILL: its run folder must be free again."""
+    stop.leave_to_parent()
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def missing(study: Study, store: Store) -> list[Run]:
+    """Return the runs that the store does not hold yet, each once."""
+    unique, kept = {run.name: run for run in study.runs}, store.all_files()
+    return [run for name, run in unique.items() if name not in kept]
+
+
+def expected_work(experiment: Experiment) -> float:
+    """Return about how many samples a run visits, to tell the time left; runs differ a hundredfold."""
+    fleet, horizon, limit = experiment.fleet, experiment.timeline.horizon, experiment.policy.limit
+    duration = draw_durations(experiment.seed, fleet.num_devices, fleet.min_duration, fleet.max_duration)
+    if experiment.timeline.name == "per_arrival":
+        ticks = uploads = float((horizon / duration).sum())
+    else:
+        ticks = horizon / (
+            fleet.max_duration if experiment.timeline.name == "synchronous" else experiment.timeline.period
+        )
+        uploads = ticks * min(limit, fleet.num_devices / 2)
+    if "norm" in experiment.policy.scheduler:  # trains everyone who is ready
+        uploads = ticks * fleet.num_devices / 2
+    samples = (experiment.data.num_train or 60_000) / fleet.num_devices * (experiment.learning.local_epochs or 1)
+    evaluations = min(ticks, horizon / (experiment.learning.evaluate_every or horizon / ticks))
+    return uploads * samples + evaluations * (20_000 if experiment.learning.training_loss else 3_000)
+
+
+def run_study(
+    study: Study,
+    store: Store,
+    *,
+    workers: int = os.cpu_count() or 1,
+    backend: str = "local",
+    address: str | None = None,
+    plan: Plan | None = None,
+    on_done: Callable[[Outcome], None] = lambda _: None,
+) -> list[Failure]:
+    """Do what is missing, or what a plan says, and keep every result as it comes; return the runs that failed."""
+    store.prepare()
+    todo, path = (plan.todo, plan.path) if plan else (missing(study, store), {})
+    if backend not in ("local", "dask"):
+        raise FedtideError(f"--backend {backend!r} is not known; use local or dask")
+    if address is not None and backend != "dask":
+        raise FedtideError(f"--address {address!r} is a Dask scheduler's: say --backend dask too")
+    if backend != "local" and path:
+        raise FedtideError(
+            "--isa-strict and --isa-redo choose among this machine's paths: use them with --backend local"
+        )
+    outcomes = _local(todo, store, workers, path) if backend == "local" else _dask(todo, workers, address)
+    failures = []
+    for outcome in outcomes:
+        if outcome.result is not None:
+            store.save(outcome.run.name, outcome.result)
+            shutil.rmtree(_folder(store, outcome.run, path), ignore_errors=True)
+        else:
+            failures.append(Failure(outcome.run, outcome.reason or "unknown", outcome.exit_code))
+        on_done(outcome)
+    return failures
+
+
+def _task(run: Run, folder: Path | None, path: str | None = None) -> tuple[Any, ...]:
+    """Return what `run_one` is called with in another process."""
+    texts = [None if each is None else str(each) for each in (folder, run.name, path, run.beside)]
+    return config.dump(run.experiment), *texts
+
+
+def _folder(store: Store, run: Run, path: Paths) -> Path:
+    """Where a run under way keeps its checkpoint, on another path beside it; it goes once the result is stored."""
+    asked = path.get(run.name)
+    own = asked is None or asked == offered(run.experiment.learning.trainer)[0]
+    return store.folder / ".work" / (run.name if own else f"{run.name}.{asked}")
+
+
+def _local(todo: Sequence[Run], store: Store, workers: int, path: Paths) -> Iterator[Outcome]:
+    """Run in worker processes. A worker that dies takes its pool with it: a new one continues from the checkpoints.
+
+    Which worker died is not known, so all runs that were under way go again, one by one: a run that kills its worker takes
+    no other with it.
+    """
+    waiting, deaths = {run.name: run for run in todo}, Counter[str]()
+    while waiting:
+        suspects = [run for run in waiting.values() if deaths[run.name]]
+        for outcome in _pool(suspects[:1] or list(waiting.values()), store, workers, path):
+            name = outcome.run.name
+            if outcome.result is None and outcome.reason is None:
+                deaths[name] += 1
+                if deaths[name] < ATTEMPTS:
+                    continue
+                reason = f"its worker process died {ATTEMPTS} times (killed, or out of memory?)"
+                outcome = outcome._replace(reason=reason)
+            del waiting[name]
+            yield outcome
+
+
+def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Iterator[Outcome]:
+    """Run until all is done or a worker died; then those under way have neither result nor reason."""
+    waiting, under_way, broken = list(runs), dict[Future[dict[str, Any]], Run](), False
+    elsewhere: list[Run] = []  # another study on the same store is at them
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(runs)), mp_context=context, initializer=die_with_parent) as pool:
+        try:
+            while (waiting or under_way or elsewhere) and not broken:
+                if not waiting and not under_way:
+                    time.sleep(LOOK_AGAIN_SECONDS)
+                    waiting, elsewhere = elsewhere, []
+                try:
+                    while waiting and len(under_way) < workers:
+                        run = waiting[0]
+                        if store.has(
+                            run.name, path.get(run.name)
+                        ):  # another study on the same store has done it meanwhile
+                            yield Outcome(waiting.pop(0), store.load(run.name), None)
+                            continue
+                        task = _task(run, _folder(store, run, path), path.get(run.name))
+                        under_way[pool.submit(run_one, *task)] = run
+                        waiting.pop(0)
+                except BrokenProcessPool:
+                    broken = True
+                done, _ = wait(under_way, return_when=ALL_COMPLETED if broken else FIRST_COMPLETED)
+                for future in done:
+                    error = future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        broken = True
+                    else:
+                        run = under_way.pop(future)
+                        if error is None:
+                            yield Outcome(run, RunResult(**future.result()), None)
+                        elif isinstance(error, InUseError):
+                            elsewhere.append(run)
+                        elif store.has(
+                            run.name, path.get(run.name)
+                        ):  # done elsewhere, and the part here cleared away under our hands
+                            yield Outcome(run, store.load(run.name), None)
+                        else:
+                            yield _failed(run, error)
+        except BaseException:  # Ctrl-C: do not wait for what is under way; it resumes from its checkpoint
+            processes = list((pool._processes or {}).values())  # shutdown forgets them
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+            raise
+    for run in under_way.values():
+        yield Outcome(run, None, None)
+
+
+def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
+    """Run on a Dask cluster: the one at `address`, or one started here with `workers` processes of one thread."""
+    try:
+        from distributed import Client, LocalCluster, as_completed
+    except ImportError as error:
+        raise FedtideError(f"--backend dask needs Dask ({error}): pip install 'fedtide[dask]'") from error
+    cluster = None
+    try:
+        if address is None:
+            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True)
+        client = Client(cluster or address, timeout=10)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise FedtideError(f"no Dask scheduler answers at {address!r} ({error}); check --address") from error
+    try:
+        # No shared disk is assumed: a run that loses its worker starts over on another one.
+        futures = {
+            client.submit(run_one, *_task(run, None), key=f"fedtide-{run.name}", retries=0, pure=False): run
+            for run in todo
+        }
+        for future in as_completed(list(futures)):
+            run = futures[future]
+            if future.status == "finished":
+                yield Outcome(run, RunResult(**future.result()), None)
+            else:
+                yield _failed(run, future.exception() if future.status == "error" else None)
+    finally:
+        client.close()
+        if cluster is not None:
+            cluster.close()

@@ -1,0 +1,1 @@
+"""The devices, their clock and their uplink."""
