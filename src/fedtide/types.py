@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Vector: TypeAlias = npt.NDArray[np.float32]  # a model or an update [d], or several [r d]
 Rng: TypeAlias = np.random.Generator
+Memory: TypeAlias = dict[str, npt.NDArray[Any]]  # what a part remembers, by name; names, shapes and types never change
 T = TypeVar("T", bound=np.dtype[Any])
 
 
@@ -44,6 +46,7 @@ class Dataset(NamedTuple):
     test: Samples
     num_labels: int
     source: str  # where it came from, for the record
+    owners: Ints | None = None  # who each training sample belongs to by nature, 0, 1, ... [n]; None: nobody
 
 
 class Tick(NamedTuple):
@@ -53,6 +56,29 @@ class Tick(NamedTuple):
     time: float
     ready: Ints  # K(t), ascending device numbers [m]
     start: Ints  # s_k(t), the version each of them trained from [m]
+
+
+class Clock(NamedTuple):
+    """What a timeline is told of the devices: how many there are, and how long each takes."""
+
+    num_devices: int  # N
+    horizon: float  # simulated time in all
+    # (device [m], job [m], time [m]) -> how long each takes from receiving a model at that time until it is ready [m]
+    elapsed: Callable[[Ints, Ints, Floats], Floats]
+
+
+class Link(NamedTuple):
+    """The uplinks of some devices at one tick. An update that was granted more than its link carries does not arrive."""
+
+    capacity: Floats  # C_k in bit/symbol [m]
+    believed: Floats  # what the server takes it for, which scheduler and allocation see [m]
+
+
+class Shares(NamedTuple):
+    """How the symbols of a tick are shared."""
+
+    symbols: Floats  # n_k [r]
+    bits: Floats  # [r]
 
 
 class Candidates(NamedTuple):
@@ -66,7 +92,27 @@ class Candidates(NamedTuple):
     missed: Ints  # ticks so far without an upload of this device [m]
     capacity: Floats  # C_k(t) in bit/symbol [m]
     update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers with needs_update_norm
-    tick: int = 0  # t, for schedulers that take turns: a policy keeps no state of its own
+    tick: int = 0  # t, for schedulers that take turns
+    loss: Floats | None = None  # of the model each received, on its own samples [m], only for schedulers that need it
+
+
+class Job(NamedTuple):
+    """One local training: everything it depends on."""
+
+    device: int
+    version: int  # of the model it starts from; with the device, the address of its random draws
+    start: Vector  # [d]
+    learning_rate: float
+    samples: Samples  # a table of samples ...
+    index: Ints  # ... and which of them the device holds, ascending [n]
+    memory: Memory | None = None  # what the trainer keeps for this device; None for a trainer without memory
+
+
+class Trained(NamedTuple):
+    """What a trainer with memory returns: one row and one memory per job."""
+
+    updates: Vector  # [r d]
+    memory: list[Memory]  # [r]
 
 
 class Selection(NamedTuple):
