@@ -104,7 +104,7 @@ class Job(NamedTuple):
     start: Vector  # [d]
     learning_rate: float
     samples: Samples  # a table of samples ...
-    index: Ints  # ... and which of them the device holds, ascending [n]
+    mine: Ints  # ... and which of them the device holds, ascending [n]
     memory: Memory | None = None  # what the trainer keeps for this device; None for a trainer without memory
 
 

@@ -49,7 +49,7 @@ def arg(
     lt: float | None = None,
     le: float | None = None,
 ) -> Arg:
-    """Describe a parameter of a part, for use as Annotated[type, arg("what it is", unit="dB", ge=0)].
+    """Describe a parameter of a part, in the place of a second argument to Annotated.
 
     key: the experiment's key that fills it when the part's arguments do not name it.
     """
@@ -99,12 +99,9 @@ def checked(parameter: Parameter, value: Any, part: str) -> Any:
         return value
     from pydantic import ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
+    bounds: Any = parameter.about.bounds
+    wanted: Any = typing.Annotated[parameter.type, Field(**bounds)] if bounds else parameter.type
     try:
-        wanted = (
-            typing.Annotated[parameter.type, Field(**parameter.about.bounds)]
-            if parameter.about.bounds
-            else parameter.type
-        )
         adapter: TypeAdapter[Any] = TypeAdapter(wanted, config=ConfigDict(arbitrary_types_allowed=True))
     except (PydanticSchemaGenerationError, TypeError):
         return value
