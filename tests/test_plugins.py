@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.core.parts import resolve, source_digest
 from fedtide.errors import FedtideError, TrainingError
 
@@ -132,20 +132,20 @@ def test_a_package_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
-    guarded = plugins.policy("scheduler", f"{file}:first", {}, {"skip": 2}, {})
+    guarded = parts.policy("scheduler", f"{file}:first", {}, {"skip": 2}, {})
     assert guarded(None, 2, None) == [2, 3]
     assert guarded.needs_update_norm
     assert not hasattr(guarded, "nothing")
     assert copy.copy(guarded) == guarded
-    assert plugins.label("scheduler", guarded) == f"scheduler='{file}:first'"
+    assert parts.label("scheduler", guarded) == f"scheduler='{file}:first'"
 
 
 def test_ours_is_guarded_only_with_a_users_arguments() -> None:
     from fedtide.policy.combining import COMBINERS, Mix
 
-    assert plugins.policy("combiner", "mix", COMBINERS, {}, {"mixing": 0.3}) == Mix(0.3)
-    assert plugins.label("combiner", Mix()) == "the combiner"
-    wrong = plugins.policy("combiner", "mix", COMBINERS, {"mixing": "much"}, {})
+    assert parts.policy("combiner", "mix", COMBINERS, {}, {"mixing": 0.3}) == Mix(0.3)
+    assert parts.label("combiner", Mix()) == "the combiner"
+    wrong = parts.policy("combiner", "mix", COMBINERS, {"mixing": "much"}, {})
     ones = np.ones(1)
     with pytest.raises(TrainingError, match=r"combiner='mix' raised .*; check the arguments that are given to it"):
         wrong(ones, ones[None], ones[None], ones, ones)
@@ -157,7 +157,7 @@ def test_the_original_error_is_kept(tmp_path: Path) -> None:
         "def f(candidates, limit, rng):\n    return help_(limit)\n\ndef help_(x):\n    return 1 / (x - x)\n"
     )
     with pytest.raises(TrainingError, match=r"raised ZeroDivisionError: division by zero \(.*mine\.py:5\)") as caught:
-        plugins.policy("scheduler", f"{path}:f", {}, {}, {})(None, 2, None)
+        parts.policy("scheduler", f"{path}:f", {}, {}, {})(None, 2, None)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
@@ -165,11 +165,11 @@ def test_what_a_library_raises_is_told_at_the_line_that_called_it(tmp_path: Path
     path = tmp_path / "mine.py"
     path.write_text("import json\n\n\ndef f(candidates, limit, rng):\n    return json.loads('{')\n")
     with pytest.raises(TrainingError, match=r"raised JSONDecodeError: .* \(.*mine\.py:5\)"):
-        plugins.policy("scheduler", f"{path}:f", {}, {}, {})(None, 2, None)
+        parts.policy("scheduler", f"{path}:f", {}, {}, {})(None, 2, None)
 
 
 def test_a_function_without_python_text() -> None:
-    guarded = plugins.policy("weighting", "math:ldexp", {}, {}, {})
+    guarded = parts.policy("weighting", "math:ldexp", {}, {}, {})
     with pytest.raises(TrainingError, match=r"weighting='math:ldexp' raised TypeError: .* \(math\)"):
         guarded("a", "b")
 

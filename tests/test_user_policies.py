@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.records import RunFolder, policy_folder
 from fedtide.report.plan import plan_rows
@@ -228,7 +228,7 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
     experiment = small({"policy": {"scheduler": "mine.py:f"}})
     RunFolder.open(tmp_path / "run", experiment).close()
     monkeypatch.chdir(tmp_path)
-    with plugins.beside(policy_folder(tmp_path / "run")):
+    with parts.beside(policy_folder(tmp_path / "run")):
         RunFolder.open(tmp_path / "run", experiment).close()
-        assert plugins.source_digest("mine.py:f") is not None
-    assert plugins.source_digest("mine.py:f") is None
+        assert parts.source_digest("mine.py:f") is not None
+    assert parts.source_digest("mine.py:f") is None

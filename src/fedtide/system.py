@@ -1,29 +1,33 @@
-"""From an experiment to the objects that run it."""
+"""From an experiment to the objects that run it: every part by its name, with its arguments."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide import config, data
+from fedtide import config
 from fedtide.codec.base import Codec
-from fedtide.codec.registry import CODECS
 from fedtide.config import Experiment
-from fedtide.core import parts as plugins
-from fedtide.data.partition import PARTITIONS, label_counts
+from fedtide.core import parts
+from fedtide.core.kinds import KINDS, table
+from fedtide.data.checking import check_dataset
+from fedtide.data.partition import checked as checked_partition
+from fedtide.data.partition import label_counts
 from fedtide.errors import FedtideError
-from fedtide.learning.model import MODELS, Model, num_parameters, without_dropout
-from fedtide.learning.trainer import LocalWork, Trainer
-from fedtide.policy.combining import COMBINERS
-from fedtide.policy.scheduling import SCHEDULERS
-from fedtide.policy.weighting import WEIGHTINGS
-from fedtide.server.step import Policy
-from fedtide.types import Dataset, Floats, Tick, lent
-from fedtide.world import timeline
-from fedtide.world.allocation import symbols_per_tick
-from fedtide.world.fleet import Fleet, draw_durations
+from fedtide.learning.model import Model, num_parameters, without_dropout
+from fedtide.learning.trainer import LocalWork, Task, Trainer
+from fedtide.server.state import Policy, Rules
+from fedtide.types import Dataset, Floats, Ints, Tick
+from fedtide.world import border, timeline
+from fedtide.world.allocation import Allocation, symbols_per_tick
+from fedtide.world.channel import Channel
+from fedtide.world.clock import make_clock
+from fedtide.world.duration import Duration
+from fedtide.world.fleet import Fleet
 
 
 class System(NamedTuple):
@@ -38,23 +42,42 @@ class System(NamedTuple):
     policy: Policy
     codec: Codec
     model: Model | Callable[[], Any]
+    channel: Channel
+    allocation: Allocation
 
     @property
     def work(self) -> LocalWork:
         """What a device does with a model."""
-        learning = self.experiment.learning
-        return LocalWork(learning.batch_size, learning.local_epochs, learning.local_steps, learning.proximal)
+        return local_work(self.experiment)
+
+    @property
+    def rules(self) -> Rules:
+        """What the server goes by."""
+        return Rules(self.policy, self.allocation, self.num_symbols, self.experiment.seed)
 
 
 def _silent(_: str) -> None:
     pass
 
 
-def build(experiment: Experiment, say: Callable[[str], None] = _silent, dataset: Dataset | None = None) -> System:
-    """Load the data and put the system together; nothing is trained."""
+def part(experiment: Experiment, kind: str, **more: Any) -> Any:
+    """Make the part of this kind that an experiment names. more: what can be filled in besides the experiment's keys."""
+    known = KINDS[kind]
+    extra = {name.replace("_", ".", 1): value for name, value in more.items()}
+    name, args = config.value(experiment, known.key), config.value(experiment, known.args)
+    return parts.part(kind, name, args, lambda key: extra[key] if key in extra else config.value(experiment, key))
+
+
+def build(
+    experiment: Experiment,
+    say: Callable[[str], None] = _silent,
+    dataset: Dataset | None = None,
+    fleet: Fleet | None = None,
+) -> System:
+    """Load the data and put the system together; nothing is trained. fleet: who holds what, if that is known already."""
     dataset = dataset or load_dataset(experiment, say)
-    fleet = _fleet(experiment, dataset)
-    ticks = _ticks(experiment, fleet)
+    fleet = fleet or make_fleet(experiment, dataset)
+    ticks = _ticks(experiment)
     return System(
         experiment=experiment,
         dataset=dataset,
@@ -62,56 +85,60 @@ def build(experiment: Experiment, say: Callable[[str], None] = _silent, dataset:
         ticks=ticks,
         born=timeline.start_times(ticks),
         num_symbols=symbols_per_tick(ticks, experiment.radio.num_symbols, experiment.fleet.max_duration),
-        policy=_policy(experiment.policy),
-        codec=_codec(experiment.codec),
-        model=_model(experiment.learning, dataset),
+        policy=_policy(experiment),
+        codec=make_codec(experiment),
+        model=make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels),
+        channel=part(experiment, "channel"),
+        allocation=part(experiment, "allocation"),
     )
 
 
 def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, images: bool = True) -> Dataset:
     """Load the data set that an experiment names; a plan can do without the images."""
-    wanted = experiment.data
-    return data.load(
-        wanted.name,
-        folder=wanted.folder,
-        seed=experiment.seed,
-        num_train=wanted.num_train,
-        num_test=wanted.num_test,
-        say=say,
-        images=images,
-    )
+    made: Any = part(experiment, "data", run_say=say, run_images=images)
+    loaded: Dataset = made.policy if isinstance(made, parts.Guarded) else made
+    if experiment.data.name not in table("data"):
+        check_dataset(loaded, made.label)
+    return loaded
 
 
-def _fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
-    wanted, fleet, labels = experiment.data, experiment.fleet, dataset.train.labels
-    duration = draw_durations(experiment.seed, fleet.num_devices, fleet.min_duration, fleet.max_duration)
-    args: dict[str, Any] = {"size_spread": wanted.size_spread}
-    if wanted.partition == "shards":
-        args["num_shards"] = wanted.num_shards
-    elif wanted.partition == "dirichlet":
-        args["concentration"] = wanted.concentration
-    elif wanted.partition == "slow_labels":
-        args["duration"] = duration
-    partition = PARTITIONS[wanted.partition](labels, fleet.num_devices, experiment.seed, **args)
-    return Fleet(
-        duration=duration,
-        partition=partition,
-        num_samples=np.array([len(samples) for samples in partition], np.int64),
-        label_counts=label_counts(labels, partition, dataset.num_labels),
-    )
+def durations(experiment: Experiment) -> Floats:
+    """Return how long the first local training of every device takes [N]."""
+    everyone = np.arange(experiment.fleet.num_devices)
+    return _duration(experiment)(experiment.seed, everyone, np.ones_like(everyone))
 
 
-def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
-    wanted = experiment.timeline
-    built_in: dict[str, dict[str, Any]] = {
-        "periodic": {"period": wanted.period},
-        "synchronous": {"round_duration": experiment.fleet.max_duration},
-        "per_arrival": {},
-        "buffered": {"size": wanted.buffer_size},
-    }
-    made = plugins.policy("timeline", wanted.name, timeline.TIMELINES, wanted.args, built_in.get(wanted.name, {}))
-    with plugins.reported("timeline", wanted.name, made):  # a generator raises only as it is read
-        ticks = timeline.checked(made(lent(fleet.duration), wanted.horizon), fleet.num_devices, wanted.horizon)
+def _duration(experiment: Experiment) -> Duration:
+    made = part(experiment, "duration")
+    return border.checked_duration(made, parts.label("duration", made))
+
+
+def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
+    """Deal the data out to the devices."""
+    duration, count = durations(experiment), experiment.fleet.num_devices
+    dealer = part(experiment, "partition", fleet_durations=duration)
+    dealt = dealer(dataset, count, experiment.seed)
+    if isinstance(dealer, parts.Guarded):
+        dealt = checked_partition(dealt, len(dataset.train.labels), count, dealer.label)
+    return holding(duration, dealt, label_counts(dataset.train.labels, dealt, dataset.num_labels))
+
+
+def holding(duration: Floats, partition: list[Ints], counts: Ints) -> Fleet:
+    """Return the fleet of devices that take so long [N] and hold these samples, with so many of each label [N c]."""
+    return Fleet(duration, partition, np.array([len(samples) for samples in partition], np.int64), counts)
+
+
+def _ticks(experiment: Experiment) -> Sequence[Tick]:
+    """Step through the timeline: readiness never depends on the model."""
+    wanted, count = experiment.timeline, experiment.fleet.num_devices
+    duration, availability = _duration(experiment), part(experiment, "availability")
+    checked_availability = border.checked_availability(availability, parts.label("availability", availability))
+    clock = make_clock(experiment.seed, count, wanted.horizon, duration, checked_availability)
+    made = part(experiment, "timeline")
+    redraws = border.redraws(duration) or not border.is_always(availability)
+    steps = timeline.lifted(made, redraws, parts.label("timeline", made))
+    with parts.reported("timeline", wanted.name, made):  # a generator raises only as it is read
+        ticks = timeline.checked(steps(clock), count, wanted.horizon)
     if not ticks:
         raise FedtideError(
             f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
@@ -119,55 +146,67 @@ def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
     return ticks
 
 
-def _policy(wanted: config.Policy) -> Policy:
-    gamma = {"age_base": wanted.age_base} if wanted.weighting == "age_aware" else {}
-    return Policy(
-        scheduler=plugins.policy("scheduler", wanted.scheduler, SCHEDULERS, wanted.scheduler_args, {}),
-        limit=wanted.limit,
-        weighting=plugins.policy("weighting", wanted.weighting, WEIGHTINGS, wanted.weighting_args, gamma),
-        combiner=plugins.policy("combiner", wanted.combiner, COMBINERS, wanted.combiner_args, {}),
-    )
+def _policy(experiment: Experiment) -> Policy:
+    scheduler, weighting, combiner = (part(experiment, kind) for kind in ("scheduler", "weighting", "combiner"))
+    return Policy(scheduler, experiment.policy.limit, weighting, combiner)
 
 
-def _codec(wanted: config.CodecConfig) -> Codec:
-    levels = {"num_levels": wanted.num_levels, "element_bits": wanted.element_bits}
-    ours = levels if wanted.name == "sparse_quantized" else {}
-    codec: Codec = plugins.policy("codec", wanted.name, CODECS, wanted.args, ours)
+def make_codec(experiment: Experiment) -> Codec:
+    """Make the codec, which server and devices share."""
+    codec: Codec = part(experiment, "codec")
     return codec
 
 
-def _model(wanted: config.Learning, dataset: Dataset) -> Model | Callable[[], Any]:
-    if wanted.model not in MODELS:
-        made: Callable[[], Any] = plugins.attribute("model", wanted.model) if ":" in wanted.model else _unknown(wanted)
-        if wanted.trainer != "torch":
-            raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add learning.trainer=torch")
-        return made
-    shape = dataset.train.images.shape[1:]
-    model = MODELS[wanted.model]((shape[0], shape[1], shape[2]), dataset.num_labels)
-    model = model if wanted.dropout else without_dropout(model)
-    num_parameters(model)  # raises if the layers do not fit the images
-    return model
+def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> Model | Callable[[], Any]:
+    """Return what is trained on images of this shape [channels height width]: a description, or what makes a module."""
+    wanted = experiment.learning
+    found = parts.find("model", wanted.model, table("model"))
+    if wanted.model in table("model") or _describes(found):
+        model = found((shape[0], shape[1], shape[2]), num_labels, **wanted.model_args)
+        model = model if wanted.dropout else without_dropout(model)
+        num_parameters(model)  # raises if the layers do not fit the images
+        return model
+    if wanted.trainer == "native":
+        raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add learning.trainer=torch")
+    if not wanted.model_args:
+        return found
+    return functools.update_wrapper(functools.partial(found, **wanted.model_args), found)
 
 
-def _unknown(wanted: config.Learning) -> Any:
-    return plugins.resolve("model", wanted.model, MODELS, {})
+def _describes(found: Any) -> bool:
+    """Say whether a user's function makes a description, as ours do: of an input shape and a number of labels."""
+    try:
+        required = [each for each in inspect.signature(found).parameters.values() if each.default is each.empty]
+    except (TypeError, ValueError):
+        return False
+    return [each.name for each in required] == ["input_shape", "num_labels"]
+
+
+def local_work(experiment: Experiment) -> LocalWork:
+    """Return what a device does with a model."""
+    learning = experiment.learning
+    return LocalWork(learning.batch_size, learning.local_epochs, learning.local_steps, learning.proximal)
 
 
 def make_trainer(system: System, threads: int = 1) -> Trainer:
-    """Make the trainer that the experiment names; the import happens here, so that planning needs neither."""
-    rest = (system.dataset.train, system.fleet.partition, system.work, system.experiment.seed, threads)
-    if system.experiment.learning.trainer == "torch":
-        try:
-            from fedtide.learning.torch import TorchTrainer
-        except ImportError as error:
-            raise FedtideError(
-                f"learning.trainer=torch needs PyTorch ({error}): pip install 'fedtide[torch]'"
-            ) from error
-        return TorchTrainer(system.model, *rest)
-    from fedtide.learning.native import NativeTrainer
+    """Make the trainer that the experiment names."""
+    shape = system.dataset.train.images.shape[1:]
+    return trainer_of(system.experiment, system.model, shape, system.dataset.num_labels, threads)
 
-    assert isinstance(system.model, Model)  # _model() refuses anything else for this trainer
-    return NativeTrainer(system.model, *rest)
+
+def trainer_of(
+    experiment: Experiment, model: Any, shape: tuple[int, ...], num_labels: int, threads: int = 1
+) -> Trainer:
+    """Make the trainer of a model; the import happens here, so that planning needs neither kernel nor PyTorch."""
+    task = Task(model, local_work(experiment), experiment.seed, shape, num_labels, threads)
+    try:
+        made: Trainer = part(experiment, "trainer", run_task=task)
+    except ImportError as error:
+        raise FedtideError(
+            f"learning.trainer={experiment.learning.trainer} needs a package that is not there ({error}): "
+            "pip install 'fedtide[torch]'"
+        ) from error
+    return made
 
 
 def parameter_count(system: System, trainer: Trainer | None = None) -> int:

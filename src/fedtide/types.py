@@ -129,3 +129,4 @@ class Grant(NamedTuple):
     symbols: Floats  # n_k [r]
     bits: Floats  # n_k C_k [r]
     proved_minimal: bool | None = None
+    memory: Memory | None = None  # what the scheduler remembers after it; None: it has no memory

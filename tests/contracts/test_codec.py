@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.codec.registry import CODECS
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from helpers import EXAMPLES
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -26,7 +26,7 @@ codecs = pytest.mark.parametrize(("name", "args"), CASES)
 
 
 def make(name: str, args: dict[str, Any]) -> Any:
-    return plugins.resolve("codec", name, CODECS, args)
+    return parts.resolve("codec", name, CODECS, args)
 
 
 @codecs

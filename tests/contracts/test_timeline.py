@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.world.timeline import TIMELINES, checked
 from helpers import EXAMPLES
 
@@ -29,7 +29,7 @@ def test_all_are_here() -> None:
 
 @pytest.mark.parametrize(("name", "args"), CASES)
 def test_contract(name: str, args: dict[str, Any]) -> None:
-    timeline = plugins.resolve("timeline", name, TIMELINES, args)
+    timeline = parts.resolve("timeline", name, TIMELINES, args)
 
     @settings(max_examples=40)
     @given(st.lists(st.floats(0.02, 1.0), min_size=3, max_size=8), st.floats(0.1, 4), st.floats(0, 2))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.policy.weighting import WEIGHTINGS
 from helpers import EXAMPLES
 
@@ -29,7 +29,7 @@ def test_all_are_here() -> None:
 
 @pytest.mark.parametrize(("name", "args"), CASES)
 def test_contract(name: str, args: dict[str, Any]) -> None:
-    weighting = plugins.resolve("weighting", name, WEIGHTINGS, args)
+    weighting = parts.resolve("weighting", name, WEIGHTINGS, args)
 
     @settings(max_examples=50)
     @given(st.lists(st.tuples(st.integers(1, 10**5), st.integers(0, 10**4)), min_size=1, max_size=20), st.randoms())

@@ -122,11 +122,11 @@ def run(
 @friendly
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
-    from fedtide.core import parts as plugins
+    from fedtide.core import parts
     from fedtide.records import policy_folder, read_experiment, refuse_pipes
 
     refuse_pipes(run)
-    with plugins.beside(policy_folder(run)):
+    with parts.beside(policy_folder(run)):
         _run(read_experiment(run), run, threads, as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from fedtide.codec.budget import level_bits, max_kept
 from fedtide.codec.quantize import dequantize, quantize
 from fedtide.codec.subsets import index_bits, rank, unrank
 from fedtide.codec.wire import PacketError, join, pack_signed, split, unpack_signed, unseal
+from fedtide.core.arguments import arg
 from fedtide.types import Rng, Vector
 
 _LARGEST_NORM = 0x7F7FFFFF  # the bits of the largest finite float32
@@ -27,8 +29,8 @@ class SparseQuantized:
     of log2 C(d, r): the payload never exceeds f(r) of eq:bitQuota, so the largest r with f(r) <= budget always fits.
     """
 
-    num_levels: int = 4
-    element_bits: int | None = None
+    num_levels: Annotated[int, arg("nu, quantisation levels", key="codec.num_levels", ge=1)] = 4
+    element_bits: Annotated[int | None, arg("bits per kept element", key="codec.element_bits")] = None
 
     code = 1
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from fedtide.core import parts
+from fedtide.core.arguments import parameters
+from fedtide.core.kinds import table
 
 if TYPE_CHECKING:
     from fedtide.config.keys import Experiment
@@ -18,23 +22,44 @@ _DAY: Final = 86_400.0
 _IMAGE_BYTES: Final = 28 * 28 * 4
 
 
+def _timeline(e: Experiment) -> Any:
+    """Return the timeline of ours that an experiment names; None for a user's own, or one that its arguments do not make."""
+    if e.timeline.name not in table("timeline"):
+        return None
+    from fedtide.config.keys import value
+
+    return parts.resolve("timeline", e.timeline.name, e.timeline.args, lambda key: value(e, key))
+
+
+def timeline_problem(e: Experiment) -> str | None:
+    """Say why a timeline of ours cannot run with such a fleet and horizon; None if it can."""
+    made = _timeline(e)
+    problem: str | None = made.problem(e.fleet.num_devices, e.timeline.horizon) if made else None
+    return problem
+
+
 def least_ticks(e: Experiment) -> float:
     """Return how many aggregations a timeline of ours has at least, from its numbers; 0 for a user's own."""
-    horizon, slowest = e.timeline.horizon, e.fleet.max_duration
-    arrivals = e.fleet.num_devices * (horizon / slowest)  # if all were as slow as the slowest
-    counts = {
-        "periodic": horizon / e.timeline.period,
-        "synchronous": horizon / slowest,
-        "per_arrival": arrivals,
-        "buffered": arrivals / e.timeline.buffer_size,
-    }
-    return counts.get(e.timeline.name, 0.0)
+    made = _timeline(e)
+    slowest = e.fleet.max_duration
+    return float(made.least_ticks(e.fleet.num_devices, slowest, e.timeline.horizon)) if made else 0.0
+
+
+def num_train(e: Experiment) -> int | None:
+    """Return how many training samples an experiment has, as far as its data set says; None if it does not."""
+    ours = table("data")
+    if e.data.name not in ours:
+        return e.data.num_train
+    found = next((each for each in parameters(ours[e.data.name]) if each.about.key == "data.num_train"), None)
+    most = int(found.about.le) if found and found.about.le is not None else None
+    wanted = e.data.args.get(found.name, e.data.num_train) if found else e.data.num_train
+    wanted = wanted or (found.default if found and isinstance(found.default, int) else most)
+    return min(wanted, most) if wanted and most else wanted
 
 
 def samples_per_job(e: Experiment) -> float:
-    """Return how many samples a device visits with one model, on average."""
-    held = min(e.data.num_train or 60_000, 60_000) if e.data.name == "mnist" else e.data.num_train or 2_000
-    per_device = max(held / e.fleet.num_devices, 1.0)
+    """Return how many samples a device visits with one model, on average; of a data set of unknown size, one batch."""
+    per_device = max((num_train(e) or e.learning.batch_size * e.fleet.num_devices) / e.fleet.num_devices, 1.0)
     if e.learning.local_steps is not None:
         return e.learning.local_steps * min(float(e.learning.batch_size), per_device)
     return (e.learning.local_epochs or 0) * per_device
@@ -59,10 +84,10 @@ def beyond_reach(e: Experiment) -> str | None:
             f"take {fleet.num_devices * 200 / 1e9:,.3g} GB; use fewer"
         )
     images = (e.data.num_train or 0) + (e.data.num_test or 0)
-    if e.data.name == "synthetic" and images > MOST_IMAGES:
+    if (num_train(e) or 0) > MOST_IMAGES or (e.data.name in table("data") and images > MOST_IMAGES >= (num_train(e) or 0)):
         return (
             f"data.num_train={e.data.num_train}, data.num_test={e.data.num_test}: the images would take "
-            f"{images * _IMAGE_BYTES / 1e9:,.3g} GB; the synthetic set has at most {MOST_IMAGES:,}"
+            f"{images * _IMAGE_BYTES / 1e9:,.3g} GB; the {e.data.name} set has at most {MOST_IMAGES:,}"
         )
     if (ticks := least_ticks(e)) > MOST_TICKS:
         pace = {

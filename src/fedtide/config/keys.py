@@ -13,26 +13,27 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from fedtide.config import effort
+from fedtide.config import callables, effort
 from fedtide.config.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole, explain
 from fedtide.config.trees import lay as lay
 from fedtide.config.trees import merge as merge
 from fedtide.config.trees import nest as nest
+from fedtide.core import parts
 from fedtide.core.forms import NotAForm, plain, shown
+from fedtide.core.kinds import NAMED
 from fedtide.core.reading import beside, is_own_file
 from fedtide.core.reading import parse_overrides as parse_overrides
 from fedtide.core.reading import read_file as read_file
 from fedtide.errors import FedtideError
 
 # Keys that may name a file of the user's own, as file.py:name.
-POLICY_KEYS = (
-    "timeline.name",
-    "policy.scheduler",
-    "policy.weighting",
-    "policy.combiner",
-    "codec.name",
-    "learning.model",
-)
+POLICY_KEYS = tuple(kind.key for kind in NAMED.values())
+
+
+def _later(default: Any, description: str) -> Any:
+    """Return the field of a key that came after the first version: at its default it changes no digest."""
+    given: Any = {"default_factory": default} if callable(default) else {"default": default}
+    return Field(**given, description=description, json_schema_extra={"later": True})
 
 
 def _kind(value: Any) -> str:
@@ -52,13 +53,13 @@ class _Group(BaseModel):
 class Data(_Group):
     """What is learned, and how it is dealt out."""
 
-    name: Literal["mnist", "synthetic"] = Field("mnist", description="the data set")
+    name: Name = Field("mnist", description="the data set")
+    args: Args = _later(dict, "arguments of the data set")
     folder: Path | None = Field(None, description="where MNIST's IDX files lie (default: cache, then download)")
     num_train: Count | None = Field(None, description="use only so many training samples")
     num_test: Count | None = Field(None, description="use only so many test samples")
-    partition: Literal["shards", "iid", "dirichlet", "slow_labels"] = Field(
-        "shards", description="who holds what; shards is the paper's non-i.i.d. setting"
-    )
+    partition: Name = Field("shards", description="who holds what; shards is the paper's non-i.i.d. setting")
+    partition_args: Args = _later(dict, "arguments of the partition")
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
     concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
         0.5, description="of the Dirichlet partition; smaller is more skewed"
@@ -74,6 +75,11 @@ class FleetConfig(_Group):
     num_devices: Count = Field(40, description="N")
     min_duration: NotNegative = Field(0.0, description="T_min; T_k ~ U(T_min, T_max)")
     max_duration: Positive = Field(1.0, description="T_max; times are in units of your choice, the default is T_max")
+    duration: Name = _later("uniform", "how long a local training takes")
+    duration_args: Args = _later(dict, "arguments of the duration")
+    availability: Name = _later("always", "when a device is there")
+    availability_args: Args = _later(dict, "arguments of the availability")
+    joules_per_sample: NotNegative = _later(0.0, "energy of visiting one sample in training, in J; 0: not counted")
 
     @model_validator(mode="after")
     def _ordered(self) -> FleetConfig:
@@ -100,12 +106,17 @@ class Radio(_Group):
     num_symbols: Scale = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
     snr_db: Decibels = Field(13.0, description="average received SNR in dB")
     large_scale: OneOrSeveral = Field(1.0, description="beta_k: one number, or one per device")
+    channel: Name = _later("rayleigh", "what the uplinks carry")
+    channel_args: Args = _later(dict, "arguments of the channel")
+    allocation: Name = _later("equal_bits", "how a tick's symbols are shared")
+    allocation_args: Args = _later(dict, "arguments of the allocation")
+    joules_per_symbol: NotNegative = _later(0.0, "energy of sending one symbol, in J; 0: not counted")
 
 
 class Policy(_Group):
     """Who uploads, and how what arrives is weighed and combined."""
 
-    scheduler: Name = Field("data_importance", description="who uploads; see `fedtide policies`")
+    scheduler: Name = Field("data_importance", description="who uploads; see `fedtide parts`")
     scheduler_args: Args = Field(default_factory=dict, description="arguments of the scheduler")
     limit: Count = Field(8, description="R, uploads per aggregation at most")
     weighting: Name = Field("age_aware", description="how much each arrived update counts")
@@ -130,7 +141,9 @@ class Learning(_Group):
     """What a device does with a model, and how models are scored."""
 
     model: Name = Field("paper_cnn", description="what is trained; file.py:make for a PyTorch module")
-    trainer: Literal["native", "torch"] = Field("native", description="who trains: native is the C++ kernel")
+    model_args: Args = _later(dict, "arguments of the model")
+    trainer: Name = Field("native", description="who trains: native is the C++ kernel, torch is PyTorch")
+    trainer_args: Args = _later(dict, "arguments of the trainer")
     local_epochs: Count | None = Field(3, description="E as passes over the device's data")
     local_steps: Count | None = Field(None, description="E as steps; takes the place of local_epochs")
     batch_size: Count = Field(50, description="samples per step")
@@ -157,20 +170,17 @@ class Experiment(_Group):
     policy: Policy = Policy()
     codec: CodecConfig = CodecConfig()
     learning: Learning = Learning()
+    tracker: list[str | dict[str, Any]] = _later(list, "who watches the run: names, or {name: ..., arguments}")
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
+        given = split_parts(given)
         filled = merge(PROFILES.get(str(given.get("profile", "paper")), {}), {})
         filled = merge(filled, FRAMEWORKS.get(str(given.get("framework")), {}))
-        filled = lay(filled, given)
-        timeline = filled.get("timeline", {})
-        if filled.get("framework") == "fedbuff" and isinstance(timeline, Mapping):
-            # everyone in the buffer counts, unless told otherwise
-            size = timeline.get("buffer_size", TimelineConfig.model_fields["buffer_size"].default)
-            filled = merge({"policy": {"limit": size}}, filled)
+        filled = _looked_up(lay(filled, given))
         learning = given.get("learning", {})
         if isinstance(learning, Mapping) and learning.get("local_steps") is not None and "local_epochs" not in learning:
             filled = merge(filled, {"learning": {"local_epochs": None}})
@@ -189,17 +199,10 @@ class Experiment(_Group):
                 f"radio.large_scale has {len(self.radio.large_scale)} values for fleet.num_devices={fleet.num_devices}; "
                 "give one number or one per device"
             )
-        first = {"periodic": timeline.period, "synchronous": fleet.max_duration}.get(timeline.name)
-        if first is not None and first > timeline.horizon:
-            raise ValueError(
-                f"timeline.horizon={timeline.horizon} ends before the first aggregation at {first}; "
-                "lengthen the horizon or shorten the period"
-            )
-        if timeline.name == "buffered" and timeline.buffer_size > fleet.num_devices:
-            raise ValueError(
-                f"timeline.buffer_size={timeline.buffer_size} exceeds fleet.num_devices={fleet.num_devices}: "
-                "the buffer would never fill; lower it"
-            )
+        for kind in NAMED:
+            parts.check_name(kind, str(value(self, NAMED[kind].key)))
+        if problem := effort.timeline_problem(self):
+            raise ValueError(problem)
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
             raise ValueError("give exactly one of learning.local_epochs and learning.local_steps")
         if 0 < self.learning.evaluate_every < 1e-12 * timeline.horizon:
@@ -213,6 +216,7 @@ class Experiment(_Group):
 
 
 # A framework is a composition of timeline, scheduler, aggregation and learning; each entry is what differs from the default.
+# "=group.key" stands for the value of another key.
 FRAMEWORKS: dict[str, dict[str, Any]] = {
     "periodic": {},
     "fedavg": {"timeline": {"name": "synchronous"}, "learning": {"proximal": 0.0}},
@@ -223,7 +227,13 @@ FRAMEWORKS: dict[str, dict[str, Any]] = {
     },
     "fedbuff": {
         "timeline": {"name": "buffered"},
-        "policy": {"scheduler": "random", "weighting": "uniform", "combiner": "buffered_mean"},
+        # everyone in the buffer counts, unless told otherwise
+        "policy": {
+            "scheduler": "random",
+            "limit": "=timeline.buffer_size",
+            "weighting": "uniform",
+            "combiner": "buffered_mean",
+        },
     },
 }
 
@@ -237,6 +247,41 @@ PROFILES: dict[str, dict[str, Any]] = {
         "learning": {"proximal": 0.0},
     },
 }
+
+
+def split_parts(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree in which `scheduler: {name: mine, share: 0.5}` is `scheduler: mine, scheduler_args: {share: 0.5}`."""
+    for kind in NAMED.values():
+        (group, leaf), args = kind.key.split("."), kind.args.rpartition(".")[2]
+        inner = tree.get(group)
+        given = inner.get(leaf) if isinstance(inner, Mapping) else None
+        if not isinstance(given, Mapping) or "name" not in given:
+            continue
+        rest = {name: each for name, each in given.items() if name != "name"}
+        if rest and args in inner:
+            raise FedtideError(f"{kind.args} is given beside {kind.key}={shown(dict(given))}; keep one of the two")
+        tree = {**tree, group: {**inner, leaf: given["name"], **({args: rest} if rest else {})}}
+    return dict(tree)
+
+
+def _looked_up(tree: dict[str, Any]) -> dict[str, Any]:
+    """Put values in the place of the references (`=group.key`) that a framework has."""
+    for group, inner in tree.items():
+        for name, each in inner.items() if isinstance(inner, Mapping) else ():
+            if isinstance(each, str) and each.startswith("="):
+                other, _, leaf = each[1:].partition(".")
+                there = tree.get(other, {})
+                found = there.get(leaf) if isinstance(there, Mapping) else None
+                tree = merge(tree, {group: {name: all_keys()[each[1:]].default if found is None else found}})
+    return tree
+
+
+def value(experiment: Experiment, key: str) -> Any:
+    """Return the value of a dotted key."""
+    found: Any = experiment
+    for name in key.split("."):
+        found = getattr(found, name)
+    return found
 
 
 @functools.cache
@@ -266,7 +311,7 @@ def _read_experiment(path: Path) -> dict[str, Any]:
         raise FedtideError(
             f"{path} is a study file (it has {shown(', '.join(tree))}), not an experiment: use `fedtide study run {path}`"
         )
-    tree = nest(tree)
+    tree = split_parts(nest(tree))
     for key in POLICY_KEYS:
         group, _, name = key.partition(".")
         inner = tree.get(group)
@@ -303,10 +348,10 @@ def _tree(given: Any) -> dict[str, Any]:
             f"{shown(given)} is no experiment; give a mapping of keys, the path of a file, or an Experiment"
         )
     try:
-        tree = plain(given)
+        tree = plain(callables.replaced(given))
     except NotAForm as error:
         raise FedtideError(str(error)) from None
-    return nest(tree)
+    return split_parts(nest(tree))
 
 
 def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -329,7 +374,9 @@ def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_all_keys(tree: Mapping[str, Any]) -> bool:
-    for key in all_keys():
+    for key, field in all_keys().items():
+        if _is_later(field):  # a file of an earlier version has every key it knows
+            continue
         group, _, name = key.rpartition(".")
         inner = tree.get(group) if group else tree
         if not isinstance(inner, Mapping) or name not in inner:
@@ -368,8 +415,17 @@ def own_files(experiment: Experiment) -> dict[str, str]:
 def digest(experiment: Experiment) -> str:
     """Return a hash that identifies the resolved experiment: same hash, same results.
 
-    Where the data files lie and which preset filled the values do not change a result, so they do not count.
+    Where the data files lie, who watches and which preset filled the values do not change a result, so they do not count.
+    Nor does a key that came later, at its default: what was stored before it came is still found.
     """
     tree = dump(experiment)
-    del tree["framework"], tree["profile"], tree["data"]["folder"]
+    del tree["framework"], tree["profile"], tree["data"]["folder"], tree["tracker"]
+    for key, field in all_keys().items():
+        group, _, name = key.rpartition(".")
+        if _is_later(field) and group and tree[group][name] == field.get_default(call_default_factory=True):
+            del tree[group][name]
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _is_later(field: Any) -> bool:
+    return bool((field.json_schema_extra or {}).get("later"))

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 from fedtide.errors import FedtideError
 
+MOST_MEMORY = 4e9  # bytes that a part may remember
 NO_DEFAULT = inspect.Parameter.empty
+_PLAIN = (bool, int, float, str, float | None, int | None, str | None)
 
 
 @dataclass(frozen=True)
@@ -94,26 +96,29 @@ def _hints(part: Any) -> Mapping[str, Any]:
 
 
 def checked(parameter: Parameter, value: Any, part: str) -> Any:
-    """Return a value as the parameter's type wants it; raise if it cannot be, or lies out of bounds."""
+    """Return a value as the parameter's type wants it; raise if it cannot be, or lies out of bounds.
+
+    Numbers, words and truth values stay as they were given (a 1 for a float, say): they are part of a run's identity.
+    """
     if parameter.type is Any or value is parameter.default:
         return value
     from pydantic import ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
+    is_plain = isinstance(value, (bool, int, float, str))
     bounds: Any = parameter.about.bounds
     wanted: Any = typing.Annotated[parameter.type, Field(**bounds)] if bounds else parameter.type
+    rules = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(wanted, config=ConfigDict(arbitrary_types_allowed=True))
-    except (PydanticSchemaGenerationError, TypeError):
+        adapter: TypeAdapter[Any] = TypeAdapter(wanted, config=rules)
+        made = adapter.validate_python(value, strict=parameter.type in _PLAIN)
+    except (PydanticSchemaGenerationError, TypeError):  # a type that only type checkers understand
         return value
-    if isinstance(value, bool) and parameter.type in (int, float):
-        raise FedtideError(f"{part}: {parameter.name}={value} is not a number{_means(parameter)}")
-    try:
-        return adapter.validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise FedtideError(
             f"{part}: {parameter.name}={value!r} cannot be: {reason[0].lower()}{reason[1:]}{_means(parameter)}"
         ) from None
+    return value if is_plain and isinstance(made, (bool, int, float, str)) else made
 
 
 def _means(parameter: Parameter) -> str:

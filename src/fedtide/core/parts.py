@@ -1,11 +1,11 @@
-"""Names to objects: our own policies, a user's file, or an installed package, all through one door.
+"""Names to objects: our own parts, a user's file, or an installed package, all through one door.
 
 A name is looked up as (1) one of ours, (2) `path/to/file.py:attribute`, (3) `package.module:attribute`, (4) an entry
 point of the group `fedtide.<kind>` (say `fedtide.scheduler`) that an installed package offers. A class is called with the
-arguments given in the experiment; a plain function gets them as keywords with every call. A policy depends on what it is
-called with and keeps no state: a resumed run makes it anew, and is refused if one was seen to (`witness.py`).
+arguments given in the experiment; a plain function gets them as keywords with every call. What a part remembers is its
+memory, which it is handed and returns; it keeps no other state: a resumed run makes it anew (`drivers/witness.py`).
 
-What a user's policy raises comes out as one line that names the policy and the line of the user's file.
+What a user's part raises comes out as one line that names the part and the line of the user's file.
 """
 
 from __future__ import annotations
@@ -20,33 +20,23 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from fedtide.core import stop
+from fedtide.core.arguments import checked, parameters
 from fedtide.core.faults import named
+from fedtide.core.kinds import KINDS, table
 from fedtide.core.reading import is_file, is_own_file, locate
 from fedtide.errors import FedtideError, TrainingError
 
-# How the policies of each kind are called: method ("" for the object itself) and what it is given.
-CALLS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "timeline": {"": ("duration", "horizon")},
-    "scheduler": {"": ("candidates", "limit", "rng")},
-    "weighting": {"": ("num_samples", "age")},
-    "combiner": {"": ("model", "starts", "updates", "weights", "age")},
-    "codec": {
-        "encode": ("update", "budget_bits", "rng"),
-        "decode": ("packet",),
-        "num_kept": ("num_parameters", "budget_bits"),
-    },
-}
-
+Fill: TypeAlias = Callable[[str], Any]  # the value of an experiment's key
 
 MODULE: Final = "fedtide_user_"  # begins the names of the modules that users' files become
 
@@ -89,17 +79,31 @@ class Guarded:
             yield
 
 
-def policy(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, Any], ours: Mapping[str, Any]) -> Any:
-    """Return the policy that `name` stands for, made with the user's `args` on top of `ours`.
+def part(kind: str, name: str, args: Mapping[str, Any], fill: Fill) -> Any:
+    """Return the part that `name` stands for, made with the user's `args`, and what else it declares filled in.
 
     A user's own is checked to take what it will be called with, and is guarded; so is one of ours with a user's arguments.
     """
+    ours = table(kind)
     with _read(kind, name, "looking at it"):  # even the signature of an object may run code of its own
-        made = resolve(kind, name, known, {**ours, **args})
-        if name not in known:
-            for method, parameters in CALLS[kind].items():
+        made = resolve(kind, name, args, fill)
+        if name not in ours:
+            for method, parameters in calls(kind, made).items():
                 _check_call(kind, name, made, method, parameters)
-    return Guarded(kind, name, made) if args or name not in known else made
+    return Guarded(kind, name, made) if args or name not in ours else made
+
+
+def calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
+    """Return how a part is called: what it is given, by method."""
+    known = KINDS[kind]
+    if not remembers(made) or known.remembers is None:
+        return known.calls
+    return {"init": known.init, **known.remembers}
+
+
+def remembers(part: Any) -> bool:
+    """Say whether a part has memory: whether it has `init`, which makes it."""
+    return callable(getattr(part, "init", None))
 
 
 def label(kind: str, policy: Any) -> str:
@@ -176,23 +180,46 @@ def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[
         ) from error
 
 
-def resolve(kind: str, name: str, known: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
-    """Return the object that `name` stands for, made with `args`."""
+def nothing(key: str) -> Any:
+    """Fill in nothing: for a part that is made by itself."""
+    raise FedtideError(f"a part wants {key}, and there is no experiment to take it from; give it as an argument")
+
+
+def resolve(kind: str, name: str, args: Mapping[str, Any], fill: Fill = nothing) -> Any:
+    """Return the part itself, made with `args`, without a guard."""
+    return _make(kind, name, find(kind, name, table(kind)), args, fill)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise if a name without a colon is neither one of ours nor an installed package's."""
+    if ":" not in name and name not in (ours := table(kind)) and name not in (offered := _offered(kind)):
+        raise FedtideError(_unknown(kind, name, [*ours, *offered]))
+
+
+def find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    """Return the class, function or object that `name` stands for, as it is."""
     if name in known:
-        return _make(kind, name, known[name], args)
+        found = known[name]
+        return attribute(kind, found) if isinstance(found, str) else found
     if ":" in name:
-        return _make(kind, name, attribute(kind, name), args)
-    offered = {point.name: point for point in entry_points(group=f"fedtide.{kind}")}
-    if name in offered:
-        with _read(kind, name, "loading it"):
-            found = offered[name].load()
-        return _make(kind, name, found, args)
-    names = [*known, *offered]
+        return attribute(kind, name)
+    offered = _offered(kind)
+    if name not in offered:
+        raise FedtideError(_unknown(kind, name, [*known, *offered]))
+    with _read(kind, name, "loading it"):
+        return offered[name].load()
+
+
+def _offered(kind: str) -> dict[str, EntryPoint]:
+    """Return what installed packages offer of a kind, by name."""
+    return {point.name: point for point in entry_points(group=f"fedtide.{kind}")}
+
+
+def _unknown(kind: str, name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise FedtideError(
-        f"{kind}={name!r} is not known{hint} Known: {', '.join(names)}. Your own: path/to/file.py:name or package.module:name"
-    )
+    own = "Your own: path/to/file.py:name or package.module:name"
+    return f"{kind}={name!r} is not known{hint} Known: {', '.join(names)}. {own}"
 
 
 def source_digest(name: str) -> str | None:
@@ -245,6 +272,9 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
                 f"{kind}={name!r}: there is no file {place}, neither in the working folder {Path.cwd()} nor beside the form "
                 "that names it; give its path from one of the two, or in full"
             )
+        script = sys.modules.get("__main__")
+        if script is not None and os.path.abspath(getattr(script, "__file__", None) or os.curdir) == os.path.abspath(path):
+            return script  # running: it is not run a second time
         unique = f"{MODULE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
         digest = source_digest(name)
         known = sys.modules.get(unique)
@@ -294,25 +324,51 @@ def _neighbours(path: Path) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def _make(kind: str, name: str, found: Any, args: Mapping[str, Any]) -> Any:
-    is_maker = inspect.isclass(found) or (inspect.isroutine(found) and _is_ours(found))
-    _check_arguments(kind, name, found, args, is_maker)
-    if is_maker:
+def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill) -> Any:
+    """Make the part of what was found: a class with its arguments, a function to be called with them besides its own."""
+    called = KINDS[kind].calls.get("")
+    is_maker = inspect.isclass(found) or called is None or (inspect.isroutine(found) and _makes(found, len(called)))
+    context = {each: fill(f"run.{each}") for each in KINDS[kind].made_with} if is_maker else {}
+    _check_arguments(kind, name, found, args, is_maker, context)
+    given = len(context) if is_maker else len(called or ())
+    all_args = arguments(found, args, fill, f"{kind}={name!r}", given)
+    if is_maker and callable(found):
         with reported(kind, name, found):
-            return found(**args)
-    if args:  # update_wrapper keeps attributes such as needs_update_norm
-        return functools.update_wrapper(functools.partial(found, **args), found)
+            return found(*context.values(), **all_args)
+    if all_args:  # update_wrapper keeps attributes such as needs_update_norm
+        return functools.update_wrapper(functools.partial(found, **all_args), found)
     return found
 
 
-def _check_arguments(kind: str, name: str, found: Any, args: Mapping[str, Any], is_maker: bool) -> None:
-    """Raise if a maker cannot be called with these arguments alone, or a function with these among others."""
+def _makes(found: Any, num_called: int) -> bool:
+    """Say whether a function of ours makes the part, rather than being it: it does not take what the part is called with."""
+    return _is_ours(found) and len(inspect.signature(found).parameters) < num_called
+
+
+def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given: int = 0) -> dict[str, Any]:
+    """Return what a part is made with: the user's arguments, checked, and what it declares to be filled from elsewhere."""
+    declared = {each.name: each for each in parameters(found, given)}
+    made = {name: checked(declared[name], value, label) if name in declared else value for name, value in args.items()}
+    for name, each in declared.items():
+        if name not in made and each.about.key is not None:
+            made[name] = fill(each.about.key)
+    return made
+
+
+def _check_arguments(
+    kind: str, name: str, found: Any, args: Mapping[str, Any], is_maker: bool, context: Mapping[str, Any]
+) -> None:
+    """Raise if a part does not take these arguments among what else it is given."""
     try:
         signature = inspect.signature(found)
     except (TypeError, ValueError):  # it is not written in Python, or no function at all
         return
     try:
-        signature.bind(**args) if is_maker else signature.bind_partial(**args)
+        filled = {each.name for each in parameters(found) if each.about.key is not None and each.name not in args}
+        if is_maker:
+            signature.bind(*context, **dict.fromkeys(filled), **args)
+        else:
+            signature.bind_partial(**args)
     except TypeError as error:
         raise FedtideError(
             f"{kind}={name!r} does not accept the arguments {dict(args)}: {error}; it takes {signature}"

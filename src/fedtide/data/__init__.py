@@ -1,16 +1,18 @@
 """Data sets and how the devices share them: MNIST, a synthetic stand-in, and partitions.
 
-dataset = load("mnist")
-partition = PARTITIONS["shards"](dataset.train.labels, num_devices=40, seed=1)
-counts = label_counts(dataset.train.labels, partition, dataset.num_labels)
+A data set is a callable (**arguments) -> Dataset. What it declares to be filled in comes from the experiment, and two
+things from whoever runs it: `run.say` (told what is fetched) and `run.images` (false: labels are enough, as for a plan).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Final
 
+from fedtide.core.arguments import arg
 from fedtide.data.mnist import Say, load_mnist, locate, to_stderr
-from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, shards, slow_labels
+from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset, Samples
@@ -19,42 +21,42 @@ __all__ = [
     "DATASETS",
     "PARTITIONS",
     "dirichlet",
+    "drawn",
     "iid",
     "label_counts",
-    "load",
     "load_mnist",
     "locate",
+    "mnist",
+    "natural",
     "shards",
     "slow_labels",
     "synthetic",
 ]
 
-DATASETS = ("mnist", "synthetic")
 
-
-def load(
-    name: str,
-    *,
-    folder: Path | None = None,
-    seed: int = 0,
-    num_train: int | None = None,
-    num_test: int | None = None,
-    say: Say = to_stderr,
-    images: bool = True,
+def mnist(
+    folder: Annotated[Path | None, arg("where the IDX files lie", key="data.folder")] = None,
+    num_train: Annotated[int | None, arg("use only the first so many", key="data.num_train", le=60_000)] = None,
+    num_test: Annotated[int | None, arg("use only the first so many", key="data.num_test", le=10_000)] = None,
+    say: Annotated[Say, arg("told what is fetched", key="run.say")] = to_stderr,
+    images: Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")] = True,
 ) -> Dataset:
-    """Return a data set by name.
+    """Handwritten digits: 60,000 training and 10,000 test images, from a folder or wherever they can be had."""
+    whole = load_mnist(folder, say, images=images)
+    train, test = _first(whole.train, num_train, "num_train"), _first(whole.test, num_test, "num_test")
+    return whole._replace(train=train, test=test)
 
-    "mnist": from `folder` or wherever it can be had; num_train and num_test cut it to its first samples.
-    With images=False, MNIST's labels alone are read where that is enough.
-    "synthetic": drawn from `seed`, 2000 training and 500 test images unless told otherwise.
-    """
-    if name == "mnist":
-        whole = load_mnist(folder, say, images=images)
-        train, test = _first(whole.train, num_train, "num_train"), _first(whole.test, num_test, "num_test")
-        return whole._replace(train=train, test=test)
-    if name == "synthetic":
-        return synthetic(seed, 2000 if num_train is None else num_train, 500 if num_test is None else num_test)
-    raise FedtideError(f"no data set is called {name!r}: use one of {', '.join(DATASETS)}")
+
+def drawn(
+    seed: Annotated[int, arg("names the drawing", key="seed")],
+    num_train: Annotated[int | None, arg("training images (2000)", key="data.num_train")] = 2000,
+    num_test: Annotated[int | None, arg("test images (500)", key="data.num_test")] = 500,
+) -> Dataset:
+    """Images of ten made-up shapes, drawn from the seed: learnable, not trivial, and quick to make."""
+    return synthetic(seed, 2000 if num_train is None else num_train, 500 if num_test is None else num_test)
+
+
+DATASETS: Final[dict[str, Callable[..., Dataset]]] = {"mnist": mnist, "synthetic": drawn}
 
 
 def _first(samples: Samples, num: int | None, name: str) -> Samples:

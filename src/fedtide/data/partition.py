@@ -1,4 +1,6 @@
-"""Who holds which samples: every partition is a pure function (labels [n], num_devices, seed, ...) -> one array each.
+"""Who holds which samples: a partition is a callable (dataset, num_devices, seed) -> one array of sample numbers each.
+
+Ours are pure functions of the labels [n], but for the natural one.
 
 The arrays are disjoint, ascending sample numbers, never empty. When sizes do not come out even, what is left over
 belongs to nobody. `size_spread` is the standard deviation of the logarithm of the relative sizes: with 0 all devices
@@ -8,29 +10,38 @@ from streams of their own, so the same seed gives the same relative sizes under 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.core.arguments import arg
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
-from fedtide.types import Floats, Ints, Rng
+from fedtide.types import Dataset, Floats, Ints, Rng
 
 Labels = npt.NDArray[np.integer[Any]]
+Spread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
 
 
-def iid(labels: Labels, num_devices: int, seed: int, size_spread: float = 0.0) -> list[Ints]:
+def iid(labels: Labels, num_devices: int, seed: int, size_spread: Spread = 0.0) -> list[Ints]:
     """Deal out samples at random without replacement: floor(n/N) to each device, or that on average."""
     sizes = _sizes(len(labels), num_devices, seed, size_spread, "samples")
     order = stream(seed, "partition").permutation(len(labels))
     return _cut(order, sizes)
 
 
-def shards(labels: Labels, num_devices: int, seed: int, num_shards: int = 200, size_spread: float = 0.0) -> list[Ints]:
+def shards(
+    labels: Labels,
+    num_devices: int,
+    seed: int,
+    num_shards: Annotated[int, arg("label shards in all", key="data.num_shards")] = 200,
+    size_spread: Spread = 0.0,
+) -> list[Ints]:
     """Sort by label, cut into equal shards, deal out whole shards at random: floor(num_shards/N) to each device.
 
     The non-i.i.d. setting of the paper (section V): 200 shards of 300 samples. A shard may straddle two labels.
@@ -46,7 +57,11 @@ def shards(labels: Labels, num_devices: int, seed: int, num_shards: int = 200, s
 
 
 def dirichlet(
-    labels: Labels, num_devices: int, seed: int, concentration: float, size_spread: float = 0.0
+    labels: Labels,
+    num_devices: int,
+    seed: int,
+    concentration: Annotated[float, arg("smaller is more skewed", key="data.concentration")],
+    size_spread: Spread = 0.0,
 ) -> list[Ints]:
     """Give each device its own label proportions p_k ~ Dir(concentration, ..., concentration), and floor(n/N) samples.
 
@@ -72,7 +87,13 @@ def dirichlet(
     return [np.sort(np.concatenate(parts)) for parts in mine]
 
 
-def slow_labels(labels: Labels, num_devices: int, seed: int, duration: Floats, size_spread: float = 0.0) -> list[Ints]:
+def slow_labels(
+    labels: Labels,
+    num_devices: int,
+    seed: int,
+    duration: Annotated[Floats, arg("T_k [N]", key="fleet.durations")],
+    size_spread: Spread = 0.0,
+) -> list[Ints]:
     """Give the slowest quarter of the devices a quarter of the labels, which nobody else has (quarters rounded up).
 
     duration: T_k [N]. Section III of the paper: highly non-i.i.d. data, unique data at slow devices. The labels are drawn
@@ -118,12 +139,64 @@ def label_counts(labels: Labels, partition: Sequence[Ints], num_labels: int) -> 
     return np.array(rows, np.int64).reshape(len(partition), num_labels)
 
 
-PARTITIONS: Final[dict[str, Callable[..., list[Ints]]]] = {
+def natural(dataset: Dataset, num_devices: int, seed: int) -> list[Ints]:
+    """Give each device the samples of one owner, as the data set says; which owners, if there are more, by the seed."""
+    if dataset.owners is None:
+        raise FedtideError(
+            f"data.partition=natural: the data set {dataset.name!r} does not say who its samples belong to; use iid or shards"
+        )
+    owners, inverse = np.unique(dataset.owners, return_inverse=True)
+    if num_devices > len(owners):
+        raise FedtideError(
+            f"fleet.num_devices={num_devices} and the data set has {len(owners)} owners: use at most as many devices"
+        )
+    chosen = np.sort(stream(seed, "partition").permutation(len(owners))[:num_devices])
+    by_owner = np.argsort(inverse, kind="stable")
+    bounds = np.searchsorted(inverse[by_owner], np.arange(len(owners) + 1))
+    return [np.sort(by_owner[bounds[each] : bounds[each + 1]]) for each in chosen]
+
+
+def _of_labels(partition: Callable[..., list[Ints]]) -> Callable[..., list[Ints]]:
+    """Return a partition of a data set that looks at its training labels alone."""
+
+    @functools.wraps(partition)
+    def of_dataset(dataset: Dataset, num_devices: int, seed: int, **args: Any) -> list[Ints]:
+        return partition(dataset.train.labels, num_devices, seed, **args)
+
+    return of_dataset
+
+
+BY_LABEL: Final[dict[str, Callable[..., list[Ints]]]] = {
     "iid": iid,
     "shards": shards,
     "dirichlet": dirichlet,
     "slow_labels": slow_labels,
 }
+PARTITIONS: Final[dict[str, Callable[..., list[Ints]]]] = {
+    **{name: _of_labels(each) for name, each in BY_LABEL.items()},
+    "natural": natural,
+}
+
+
+def checked(answer: Any, num_samples: int, num_devices: int, label: str) -> list[Ints]:
+    """Return what a partition dealt out as ascending sample numbers of our own; raise if that cannot be."""
+    try:
+        parts = [np.asarray(part) for part in answer]
+    except (TypeError, ValueError):
+        raise FedtideError(f"{label} returned a {type(answer).__name__}: return one array of sample numbers each") from None
+    if len(parts) != num_devices:
+        raise FedtideError(f"{label} dealt to {len(parts)} devices: there are fleet.num_devices={num_devices}")
+    for device, part in enumerate(parts):
+        problem = None
+        if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
+            problem = f"{part.dtype}{list(part.shape)}; it needs a vector of at least one sample number"
+        elif part.min() < 0 or part.max() >= num_samples:
+            problem = f"sample numbers from {part.min()} to {part.max()}; there are {num_samples} samples"
+        elif len(np.unique(part)) != len(part):
+            problem = "some samples twice"
+        if problem:
+            raise FedtideError(f"{label} gives device {device} {problem}")
+    return [np.sort(part).astype(np.int64) for part in parts]
 
 
 def _thin(pool: Ints, place: Ints, count: int) -> Ints:

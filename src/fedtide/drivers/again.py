@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.drivers.witness import Witness
 from fedtide.records import StatefulError
 from fedtide.rng import stream
-from fedtide.server.step import plan, weigh
-from fedtide.types import Candidates
+from fedtide.server import border
+from fedtide.server.step import plan
+from fedtide.types import Candidates, lent
 
 
 class Answered(NamedTuple):
@@ -33,18 +34,23 @@ class Answered(NamedTuple):
 def check_answers(path: Path, witness: Witness, answered: Iterable[Answered], called: str = "at aggregation") -> None:
     """Raise if a user's scheduler or weighting does not answer again as it did. called: what goes before its number."""
     system, policy = witness.system, witness.system.policy
-    scheduler, weighting = witness.watches("scheduler"), witness.watches("weighting")
+    scheduler, weighting = (
+        witness.watches(kind) and not parts.remembers(getattr(policy, kind))  # memory is on record
+        for kind in ("scheduler", "weighting")
+    )
     if not (scheduler or weighting):
         return
     for rows, picked, arrived, weight in answered:
         when = f"{called} {rows.tick} than before the interruption"
-        if scheduler and (rows.update_sq_norm is not None or not policy.needs_update_norm):
-            grant = plan(policy, rows, system.num_symbols, stream(system.experiment.seed, "schedule", rows.tick))
+        if scheduler and (rows.update_sq_norm is not None or not policy.needs):
+            rng = stream(system.experiment.seed, "schedule", rows.tick)
+            grant = plan(policy, rows, system.num_symbols, rng, system.allocation)
             if rows.device[grant.picked].tolist() != picked:
-                label = plugins.label("scheduler", policy.scheduler)
+                label = parts.label("scheduler", policy.scheduler)
                 raise StatefulError(path, f"{label} picks other devices {when}")
         if weighting and arrived:
             came = np.searchsorted(rows.device, arrived)
-            if weigh(policy, rows.num_samples[came], rows.age[came]).tolist() != weight:
-                label = plugins.label("weighting", policy.weighting)
+            label = parts.label("weighting", policy.weighting)
+            answer = policy.weighting(lent(rows.num_samples[came]), lent(rows.age[came]))
+            if border.weights(answer, len(came), label).tolist() != weight:
                 raise StatefulError(path, f"{label} gives other weights {when}")

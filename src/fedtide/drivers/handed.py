@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedtide.config import Experiment
-from fedtide.errors import DataError, FedtideError, RunFolderError
+from fedtide.data.checking import check_dataset
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning.trainer import MadeOf
 from fedtide.records import data_digest, is_deployment
 from fedtide.system import System
-from fedtide.types import Dataset, Samples
+from fedtide.types import Dataset
 
 
 def check_arguments(experiment: Any, threads: Any, on_round: Any) -> None:
@@ -38,7 +39,7 @@ def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any
         raise FedtideError("the system was built from another experiment; build it from the one that is simulated")
     for each in (dataset, system.dataset if system is not None else None):
         if each is not None:
-            _check_dataset(each)
+            check_dataset(each)
     own = dataset if system is None else system.dataset
     if dataset is not None and dataset is not own and data_digest(dataset) != data_digest(own):
         raise FedtideError("the dataset is not the one that the system was built with; hand over one of them alone")
@@ -90,33 +91,3 @@ def checked_folder(folder: Any) -> Path | None:
 
 def _kind(thing: Any) -> str:
     return type(thing).__name__
-
-
-def _check_dataset(dataset: Any) -> None:
-    """Raise if something is not a data set that can be shared out and trained on."""
-    if not isinstance(dataset, Dataset):
-        raise DataError(f"dataset is a {_kind(dataset)}: give a fedtide.types.Dataset, as fedtide.data.load returns")
-    if not isinstance(dataset.num_labels, (int, np.integer)) or not 1 <= dataset.num_labels <= 256:
-        raise DataError(f"the data set has num_labels={dataset.num_labels!r}: it must be a whole number from 1 to 256")
-    for part, samples in (("train", dataset.train), ("test", dataset.test)):
-        if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples):
-            raise DataError(
-                f"the data set's {part} is a {_kind(samples)}: give Samples(images, labels) of NumPy arrays"
-            )
-        images, labels = samples
-        if (
-            images.ndim != 4
-            or 0 in images.shape[1:]
-            or images.dtype.kind != "f"
-            or labels.dtype.kind not in "iu"
-            or labels.shape != images.shape[:1]
-        ):
-            raise DataError(
-                f"the data set's {part} has images {images.dtype}{list(images.shape)} and labels {labels.dtype}"
-                f"{list(labels.shape)}: give float32 [n channels height width] and uint8 [n]"
-            )
-        if not len(labels) or labels.min() < 0 or labels.max() >= dataset.num_labels:
-            has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no samples"
-            raise DataError(f"the data set's {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")
-        if not np.isfinite(images).all():
-            raise DataError(f"the data set's {part} has images with NaN or infinity: give finite numbers")

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import math
-import time as wall
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.codec.base import Packet, checked_packet, most_bits
 from fedtide.config import Experiment
-from fedtide.core import parts as plugins
 from fedtide.core.ram import need
 from fedtide.drivers.again import Answered, check_answers
+from fedtide.drivers.evaluation import evaluate, samples_per_training
 from fedtide.drivers.handed import check_arguments, check_handed, check_trainer, checked_folder
+from fedtide.drivers.simulated import Simulated, candidates_at
+from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
-from fedtide.learning.schedule import SCHEDULES
-from fedtide.learning.trainer import Score, Trainer
-from fedtide.policy.candidates import candidates
-from fedtide.policy.label_variance import label_variance
-from fedtide.records import Ledger, RoundRecord, RunFolder, identity, is_complete, trainer_name
-from fedtide.rng import stream
-from fedtide.server.step import Arrived, ServerState, absorb, begin, check_finite, checked_vector, plan
+from fedtide.learning.trainer import Trainer
+from fedtide.records import Ledger, RoundRecord, RunFolder, identity, is_complete, round_record
+from fedtide.server import border
+from fedtide.server.state import ServerState, begin
+from fedtide.server.step import step
 from fedtide.system import System, build, load_dataset, make_trainer
-from fedtide.types import Candidates, Dataset, Floats, Grant, Ints, Samples, Tick, Vector, lent
-from fedtide.world.channel import capacity, power_gain
-
-LARGE = 1e6  # no weight of a model that learns is as large as this
-
-
-class Planned(NamedTuple):
-    """One tick as the radio and the scheduler make it; grant is None while a scheduler waits for update norms."""
-
-    tick: Tick
-    candidates: Candidates
-    grant: Grant | None
+from fedtide.types import Dataset, Vector
 
 
 class Result(NamedTuple):
@@ -47,53 +33,6 @@ class Result(NamedTuple):
     rounds: list[RoundRecord]
     model: Vector
     seconds: dict[str, float]  # wall time by stage of this session
-
-
-def candidates_at(system: System, tick: Tick, uploads: Ints) -> Candidates:
-    """Return the ready devices of a tick over this tick's channel."""
-    experiment, fleet = system.experiment, system.fleet
-    gain = power_gain(experiment.seed, tick.index, fleet.num_devices)
-    scale = np.asarray(experiment.radio.large_scale, np.float64)
-    return candidates(fleet, tick, capacity(gain, experiment.radio.snr_db, scale), uploads)
-
-
-def grant_at(system: System, tick: Tick, rows: Candidates) -> Grant:
-    """Schedule one tick and share its symbols."""
-    return plan(system.policy, rows, system.num_symbols, stream(system.experiment.seed, "schedule", tick.index))
-
-
-def planned(system: System) -> Iterator[Planned]:
-    """Plan every tick without training: readiness, ages and channels never depend on the model."""
-    uploads = np.zeros(system.fleet.num_devices, np.int64)
-    for tick in system.ticks:
-        rows = candidates_at(system, tick, uploads)
-        if system.policy.needs_update_norm:
-            yield Planned(tick, rows, None)
-            continue
-        grant = grant_at(system, tick, rows)
-        uploads[rows.device[grant.picked]] += 1
-        yield Planned(tick, rows, grant)
-
-
-def learning_rates(system: System, start: Ints) -> Floats:
-    """Return the learning rate of jobs that start from these versions [r]: set when the device receives the model."""
-    experiment = system.experiment
-    elapsed = system.born[start] / experiment.timeline.horizon
-    return experiment.learning.learning_rate * SCHEDULES[experiment.learning.schedule](elapsed)
-
-
-class Stopwatch:
-    """Wall time by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = wall.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """Charge the time since the last lap to a stage."""
-        now = wall.perf_counter()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
-        self._last = now
 
 
 def simulate(
@@ -145,8 +84,13 @@ def simulate(
         else:
             state, ledger, rounds = begin(_first_model(trainer, experiment), system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
+        exchange = Simulated(system, trainer, eager, watch)
         for tick in system.ticks[state.version - 1 :]:
-            state, record = _step(system, trainer, state, ledger, tick, eager, watch)
+            state, info = step(system.rules, state, tick, exchange)
+            watch.lap("aggregation")
+            score = evaluate(system, trainer, state, tick)
+            watch.lap("evaluation")
+            record = round_record(info, score, ledger, samples_per_training(system.work, info.rows.num_samples))
             ledger = record.ledger
             rounds.append(record)
             if run:
@@ -172,7 +116,7 @@ def simulate(
 
 def _check_work(system: System) -> None:
     """Raise if the sample numbers that one aggregation's trainings visit do not fit into memory."""
-    work, most = system.work, samples_per_training(system, system.fleet.num_samples.max()[None])[0]
+    work, most = system.work, samples_per_training(system.work, system.fleet.num_samples.max()[None])[0]
     key = "local_epochs" if work.steps is None else "local_steps"
     need(16.0 * float(most), f"the order of the {most:,} samples of one local training", f"lower learning.{key}")
 
@@ -185,7 +129,7 @@ def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:
         raise TrainingError(
             f"the trainer began with an array of shape {shape}: initial_model gives a vector of float32"
         )
-    return checked_vector(model, shape[0], "the trainer's initial_model")
+    return border.vector(model, shape[0], "the trainer's initial_model")
 
 
 def _check_complete(run: RunFolder, state: ServerState, num_ticks: int) -> None:
@@ -203,161 +147,3 @@ def _answered(system: System, rounds: Sequence[RoundRecord]) -> Iterator[Answere
     for record, tick in zip(rounds, system.ticks, strict=False):
         yield Answered(candidates_at(system, tick, uploads), record.picked, record.picked, record.weight)
         uploads[record.picked] += 1
-
-
-def _step(
-    system: System, trainer: Trainer, state: ServerState, ledger: Ledger, tick: Tick, eager: bool, watch: Stopwatch
-) -> tuple[ServerState, RoundRecord]:
-    """One aggregation, as in the paper: ready, schedule, train, encode, decode, aggregate, record."""
-    rows = candidates_at(system, tick, state.uploads)
-    trained: Mapping[int, Vector] = {}
-    if eager or system.policy.needs_update_norm:
-        trained = _train(system, trainer, state, tick.ready, tick.start)
-        watch.lap("training")
-    if system.policy.needs_update_norm:
-        rows = rows._replace(update_sq_norm=np.array([_sq_norm(trained[int(device)]) for device in tick.ready]))
-    grant = grant_at(system, tick, rows)
-    watch.lap("scheduling")
-    device, start = tick.ready[grant.picked], tick.start[grant.picked]
-    if not trained:
-        trained = _train(system, trainer, state, device, start)
-        watch.lap("training")
-    updates = _stack([trained[int(k)] for k in device], state)
-    check_finite(device, updates, tick.index, lambda: _culprit(system, trainer, state))
-    packets = [
-        _encoded(system, update, bits, int(k), tick)
-        for update, bits, k in zip(updates, grant.bits, device, strict=True)
-    ]
-    received = _stack([_decoded(system, packet, updates.shape[1]) for packet in packets], state)
-    watch.lap("codec")
-    arrived = Arrived(device, start, rows.num_samples[grant.picked])
-    state, weights = absorb(state, system.policy, tick.ready, arrived, received)
-    watch.lap("aggregation")
-    test, train_loss = evaluate(system, trainer, state, tick)
-    watch.lap("evaluation")
-    samples = samples_per_training(system, rows.num_samples)
-    record = RoundRecord(
-        index=tick.index,
-        time=tick.time,
-        ready=tick.ready.tolist(),
-        picked=device.tolist(),
-        age=rows.age[grant.picked].tolist(),
-        capacity=rows.capacity[grant.picked].tolist(),
-        symbols=grant.symbols.tolist(),
-        budget_bits=grant.bits.tolist(),
-        sent_bits=[packet.bits for packet in packets],
-        overhead_bits=[packet.overhead_bits for packet in packets],
-        num_kept=[packet.num_kept for packet in packets],
-        label_variance=label_variance(rows.label_counts[grant.picked]),
-        proved_minimal=grant.proved_minimal,
-        weight=weights.tolist(),
-        test_accuracy=test.accuracy if test else None,
-        test_loss=test.loss if test and math.isfinite(test.loss) else None,
-        train_loss=train_loss,
-        ledger=Ledger(
-            symbols=ledger.symbols + float(grant.symbols.sum()),
-            bits=ledger.bits + sum(packet.bits for packet in packets),
-            samples_used=ledger.samples_used + int(samples[grant.picked].sum()),
-            samples_trained=ledger.samples_trained + int(samples.sum()),
-        ),
-    )
-    return state, record
-
-
-def _train(system: System, trainer: Trainer, state: ServerState, device: Ints, start: Ints) -> dict[int, Vector]:
-    """Train these devices from the versions they hold; updates by device."""
-    if len(device) == 0:
-        return {}
-    starts = np.stack([state.models[int(version)] for version in start])
-    updates = np.asarray(trainer.train(starts, lent(device), lent(start), learning_rates(system, start)))
-    if updates.shape != starts.shape or updates.dtype.kind not in "fiu":
-        raise TrainingError(
-            f"the trainer {trainer_name(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 "
-            f"{list(starts.shape)}, one row for each job"
-        )
-    return dict(zip(device.tolist(), updates, strict=True))
-
-
-def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
-    """Say what most likely made the training diverge, and what to do."""
-    learning = system.experiment.learning
-    largest = max(float(np.abs(model).max()) for model in state.models.values())
-    for kind, policy in (("combiner", system.policy.combiner), ("codec", system.codec)):
-        if largest > LARGE and not plugins.is_ours(policy):
-            return f"the global model holds values up to {largest:.3g}; look at {plugins.label(kind, policy)}, which made it"
-    if learning.proximal * learning.learning_rate >= 2 and learning.learning_rate <= 1:
-        return (
-            f"learning.proximal={learning.proximal:g} times learning.learning_rate={learning.learning_rate:g} is at least 2, "
-            "with which every step overshoots more than the last; lower learning.proximal"
-        )
-    if trainer_name(trainer) != learning.trainer:
-        return (
-            f"look at the trainer {trainer_name(trainer)}, or lower learning.learning_rate={learning.learning_rate:g}"
-        )
-    return f"lower learning.learning_rate={learning.learning_rate:g}"
-
-
-def _encoded(system: System, update: Vector, bits: float, device: int, tick: Tick) -> Packet:
-    """Encode an update; raise if a user's codec returns something else than a packet."""
-    rng = stream(system.experiment.seed, "compress", device, tick.index)
-    packet: object = system.codec.encode(lent(update), bits, rng)
-    if not isinstance(packet, Packet):
-        codec = plugins.label("codec", system.codec)
-        raise TrainingError(f"{codec} encoded to a {type(packet).__name__}: return fedtide.codec.base.packet(...)")
-    codec = plugins.label("codec", system.codec)
-    packet = checked_packet(packet, len(update), codec)
-    if packet.bits > bits and packet.bits > most_bits(system.codec, len(update), bits, codec):
-        raise TrainingError(
-            f"{codec} encoded to {packet.bits} bits, and {bits:.1f} were granted to device {device} at aggregation "
-            f"{tick.index}: keep to budget_bits"
-        )
-    return packet
-
-
-def _decoded(system: System, packet: Packet, num_parameters: int) -> Vector:
-    """Decode an update; raise if a user's codec returns something else than d numbers."""
-    return checked_vector(system.codec.decode(packet), num_parameters, plugins.label("codec", system.codec))
-
-
-def _stack(vectors: list[Vector], state: ServerState) -> Vector:
-    return np.stack(vectors) if vectors else np.empty((0, len(state.models[state.version])), np.float32)
-
-
-def _sq_norm(update: Vector) -> float:
-    return float(np.square(update, dtype=np.float64).sum())
-
-
-def samples_per_training(system: System, num_samples: Ints) -> Ints:
-    """Return how many samples one local training of these devices visits."""
-    work = system.work
-    if work.steps is None:
-        return num_samples * (work.epochs or 0)
-    full, rest = np.divmod(work.steps, -(-num_samples // work.batch_size))
-    return np.asarray(full * num_samples + np.minimum(rest * work.batch_size, num_samples))
-
-
-def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> tuple[Score | None, float | None]:
-    """Score the new model at every evaluate_every of simulated time, and always at the end."""
-    learning = system.experiment.learning
-    if learning.evaluate_every > 0 and tick.index < len(system.ticks):
-        before = system.ticks[tick.index - 2].time if tick.index > 1 else 0.0
-        if int(tick.time / learning.evaluate_every + 1e-9) == int(before / learning.evaluate_every + 1e-9):
-            return None, None
-    model = state.models[state.version]
-    test = _scored(trainer, model, system.dataset.test)
-    loss = _scored(trainer, model, system.dataset.train).loss if learning.training_loss else None
-    return test, loss if loss is not None and math.isfinite(loss) else None
-
-
-def _scored(trainer: Trainer, model: Vector, samples: Samples) -> Score:
-    """Score a model; raise if a user's trainer returns something that is no score."""
-    given: Any = trainer.evaluate(lent(model), samples)
-    try:
-        score = Score(float(given.accuracy), float(given.loss))
-    except (AttributeError, TypeError, ValueError):
-        score = Score(math.nan, math.nan)
-    if not 0 <= score.accuracy <= 1:
-        raise TrainingError(
-            f"the trainer {trainer_name(trainer)} does not give an accuracy from 0 to 1: evaluate returns Score(accuracy, loss)"
-        )
-    return score

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.core import stop
 from fedtide.system import System
 
@@ -39,7 +39,7 @@ LONGEST = 2000  # bytes of what a copy says; a pipe takes so many at once
 
 
 @dataclass(frozen=True)
-class Watched(plugins.Guarded):
+class Watched(parts.Guarded):
     """A user's policy that remembers its last call of each method, to be asked again."""
 
     last: dict[str, tuple[tuple[Any, ...], Any]] = field(default_factory=dict, compare=False, repr=False)
@@ -51,7 +51,7 @@ class Watched(plugins.Guarded):
 
     def __getattr__(self, attribute: str) -> Any:
         value = super().__getattr__(attribute)
-        if attribute not in plugins.CALLS[self.kind]:
+        if attribute not in parts.calls(self.kind, self.policy):
             return value
         return lambda *args: self._kept(attribute, value, args)
 
@@ -81,6 +81,8 @@ class Watched(plugins.Guarded):
 
 def _rewound(argument: Any) -> Any:
     """Return an argument as it is now: a generator as a copy, all else as it is (arrays are read-only)."""
+    if isinstance(argument, dict):  # memory, which is lent to be written to
+        return {name: np.array(each) for name, each in argument.items()}
     if not isinstance(argument, np.random.Generator):
         return argument
     bits = type(argument.bit_generator)()
@@ -96,6 +98,8 @@ def _copied(answer: Any) -> Any:
         return type(answer)(*map(_copied, answer))
     if isinstance(answer, (list, tuple)):
         return [_copied(each) for each in answer]
+    if isinstance(answer, dict):
+        return {name: _copied(each) for name, each in answer.items()}
     return answer
 
 
@@ -104,15 +108,15 @@ class Witness:
 
     def __init__(self, system: System) -> None:
         policy = system.policy
-        parts = {
+        under = {
             **{kind: _watched(kind, getattr(policy, kind)) for kind in ("scheduler", "weighting", "combiner")},
             "codec": _watched("codec", system.codec),
         }
         self.system = system._replace(
-            policy=policy._replace(**{kind: parts[kind] for kind in ("scheduler", "weighting", "combiner")}),
-            codec=parts["codec"],
+            policy=policy._replace(**{kind: under[kind] for kind in ("scheduler", "weighting", "combiner")}),
+            codec=under["codec"],
         )
-        self._watched = {kind: each for kind, each in parts.items() if isinstance(each, Watched)}
+        self._watched = {kind: each for kind, each in under.items() if isinstance(each, Watched)}
         self._begun = {kind: contents(each.policy) for kind, each in self._watched.items()}
         self._found = ""
 
@@ -125,8 +129,8 @@ class Witness:
 
         What a weighting and most schedulers are called with is on record; updates are not.
         """
-        can_be = kind == "weighting" or (kind == "scheduler" and not self.system.policy.needs_update_norm)
-        return can_be and self.watches(kind)
+        can_be = kind == "weighting" or (kind == "scheduler" and not self.system.policy.needs)
+        return can_be and self.watches(kind) and not parts.remembers(self._watched[kind])
 
     def keeps_state(self) -> str:
         """Say which policy depends on the past, and how; "" if none is seen to."""
@@ -188,9 +192,9 @@ def _be_quiet(patience: float) -> None:
 
 def _watched(kind: str, policy: Any) -> Any:
     """Put a user's policy under watch; ours keep no state."""
-    if plugins.is_ours(policy):
+    if parts.is_ours(policy):
         return policy
-    guarded = policy if isinstance(policy, plugins.Guarded) else plugins.Guarded(kind, type(policy).__name__, policy)
+    guarded = policy if isinstance(policy, parts.Guarded) else parts.Guarded(kind, type(policy).__name__, policy)
     return Watched(guarded.kind, guarded.name, guarded.policy)
 
 
@@ -208,10 +212,10 @@ def _walk(place: str, thing: Any, seen: dict[int, Any], depth: int) -> Iterator[
         return
     seen[id(thing)] = thing
     try:
-        parts = list(_parts(thing))
+        inside = list(_parts(thing))
     except Exception:  # an object that cannot be looked at
-        parts = [(None, type(thing).__qualname__)]
-    for name, inner in parts:
+        inside = [(None, type(thing).__qualname__)]
+    for name, inner in inside:
         if name is None:
             yield place or "it", inner
         else:

@@ -17,6 +17,7 @@ from fedtide.flower.settings import Deployment
 from fedtide.types import Vector
 
 LARGEST_COUNT = 2**53  # whole numbers stay exact in the scheduler's float64
+LARGEST_LOSS = 1e12  # nats
 SLACK_BYTES = 64  # what a codec may need beyond its budget: padding and rounding
 
 
@@ -44,9 +45,10 @@ def read_ready(content: RecordDict, order: Order, num_labels: int, num_devices: 
     # One dead link takes all symbols of a period: a node without a link cannot say so, and is no candidate.
     capacity = _number(record, "capacity", LEAST, settings.max_capacity) if settings.capacity == "reported" else None
     norm = _number(record, "update_sq_norm", 0.0, settings.max_update_norm**2) if order.want_norm else None
+    loss = _number(record, "loss", 0.0, LARGEST_LOSS) if order.want_loss else None
     # Only a loader of one's own knows data without a number; a replay could not find it.
     data = _whole(record, "data", 0 if settings.loader == "partition" else -1, num_devices - 1)
-    return Ready(num_samples, np.array(counts, np.int64), data, isa, capacity, norm)
+    return Ready(num_samples, np.array(counts, np.int64), data, isa, capacity, norm, loss)
 
 
 def read_upload(

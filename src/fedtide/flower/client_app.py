@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 
 from fedtide.errors import FedtideError
 from fedtide.flower import node
-from fedtide.flower.loaders import node_system
+from fedtide.flower.memory import keep, recall
 from fedtide.flower.protocol import (
     GrantOrder,
     Ready,
@@ -42,9 +42,12 @@ def train(message: Message, context: Context) -> Message:
     order, model = read_order(message.content)
     terms, part, pace = _terms(context), _part(context), _number(context, "pace") or 0.0
     own = node.own_data(terms, part)
-    update = node.train(terms, model, order.device, order.version, order.learning_rate, own)
+    before = recall(context.state, "trainer", order.device, order.previous)
+    update, after = node.train(terms, model, order.device, order.version, order.learning_rate, own, before)
+    keep(context.state, "trainer", order.device, before, after, order.version)
+    acknowledged = recall(context.state, "codec", order.device, order.acknowledged)
+    keep(context.state, "codec", order.device, acknowledged, acknowledged, order.acknowledged)
     context.state["held"] = ConfigRecord({"device": order.device, "version": order.version})
-    context.state["task"] = ConfigRecord({"shape": list(own.train.images.shape[1:]), "num_labels": own.num_labels})
     context.state["update"] = model_record(update)
     row = node.row(terms, own, _secret(context))
     ready = Ready(
@@ -54,6 +57,7 @@ def train(message: Message, context: Context) -> Message:
         isa=native.isa(),
         capacity=_number(context, "capacity"),
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
+        loss=node.loss(terms, model, own) if order.want_loss else None,
     )
     left = pace - (time.monotonic() - begun)
     if left > 0:
@@ -64,11 +68,11 @@ def train(message: Message, context: Context) -> Message:
 def upload(message: Message, context: Context) -> Message:
     """Encode the update that is held into the granted bits. It stays held: the reply may get lost."""
     grant = read_grant(message.content)
-    update, task = _held(context, grant), context.state["task"]
-    system = node_system(
-        _terms(context).experiment, tuple(task["shape"]), task["num_labels"]
+    update, before = _held(context, grant), recall(context.state, "codec", grant.device, None)
+    packet, after = node.encode(
+        _terms(context).experiment, update, grant.device, grant.tick, grant.bits, before
     )  # without loading the data
-    packet = node.encode(system, update, grant.device, grant.tick, grant.bits)
+    keep(context.state, "codec", grant.device, before, after, grant.tick)
     return Message(upload_content(grant, packet.data), reply_to=message)
 
 

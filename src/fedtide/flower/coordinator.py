@@ -1,4 +1,4 @@
-"""The period loop of a real federation: the simulator's plan and absorb, with real devices in between.
+"""The period loop of a real federation: the simulator's step, with real devices.
 
 Every period: see who is ready, plan, ask the picked ones for their update, wait until the deadline, absorb what arrived,
 save, and send the new model to every ready node. Nodes that still train are never interrupted.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,25 +15,26 @@ import numpy as np
 
 from fedtide import config
 from fedtide.drivers.again import check_answers
-from fedtide.drivers.simulate import learning_rates
+from fedtide.drivers.evaluation import evaluate, samples_per_training
+from fedtide.drivers.simulated import learning_rates
 from fedtide.drivers.witness import Witness
 from fedtide.errors import FedtideError
-from fedtide.flower import link, trace
-from fedtide.flower.exchange import Exchange
+from fedtide.flower import trace
+from fedtide.flower.conversation import Conversation
 from fedtide.flower.history import answered, begun
-from fedtide.flower.journal import Aggregation, round_record, trace_period
-from fedtide.flower.loaders import bare_system, loader
+from fedtide.flower.journal import trace_period
+from fedtide.flower.loaders import elsewhere, loader
 from fedtide.flower.mailbox import Mailbox
-from fedtide.flower.seats import Seat
-from fedtide.flower.settings import Terms
+from fedtide.flower.real import Real
+from fedtide.flower.settings import Terms, check_timeline
 from fedtide.flower.trace import Header, Period, fingerprint
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
-from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, write_atomically
-from fedtide.rng import stream
-from fedtide.server.step import Arrived, ServerState, absorb, begin, plan
-from fedtide.system import System, make_trainer, parameter_count
-from fedtide.types import Candidates, Floats, Ints, Tick, Vector
+from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, round_record, write_atomically
+from fedtide.server.state import ServerState, begin
+from fedtide.server.step import Info, step
+from fedtide.system import System, build, make_trainer, parameter_count
+from fedtide.types import Vector
 
 log = logging.getLogger("fedtide.flower")
 
@@ -65,13 +65,16 @@ class Coordinator:
         self._mailbox, self._terms, self._folder = mailbox, terms, folder
         self._clock, self._sleep, self._on_round = clock, sleep, on_round
         experiment = terms.experiment
+        check_timeline(experiment)
         dataset = loader(terms.deployment.loader)(experiment, None)
-        bare = bare_system(experiment, dataset.test.images.shape[1:], dataset.num_labels)
-        self._trainer: Trainer = make_trainer(bare)  # for the first model and the scores
-        self._witness = Witness(bare._replace(dataset=dataset))
+        self._witness = Witness(build(experiment, dataset=dataset, fleet=elsewhere(experiment)))
         self._system: System = self._witness.system
-        self._num_parameters = parameter_count(bare, self._trainer)
-        self._exchange = Exchange(mailbox, terms, self._system, self._num_parameters, clock)
+        self._trainer: Trainer = make_trainer(self._system)  # for the first model and the scores
+        num_parameters = parameter_count(self._system, self._trainer)
+        self._talk = Conversation(mailbox, terms, self._system.codec, num_parameters, dataset.num_labels, clock)
+        self._devices = Real(self._talk, terms, self._system, self._wait)
+        self._acknowledged: dict[int, int] = {}  # by device, the tick of its last upload that was aggregated
+        self._trained: dict[int, int] = {}  # by device, the version of its last training that was a candidate
 
     def run(self) -> Vector:
         """Run all periods that are left and return the final model."""
@@ -87,7 +90,11 @@ class Coordinator:
             for tick in left:
                 due = max(due + self._terms.experiment.timeline.period, self._clock())
                 self._wait_until(due, lambda: False)
-                state, record, period = self._aggregate(state, ledger, tick)
+                state, info = step(self._system.rules, state, tick, self._devices)
+                scores = evaluate(self._system, self._trainer, state, tick)
+                work = samples_per_training(self._system.work, info.rows.num_samples)
+                record = round_record(info, scores, ledger, work)
+                period = self._close_period(state, info)
                 ledger = record.ledger
                 writer.append(period)
                 folder.append(record, state)
@@ -125,7 +132,9 @@ class Coordinator:
         if periods:
             last = periods[-1]
             nodes = {int(device): node for device, node in last.nodes.items()}
-            self._exchange.restore(nodes, {int(device): rate for device, rate in last.rate.items()}, last.wall)
+            for each in periods:
+                self._note(each)
+            self._talk.restore(nodes, {int(device): rate for device, rate in last.rate.items()}, last.wall)
         log.info("continuing at period %d", state.version)
         return state, ledger, writer
 
@@ -140,10 +149,13 @@ class Coordinator:
                 )
             self._sleep(self._terms.deployment.poll)
 
+    def _wait(self, seconds: float, is_done: Callable[[], bool]) -> None:
+        self._wait_until(self._clock() + seconds, is_done)
+
     def _wait_until(self, due: float, is_done: Callable[[], bool]) -> None:
         """Look at the mailbox now and then until it is time, or nothing is left to wait for."""
         while not is_done():
-            self._exchange.poll()
+            self._talk.poll()
             left = due - self._clock()
             if left <= 0 or is_done():
                 return
@@ -152,75 +164,26 @@ class Coordinator:
     def _hand_out(self, state: ServerState, ready: Container[int]) -> ServerState:
         """Send the newest model to the ready devices and to those that work on nothing."""
         rate = float(learning_rates(self._system, np.array([state.version]))[0])
-        sent = self._exchange.order_training(
-            ready, state.version, state.models[state.version], rate, self._system.policy.needs_update_norm
+        model, needs = state.models[state.version], self._system.policy.needs
+        sent = self._talk.order_training(
+            ready, state.version, model, rate, needs, self._acknowledged, self._trained
         )
         held = state.held.copy()
         held[sent] = state.version
         return state._replace(held=held)
 
-    def _aggregate(self, state: ServerState, ledger: Ledger, tick: Tick) -> tuple[ServerState, RoundRecord, Period]:
-        """One period: plan, ask, wait, absorb."""
-        exchange, wall = self._exchange, self._exchange.elapsed
-        seats = exchange.ready()
-        rows = self._rows(seats, tick.index, state.uploads)
-        rng = stream(self._terms.experiment.seed, "schedule", tick.index)
-        grant = plan(self._system.policy, rows, self._system.num_symbols, rng)
-        planned = [replace(seat) for seat in seats]  # as it was when the plan was made
-        exchange.ask([seats[position] for position in grant.picked], grant.bits.tolist(), tick.index)
-        self._wait_until(self._clock() + self._window, lambda: not exchange.is_waiting)
-        came = [position for position in grant.picked.tolist() if seats[position].device in exchange.got]
-        device = rows.device[came]
-        updates = [exchange.got[k].update for k in device.tolist()]
-        arrived = Arrived(device, tick.index - rows.age[came], rows.num_samples[came])
-        state, weights = absorb(
-            state,
-            self._system.policy,
-            rows.device,
-            arrived,
-            np.array(updates, np.float32).reshape(-1, self._num_parameters),
-        )
-        weight = dict(zip(device.tolist(), weights.tolist(), strict=True))
-        result = Aggregation(tick.index, rows, grant, exchange.got, weight)
-        record = round_record(self._system, self._trainer, state, ledger, result, tick.time)
-        period = trace_period(result, planned, exchange.refusals, wall, fingerprint(state.models[state.version]))
-        period = period._replace(
-            nodes={str(k): node for k, node in exchange.seats.nodes.items()},
-            rate={str(k): rate for k, rate in exchange.rate.items()},
-        )
-        exchange.close_period()
-        return state, record, period
+    def _close_period(self, state: ServerState, info: Info) -> Period:
+        """Return the period's line of the trace, and forget what it gathered."""
+        talk, planned = self._talk, self._devices.last
+        assert planned is not None  # it was planned
+        model = fingerprint(state.models[state.version])
+        got, refused = self._devices.got or {}, talk.refusals
+        period = trace_period(info, planned.seats, got, refused, planned.wall, model, talk.seats.nodes, talk.rate)
+        self._note(period)
+        talk.close_period()
+        return period
 
-    def _rows(self, seats: list[Seat], tick: int, uploads: Ints) -> Candidates:
-        """Return what the scheduler sees."""
-        orders = [seat.order for seat in seats if seat.order]
-        rows = [seat.ready for seat in seats if seat.ready]
-        device = np.array([seat.device for seat in seats], np.int64)
-        counts = np.array([row.label_counts for row in rows], np.int64)
-        norms = [row.update_sq_norm for row in rows if row.update_sq_norm is not None]
-        return Candidates(
-            num_devices=self._terms.experiment.fleet.num_devices,
-            device=device,
-            num_samples=np.array([row.num_samples for row in rows], np.int64),
-            label_counts=counts.reshape(len(rows), self._system.dataset.num_labels),
-            age=tick - np.array([order.version for order in orders], np.int64),
-            missed=tick - uploads[device],
-            capacity=self._capacity(seats, tick),
-            update_sq_norm=np.array(norms) if self._system.policy.needs_update_norm else None,
-            tick=tick,
-        )
-
-    def _capacity(self, seats: list[Seat], tick: int) -> Floats:
-        """Return the links of these seats in bit/symbol [m]."""
-        settings = self._terms.deployment
-        device = [seat.device for seat in seats]
-        if settings.capacity == "reported":
-            return np.array([(seat.ready.capacity if seat.ready else None) or 0.0 for seat in seats])
-        if settings.capacity == "measured":
-            return link.measured(self._system, self._exchange.rate, self._window, settings.max_capacity)[device]
-        return link.simulated(self._system, tick)[device]
-
-    @property
-    def _window(self) -> float:
-        """Seconds that uploads may take."""
-        return self._terms.deployment.deadline * self._terms.experiment.timeline.period
+    def _note(self, period: Period) -> None:
+        """Note what the server has seen of its devices: their memory goes on from there."""
+        self._acknowledged |= dict.fromkeys(period.arrived, period.tick)
+        self._trained |= dict(zip(period.ready, period.start, strict=True))

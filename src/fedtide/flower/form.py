@@ -82,6 +82,8 @@ def check_period(tree: Mapping[str, Any], fields: Sequence[str], tick: int, num_
     _check_column("capacity", tree["capacity"], count, AMOUNT)
     if tree["update_sq_norm"] is not None:
         _check_column("update_sq_norm", tree["update_sq_norm"], count, AMOUNT)
+    if tree.get("loss") is not None:
+        _check_column("loss", tree["loss"], count, AMOUNT)
     picked = _check_subset("picked", tree["picked"], device, ready, "ready")
     _check_column("symbols", tree["symbols"], len(picked), AMOUNT)
     _check_column("bits", tree["bits"], len(picked), AMOUNT)

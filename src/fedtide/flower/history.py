@@ -17,7 +17,8 @@ from fedtide.flower.settings import deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.records import RoundRecord, read_run
 from fedtide.records.reading import read_checkpoint
-from fedtide.server.step import ServerState
+from fedtide.policy.candidates import candidates as rows_of
+from fedtide.server.state import REPORT_BITS, ServerState
 from fedtide.system import System
 from fedtide.types import Candidates, Ints
 
@@ -143,16 +144,21 @@ def candidates(period: Period, num_devices: int, num_labels: int, before: Ints, 
             f"the trace counts {len(period.label_counts[0])} labels in period {period.tick}, and the data has {num_labels}: "
             "the loader gives other data than the devices had"
         )
-    return Candidates(
-        num_devices=num_devices,
-        device=device,
-        num_samples=np.array(period.num_samples, np.int64),
-        label_counts=np.array(period.label_counts, np.int64).reshape(len(device), num_labels),
-        age=period.tick - np.array(period.start, np.int64),
-        missed=period.tick - before[device],
-        capacity=np.array(period.capacity, np.float64),
-        update_sq_norm=None if period.update_sq_norm is None or not norms else np.array(period.update_sq_norm),
-        tick=period.tick,
+    reports = {
+        name: np.array(column)
+        for name in REPORT_BITS
+        if norms and (column := getattr(period, name)) is not None
+    }
+    return rows_of(
+        num_devices,
+        period.tick,
+        device,
+        np.array(period.start, np.int64),
+        np.array(period.num_samples, np.int64),
+        np.array(period.label_counts, np.int64).reshape(len(device), num_labels),
+        np.array(period.capacity, np.float64),
+        before,
+        reports,
     )
 
 

@@ -8,18 +8,10 @@ import numpy as np
 
 from fedtide.system import System
 from fedtide.types import Floats
-from fedtide.world.channel import capacity, power_gain
+from fedtide.world.channel import capacity
 
 MEMORY = 0.5  # weight of the newest measurement
 LEAST = 1e-6  # bit/symbol; a link that was seen to work is never taken for dead
-
-
-def simulated(system: System, tick: int) -> Floats:
-    """Return the capacities that the simulator would draw for this tick [N]."""
-    experiment = system.experiment
-    gain = power_gain(experiment.seed, tick, experiment.fleet.num_devices)
-    scale = np.asarray(experiment.radio.large_scale, np.float64)
-    return capacity(gain, experiment.radio.snr_db, scale)
 
 
 def measured(system: System, rate: Mapping[int, float], window: float, most: float) -> Floats:

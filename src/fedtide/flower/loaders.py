@@ -12,11 +12,11 @@ from typing import Protocol
 import numpy as np
 
 from fedtide.config import Experiment
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.errors import FedtideError
-from fedtide.flower.settings import check_timeline
-from fedtide.system import System, build, load_dataset
+from fedtide.system import load_dataset, make_fleet
 from fedtide.types import Dataset, Samples
+from fedtide.world.fleet import Fleet
 
 
 class Loader(Protocol):
@@ -41,10 +41,10 @@ def _whole(text: str) -> Dataset:
 @lru_cache(maxsize=64)
 def _part(text: str, device: int) -> Dataset:
     dataset = _whole(text)
-    parts = build(Experiment.model_validate_json(text), dataset=dataset).fleet.partition
-    if not 0 <= device < len(parts):
-        raise FedtideError(f"partition-id={device} is not one of the {len(parts)} parts; use 0 to {len(parts) - 1}")
-    mine = parts[device]
+    dealt = make_fleet(Experiment.model_validate_json(text), dataset).partition
+    if not 0 <= device < len(dealt):
+        raise FedtideError(f"partition-id={device} is not one of the {len(dealt)} parts; use 0 to {len(dealt) - 1}")
+    mine = dealt[device]
     own = Samples(np.ascontiguousarray(dataset.train.images[mine]), dataset.train.labels[mine])
     return dataset._replace(train=own)
 
@@ -52,32 +52,15 @@ def _part(text: str, device: int) -> Dataset:
 LOADERS = {"partition": partition}
 
 
-def bare_system(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> System:
-    """Return the system of an experiment whose devices' data are elsewhere, its policies made anew.
-
-    shape: [channels height width] of an image.
-    """
-    check_timeline(experiment)
-    count = experiment.fleet.num_devices
-    blank = Samples(np.zeros((count, *shape), np.float32), np.zeros(count, np.uint8))
-    stand_in = Dataset("elsewhere", blank, blank, num_labels, "the devices hold the data")
-    evenly = experiment.data.model_copy(update={"partition": "iid", "size_spread": 0.0})
-    return build(experiment.model_copy(update={"data": evenly}), dataset=stand_in)._replace(experiment=experiment)
-
-
-def node_system(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> System:
-    """Return the same for a node, which needs no policies but the codec and is asked again and again."""
-    return _kept(experiment.model_dump_json(), shape, num_labels)._replace(experiment=experiment)
-
-
-@lru_cache(maxsize=4)
-def _kept(text: str, shape: tuple[int, ...], num_labels: int) -> System:
-    return bare_system(Experiment.model_validate_json(text), shape, num_labels)
+def elsewhere(experiment: Experiment) -> Fleet:
+    """Return a fleet of which only the number is known here: the devices hold their data, and take the time they take."""
+    nobody = np.zeros(0, np.int64)
+    return Fleet(np.full(experiment.fleet.num_devices, np.nan), [], nobody, nobody.reshape(0, 0))
 
 
 def loader(name: str) -> Loader:
     """Return the loader of this name."""
     if name in LOADERS:
         return LOADERS[name]
-    found: Loader = plugins.resolve("loader", name, LOADERS, {})
+    found: Loader = parts.find("loader", name, LOADERS)
     return found

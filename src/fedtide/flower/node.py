@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.codec.base import Packet, checked_packet
-from fedtide.core import parts as plugins
+from fedtide.codec.base import Codec, Packet
+from fedtide.config import Experiment
 from fedtide.data.partition import label_counts
-from fedtide.errors import TrainingError
-from fedtide.flower.loaders import loader, node_system
+from fedtide.drivers import training
+from fedtide.flower.loaders import loader
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
 from fedtide.learning.trainer import Trainer
-from fedtide.rng import stream
-from fedtide.system import System, make_trainer
-from fedtide.types import Dataset, Ints, Vector, read_only
+from fedtide.server.sending import encoded
+from fedtide.system import make_codec, make_model, trainer_of
+from fedtide.types import Dataset, Ints, Job, Memory, Vector
 
 
 class Row(NamedTuple):
@@ -31,24 +32,46 @@ def own_data(terms: Terms, part: int) -> Dataset:
     return loader(terms.deployment.loader)(terms.experiment, part)
 
 
-def own_trainer(system: System, device: int, own: Dataset) -> Trainer:
-    """Return a trainer that can train this device over its own samples.
+def train(
+    terms: Terms,
+    model: Vector,
+    device: int,
+    version: int,
+    learning_rate: float,
+    own: Dataset,
+    memory: Memory | None = None,
+) -> tuple[Vector, Memory | None]:
+    """Return the update u_k [d] of this device from model [d], which is this version, and what its trainer remembers now.
 
-    The jobs are addressed by (seed, device, version) as in the simulator. A device's samples keep their order, so that the
+    The job is addressed by (seed, device, version) as in the simulator. A device's samples keep their order, so that the
     shuffles, and with them the bits, are the same whether the samples are its own or a part of a whole data set.
     """
-    parts = [np.zeros(1, np.int64)] * system.fleet.num_devices
-    parts[device] = np.arange(len(own.train.labels))
-    return make_trainer(system._replace(dataset=own, fleet=system.fleet._replace(partition=parts)))
+    mine = np.arange(len(own.train.labels))
+    job = Job(device, version, model, learning_rate, own.train, mine)
+    before = {} if memory is None else {"trainer": {device: memory}}
+    updates, after = training.train(own_trainer(terms, own), [job], before)
+    return updates[device], after.get("trainer", {}).get(device)
 
 
-def train(terms: Terms, model: Vector, device: int, version: int, learning_rate: float, own: Dataset) -> Vector:
-    """Return the update u_k [d] of this device from model [d], which is this version."""
-    system = node_system(terms.experiment, own.train.images.shape[1:], own.num_labels)
-    trainer = own_trainer(system, device, own)
-    job = np.array([device]), np.array([version]), np.array([learning_rate])
-    update: Vector = trainer.train(model[None], *job)[0]
-    return update
+def loss(terms: Terms, model: Vector, own: Dataset) -> float:
+    """Return the loss of a model [d] on the node's own samples."""
+    return float(own_trainer(terms, own).evaluate(model, own.train).loss)
+
+
+def own_trainer(terms: Terms, own: Dataset) -> Trainer:
+    """Return the trainer that the experiment names."""
+    return _trainer(terms.experiment.model_dump_json(), own.train.images.shape[1:], own.num_labels)
+
+
+@lru_cache(maxsize=4)
+def _trainer(text: str, shape: tuple[int, ...], num_labels: int) -> Trainer:
+    experiment = Experiment.model_validate_json(text)
+    return trainer_of(experiment, make_model(experiment, shape, num_labels), shape, num_labels)
+
+
+@lru_cache(maxsize=4)
+def _codec(text: str) -> Codec:
+    return make_codec(Experiment.model_validate_json(text))
 
 
 def row(terms: Terms, own: Dataset, secret: bytes) -> Row:
@@ -59,11 +82,9 @@ def row(terms: Terms, own: Dataset, secret: bytes) -> Row:
     return Row(int(counts.sum()), counts)
 
 
-def encode(system: System, update: Vector, device: int, tick: int, bits: float) -> Packet:
-    """Encode update [d] into the granted bits, with the stream that the simulator would use."""
-    rng = stream(system.experiment.seed, "compress", device, tick)
-    packet: object = system.codec.encode(read_only(update), bits, rng)
-    codec = plugins.label("codec", system.codec)
-    if not isinstance(packet, Packet):
-        raise TrainingError(f"{codec} encoded to a {type(packet).__name__}: return fedtide.codec.base.packet(...)")
-    return checked_packet(packet, len(update), codec)
+def encode(
+    experiment: Experiment, update: Vector, device: int, tick: int, bits: float, memory: Memory | None = None
+) -> tuple[Packet, Memory | None]:
+    """Encode update [d] into the granted bits as the simulator would; return also what the codec remembers then."""
+    codec = _codec(experiment.model_dump_json())
+    return encoded(codec, update, bits, experiment.seed, device, tick, memory)

@@ -1,7 +1,7 @@
 """What server and nodes write to each other, as plain records: both phases, both directions.
 
-train          server -> node   order: device, version, learning_rate, want_norm, nonce; model [d]
-  reply                         ready: device, version, nonce, num_samples, label_counts, data, isa; perhaps capacity, norm
+train          server -> node   order: device, version, learning_rate, what to report, nonce, what is remembered; model [d]
+  reply                         ready: device, version, nonce, num_samples, label_counts, data, isa; perhaps capacity, norm, loss
 query.upload   server -> node   grant: device, version, tick, bits, nonce
   reply                         upload: device, version, tick, nonce, packet
 The nonce is new with every order: a reply that was recorded earlier does not fit a later order.
@@ -27,6 +27,10 @@ class Order(NamedTuple):
     learning_rate: float
     want_norm: bool
     nonce: str
+    want_loss: bool = False
+    # What the server has seen of this device: the node's memory goes on from there, whatever else was lost on the way.
+    acknowledged: int = 0  # the tick of the last upload that was aggregated; 0: none
+    previous: int = 0  # the version of the last training that was a candidate; 0: none
 
 
 class Ready(NamedTuple):
@@ -38,6 +42,7 @@ class Ready(NamedTuple):
     isa: str
     capacity: float | None  # bit/symbol, if the node knows
     update_sq_norm: float | None
+    loss: float | None = None  # of the model as it was received, on the node's own samples
 
 
 class GrantOrder(NamedTuple):
@@ -82,7 +87,7 @@ def ready_content(order: Order, ready: Ready) -> RecordDict:
         "data": ready.data,
         "isa": ready.isa,
     }
-    optional = {"capacity": ready.capacity, "update_sq_norm": ready.update_sq_norm}
+    optional = {"capacity": ready.capacity, "update_sq_norm": ready.update_sq_norm, "loss": ready.loss}
     return RecordDict({"ready": ConfigRecord(record | {k: v for k, v in optional.items() if v is not None})})
 
 

@@ -18,22 +18,19 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.core import parts as plugins
-from fedtide.drivers.simulate import learning_rates
-from fedtide.errors import FedtideError, RunFolderError, TrainingError
-from fedtide.flower import node
-from fedtide.flower.history import candidates, read_history
-from fedtide.flower.journal import Aggregation, Got, round_record
-from fedtide.flower.loaders import bare_system, loader
-from fedtide.flower.settings import deployment
+from fedtide.drivers.evaluation import evaluate, samples_per_training
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.flower.history import read_history
+from fedtide.flower.loaders import elsewhere, loader
+from fedtide.flower.recorded import Recorded
+from fedtide.flower.settings import check_timeline, deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.learning import native
-from fedtide.learning.trainer import Trainer
-from fedtide.records import Ledger, RoundRecord, RunFolder, machine_fault
-from fedtide.rng import stream
-from fedtide.server.step import Arrived, ServerState, absorb, begin, checked_vector, plan
-from fedtide.system import System, make_trainer
-from fedtide.types import Floats, Ints, Samples, Vector
+from fedtide.records import Ledger, RoundRecord, RunFolder, machine_fault, round_record
+from fedtide.server.state import ServerState, begin
+from fedtide.server.step import step
+from fedtide.system import System, build, make_trainer
+from fedtide.types import Vector
 
 CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
 
@@ -144,24 +141,20 @@ class _Player:
     """The loop's state."""
 
     def __init__(self, experiment: Experiment, recorded: Trace, threads: int, faithful: bool) -> None:
-        settings = deployment(recorded.header.deployment)
-        load = loader(settings.loader)
-        dataset = load(experiment, None)
-        bare = bare_system(experiment, dataset.test.images.shape[1:], dataset.num_labels)
+        check_timeline(experiment)
+        load = loader(deployment(recorded.header.deployment).loader)
+        system = build(experiment, dataset=load(experiment, None), fleet=elsewhere(experiment))
+        self._system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
+        _check_fit(self._system, recorded, faithful)
         self.faithful = faithful
         self.first_difference: int | None = None
-        self._load: Callable[[int], Samples] = lambda part: load(experiment, part).train
-        self._threads = threads
-        self._scorer = make_trainer(bare, threads)
-        symbols = recorded.header.num_symbols if faithful else bare.num_symbols
-        self._system: System = bare._replace(dataset=dataset, num_symbols=symbols)
-        _check_fit(self._system, recorded, faithful)
-        self._trainers: dict[tuple[tuple[int, int], ...], Trainer] = {}
-        self._samples: dict[int, Samples] = {}
-        model = self._scorer.initial_model(experiment.seed)
-        self._models: dict[int, Vector] = {1: model}
+        self._trainer = make_trainer(self._system, threads)
+        self._devices = Recorded(
+            self._system, self._trainer, recorded.periods, lambda part: load(experiment, part).train, faithful
+        )
         self._last_use = {version: each.tick for each in recorded.periods for version in each.start}
-        self.state = begin(model, experiment.fleet.num_devices)
+        self.state = begin(self._trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
+        self._models = self.state.models
         self._ledger = Ledger()
 
     @property
@@ -171,44 +164,18 @@ class _Player:
 
     def step(self, period: Period) -> RoundRecord:
         """Play one period."""
-        tick, system = period.tick, self._system
-        rows = candidates(
-            period, system.fleet.num_devices, system.dataset.num_labels, self.state.uploads, self.faithful
-        )
-        updates: dict[int, Vector] = {}
-        if system.policy.needs_update_norm and not self.faithful:
-            updates = self._train(period, rows.device.tolist())
-            norms = [float(np.square(updates[k], dtype=np.float64).sum()) for k in rows.device.tolist()]
-            rows = rows._replace(update_sq_norm=np.array(norms))
-        grant = plan(system.policy, rows, system.num_symbols, stream(system.experiment.seed, "schedule", tick))
-        picked = rows.device[grant.picked].tolist()
-        if self.faithful and (picked != period.picked or grant.bits.tolist() != period.bits):
-            self._differs(tick)
-        failed = set(period.picked) - set(period.arrived)
-        came = [position for position, k in zip(grant.picked.tolist(), picked, strict=True) if k not in failed]
-        device = rows.device[came]
-        if not updates:
-            updates = self._train(period, device.tolist())
-        bits = dict(zip(picked, grant.bits.tolist(), strict=True))
-        got = {k: self._sent(updates[k], bits[k], k, tick) for k in device.tolist()}
-        stacked = np.array([each.update for each in got.values()], np.float32).reshape(-1, len(self.model))
-        arrived = Arrived(device, tick - rows.age[came], rows.num_samples[came])
-        state = self.state._replace(models=self._models)
-        state, weights = absorb(state, system.policy, rows.device, arrived, stacked)
+        tick = self._system.ticks[period.tick - 1]
+        state, info = step(self._system.rules, self.state, tick, self._devices)
+        picked = info.rows.device[info.grant.picked].tolist()
+        if self.faithful and (picked != period.picked or info.grant.bits.tolist() != period.bits):
+            self._differs(tick.index)
         self._keep(state)
         if self.faithful and fingerprint(self.model) != period.model:
-            self._differs(tick)
-        result = Aggregation(tick, rows, grant, got, dict(zip(device.tolist(), weights.tolist(), strict=True)))
-        time = system.ticks[tick - 1].time
-        record = round_record(system, self._scorer, self.state, self._ledger, result, time)
+            self._differs(tick.index)
+        work = samples_per_training(self._system.work, info.rows.num_samples)
+        record = round_record(info, evaluate(self._system, self._trainer, self.state, tick), self._ledger, work)
         self._ledger = record.ledger
         return record
-
-    def _sent(self, update: Vector, bits: float, device: int, tick: int) -> Got:
-        """Encode and decode as device and server did."""
-        packet = node.encode(self._system, update, device, tick, bits)
-        codec = plugins.label("codec", self._system.codec)
-        return Got(packet, checked_vector(self._system.codec.decode(packet), len(update), codec), 0.0)
 
     def _differs(self, tick: int) -> None:
         if self.first_difference is None:
@@ -217,54 +184,8 @@ class _Player:
     def _keep(self, state: ServerState) -> None:
         """Keep the models that a later period starts from, and the newest."""
         newest = state.version
-        self._models[newest] = state.models[newest]
-        self._models = {v: m for v, m in self._models.items() if v == newest or self._last_use.get(v, 0) >= newest}
+        models = {**self._models, newest: state.models[newest]}
+        self._models = {v: m for v, m in models.items() if v == newest or self._last_use.get(v, 0) >= newest}
         # Who holds a model that nobody will start from any more might as well hold the newest: a folder lacks none.
         held = np.where(np.isin(state.held, list(self._models)), state.held, newest)
         self.state = state._replace(models=self._models, held=held)
-
-    def _train(self, period: Period, devices: list[int]) -> dict[int, Vector]:
-        """Train these devices from the versions and with the data that the trace says; updates by device."""
-        if not devices:
-            return {}
-        position = {device: place for place, device in enumerate(period.ready)}
-        chosen = [position[device] for device in devices]
-        start = np.array([period.start[place] for place in chosen], np.int64)
-        rate = self._rates(period, chosen, start)
-        trainer = self._trainer(tuple((period.ready[place], period.data[place]) for place in chosen))
-        starts = np.stack([self._models[version] for version in start.tolist()])
-        updates = trainer.train(starts, np.array(devices, np.int64), start, rate)
-        if not np.isfinite(updates).all():
-            raise TrainingError(
-                f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
-            )
-        return dict(zip(devices, updates, strict=True))
-
-    def _rates(self, period: Period, chosen: list[int], start: Ints) -> Floats:
-        if self.faithful:
-            return np.array([period.learning_rate[place] for place in chosen])
-        return learning_rates(self._system, start)
-
-    def _trainer(self, holders: tuple[tuple[int, int], ...]) -> Trainer:
-        """Return a trainer in which each device holds the data of its part: (device, part) pairs."""
-        if holders not in self._trainers:
-            if len(self._trainers) > 8:
-                self._trainers.clear()
-            parts = [self._data(part) for _, part in holders]
-            bounds = np.cumsum([0, *(len(each.labels) for each in parts)])
-            partition = [np.zeros(1, np.int64)] * self._system.fleet.num_devices
-            for (device, _), low, high in zip(holders, bounds[:-1], bounds[1:], strict=True):
-                partition[device] = np.arange(low, high)
-            samples = Samples(
-                np.concatenate([each.images for each in parts]), np.concatenate([each.labels for each in parts])
-            )
-            dataset = self._system.dataset._replace(train=samples)
-            fleet = self._system.fleet._replace(partition=partition)
-            system = self._system._replace(dataset=dataset, fleet=fleet)
-            self._trainers[holders] = make_trainer(system, self._threads)
-        return self._trainers[holders]
-
-    def _data(self, part: int) -> Samples:
-        if part not in self._samples:
-            self._samples[part] = self._load(part)
-        return self._samples[part]

@@ -23,6 +23,7 @@ from fedtide.types import Vector
 
 NAME = "trace.jsonl"
 FORMAT = 2
+OPTIONAL = ("loss",)  # columns that came later
 UNSEALED = 1  # the format that had no seals
 _SEAL = re.compile(rb',"seal":"([0-9a-f]{64})"\}\Z')
 
@@ -71,6 +72,7 @@ class Period(NamedTuple):
     model: str  # SHA-256 of the model after this period
     nodes: dict[str, int]  # device number -> node number, as known at the end of the period
     rate: dict[str, float]  # device number -> bit/s seen on its uploads
+    loss: list[float] | None = None  # [m]; not written if nobody asked for it
 
 
 class Trace(NamedTuple):
@@ -138,7 +140,8 @@ class Writer:
 
 
 def _tree(period: Period) -> dict[str, Any]:
-    return {**period._asdict(), "refused": [each._asdict() for each in period.refused]}
+    tree = {**period._asdict(), "refused": [each._asdict() for each in period.refused]}
+    return {name: each for name, each in tree.items() if name not in OPTIONAL or each is not None}
 
 
 def _line(tree: dict[str, Any], before: bytes, version: int) -> tuple[bytes, bytes]:
@@ -175,7 +178,8 @@ def read(folder: Path) -> Trace:
         for number, line in enumerate(lines[1:], 2):  # noqa: B007 - the message names the line
             body, seal = _unsealed(line, seal, header.format)
             tree = form.parsed(body)
-            form.check_period(tree, Period._fields, len(periods) + 1, header.num_devices)
+            fields = [each for each in Period._fields if each in tree or each not in OPTIONAL]
+            form.check_period(tree, fields, len(periods) + 1, header.num_devices)
             period = Period(**{**tree, "refused": [Refusal(**each) for each in tree["refused"]]})
             if periods and period.wall < periods[-1].wall:
                 raise ValueError(f"wall is {period.wall}, before the {periods[-1].wall} of the line before")

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from fedtide.types import Candidates, Floats, Ints, Tick
-from fedtide.world.fleet import Fleet
+from collections.abc import Mapping
+
+from fedtide.types import Candidates, Floats, Ints
 
 
-def candidates(fleet: Fleet, tick: Tick, capacity: Floats, uploads: Ints) -> Candidates:
-    """Collect the rows of the devices ready at this tick; capacity and uploads so far are of the whole fleet [N]."""
-    ready = tick.ready
+def candidates(
+    num_devices: int,
+    tick: int,
+    device: Ints,
+    start: Ints,
+    num_samples: Ints,
+    label_counts: Ints,
+    believed: Floats,
+    uploads: Ints,
+    reports: Mapping[str, Floats] | None = None,
+) -> Candidates:
+    """Make the rows of the devices [m] ready at a tick, each with the version it started from; uploads so far are [N].
+
+    believed: what the server takes the links' capacity for [m]. reports: what the devices say before they are scheduled, by
+    column.
+    """
     return Candidates(
-        num_devices=fleet.num_devices,
-        device=ready,
-        num_samples=fleet.num_samples[ready],
-        label_counts=fleet.label_counts[ready],
-        age=tick.index - tick.start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
-        missed=tick.index - uploads[ready],
-        capacity=capacity[ready],
-        tick=tick.index,
+        num_devices=num_devices,
+        device=device,
+        num_samples=num_samples,
+        label_counts=label_counts,
+        age=tick - start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
+        missed=tick - uploads[device],
+        capacity=believed,
+        tick=tick,
+        **(reports or {}),
     )

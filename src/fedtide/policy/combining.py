@@ -7,11 +7,13 @@ threads or on a BLAS.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Final, Protocol
 
 import numpy as np
 
+from fedtide.core.arguments import arg
 from fedtide.types import Floats, Ints, Vector
 
 
@@ -43,7 +45,7 @@ class AverageModels:
 class AverageDeltas:
     """theta(t+1) = theta(t) + server_rate sum_k w_k u_k: updates are added to the current model wherever they began."""
 
-    server_rate: float = 1.0
+    server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the weighted updates."""
@@ -57,8 +59,8 @@ class Mix:
     The paper's footnote mixes in u_k itself, which taken literally shrinks the model; FedAsync mixes models.
     """
 
-    mixing: float = 0.4
-    staleness: float = 0.0
+    mixing: Annotated[float, arg("share of the device's model")] = 0.4
+    staleness: Annotated[float, arg("power of 1 + age that the share falls with")] = 0.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Move towards the devices' models."""
@@ -71,8 +73,8 @@ class Mix:
 class BufferedMean:
     """FedBuff: theta(t+1) = theta(t) + server_rate sum_k w_k (1 + a_k)^-staleness u_k."""
 
-    server_rate: float = 1.0
-    staleness: float = 0.5
+    server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
+    staleness: Annotated[float, arg("power of 1 + age that updates are scaled down with")] = 0.5
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the updates, the stale ones scaled down."""
@@ -80,7 +82,7 @@ class BufferedMean:
         return _weighted_sum(scale, updates, model).astype(np.float32)
 
 
-COMBINERS = {
+COMBINERS: Final[dict[str, Callable[..., Combiner]]] = {
     "average_models": AverageModels,
     "average_deltas": AverageDeltas,
     "mix": Mix,

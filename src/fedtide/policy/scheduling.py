@@ -7,13 +7,18 @@ All sorting breaks ties in favour of the lower device number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Final, Protocol
 
 import numpy as np
 
+from fedtide.core.arguments import arg
 from fedtide.policy.label_variance import label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
+
+
+PoolShare = Annotated[float, arg("of the N devices, those with the best channels that are chosen from")]
 
 
 class Scheduler(Protocol):
@@ -56,7 +61,7 @@ class BestChannel:
 class BestChannelBestNorm:
     """BCBN2: among the floor(0.5 N) best channels, the R largest ||u_k||^2."""
 
-    pool_share: float = 0.5
+    pool_share: PoolShare = 0.5
     needs_update_norm: ClassVar[bool] = True
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
@@ -70,7 +75,7 @@ class BestChannelBestNorm:
 class AgeBased:
     """Among the floor(0.5 N) best channels, the R devices that missed most ticks so far (least often scheduled)."""
 
-    pool_share: float = 0.5
+    pool_share: PoolShare = 0.5
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Sort by channel, then by c_k(t), which counts every tick without an upload, ready or not, and never resets."""
@@ -82,7 +87,7 @@ class AgeBased:
 class DataImportance:
     """The paper's channel-aware data-importance policy: among the best channels, the least label variance Omega."""
 
-    pool_share: float = 0.5
+    pool_share: PoolShare = 0.5
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
         """Pi = argmin Omega over the subsets of Pi' with min(R, m) members."""
@@ -95,8 +100,8 @@ class DataImportance:
 class BestOfRandomSubsets:
     """What the paper's authors released in place of the argmin: the least label variance of `tries` random subsets."""
 
-    pool_share: float = 0.5
-    tries: int = 30
+    pool_share: PoolShare = 0.5
+    tries: Annotated[int, arg("subsets that are drawn", ge=1)] = 30
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
         """Draw, score, keep the best."""
@@ -105,7 +110,7 @@ class BestOfRandomSubsets:
         return Selection(min(drawn, key=lambda chosen: label_variance(candidates.label_counts[chosen])), False)
 
 
-SCHEDULERS = {
+SCHEDULERS: Final[dict[str, Callable[..., Scheduler]]] = {
     "data_importance": DataImportance,
     "random": Random,
     "best_channel": BestChannel,

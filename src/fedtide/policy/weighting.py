@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Final, Protocol
 
 import numpy as np
 
+from fedtide.core.arguments import arg
 from fedtide.types import Floats, Ints
 
 
@@ -23,7 +25,7 @@ class Weighting(Protocol):
 class AgeAware:
     """w_k proportional to |S_k| gamma^{a_k} (eq:wk_t_age): age_base (gamma) > 1 favours old, < 1 fresh, 1 neither."""
 
-    age_base: float = 1.0
+    age_base: Annotated[float, arg("gamma: below 1 favours fresh updates", key="policy.age_base", gt=0)] = 1.0
 
     def __call__(self, num_samples: Ints, age: Ints) -> Floats:
         """Powers are taken relative to the heaviest age, so that no age can overflow them."""
@@ -41,4 +43,4 @@ class Uniform:
         return np.full(len(age), 1 / len(age))
 
 
-WEIGHTINGS = {"age_aware": AgeAware, "uniform": Uniform}
+WEIGHTINGS: Final[dict[str, Callable[..., Weighting]]] = {"age_aware": AgeAware, "uniform": Uniform}

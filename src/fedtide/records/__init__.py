@@ -14,6 +14,7 @@ the rounds up to it, versions.json to the letter, and digests of the data and of
 from fedtide.core.files import machine_fault, sweep, write_atomically, write_new
 from fedtide.records.folder import InUseError, OtherPathError, RunFolder, StatefulError, check_folder
 from fedtide.records.identity import check_identity, data_digest, identity, trainer_name
+from fedtide.records.made import Scores, round_record
 from fedtide.records.provenance import UNKNOWN, made_on, names_files, policy_files, policy_folder, provenance
 from fedtide.records.reading import (
     Kept,
@@ -35,6 +36,7 @@ __all__ = [
     "OtherPathError",
     "RoundRecord",
     "RunFolder",
+    "Scores",
     "StatefulError",
     "check_folder",
     "check_identity",
@@ -53,6 +55,7 @@ __all__ = [
     "read_run",
     "read_versions",
     "refuse_pipes",
+    "round_record",
     "sweep",
     "trainer_name",
     "write_atomically",

@@ -18,7 +18,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import forms
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.core.files import is_there, machine_fault, write_atomically
 from fedtide.errors import RunFolderError
 from fedtide.records.identity import check_identity
@@ -155,7 +155,7 @@ class RunFolder:
         """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
         tree = versions(self.experiment)
         if tree["files"]:  # so that a run is resumed from anywhere
-            tree["beside"] = str(plugins.policy_folder())
+            tree["beside"] = str(parts.policy_folder())
         if self.identity is not None:
             tree = {**tree, "identity": dict(self.identity), "handed": list(handed)}
         write_atomically(self.path / "versions.json", json.dumps(tree, indent=2).encode())

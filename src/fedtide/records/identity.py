@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
 from fedtide.system import System
@@ -77,12 +77,12 @@ def _digest(arrays: Iterable[Any]) -> str:
 
 def _described(policy: Any) -> str:
     """Name a policy with its settings: ours write them down themselves, those of a user's are in the experiment."""
-    made = policy.policy if isinstance(policy, plugins.Guarded) else policy
+    made = policy.policy if isinstance(policy, parts.Guarded) else policy
     ours = dataclasses.is_dataclass(made) and type(made).__module__.startswith("fedtide.")
     text = repr(made) if ours or isinstance(made, (int, float)) else type_name(made)
-    if isinstance(policy, plugins.Guarded):
+    if isinstance(policy, parts.Guarded):
         return f"{policy.name} {text}"
-    return text if plugins.is_ours(made) or isinstance(made, (int, float)) else text + _settings(made)
+    return text if parts.is_ours(made) or isinstance(made, (int, float)) else text + _settings(made)
 
 
 def _settings(policy: Any) -> str:
@@ -125,7 +125,7 @@ def type_name(thing: Any) -> str:
     module = str(getattr(named, "__module__", None))
     if module == "__main__":
         module = Path(getattr(sys.modules["__main__"], "__file__", None) or module).stem
-    if module.startswith(plugins.MODULE):  # named after where the file lies; what it holds is in versions.json
+    if module.startswith(parts.MODULE):  # named after where the file lies; what it holds is in versions.json
         return str(named.__qualname__)
     return f"{module}.{named.__qualname__}"
 

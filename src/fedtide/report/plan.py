@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from fedtide.codec.base import checked_kept
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.drivers.simulate import planned
 from fedtide.policy.label_variance import label_variance
 from fedtide.system import System, parameter_count
@@ -20,7 +20,7 @@ AGES_LISTED = 10  # more ages than this are summed up
 
 def plan_rows(system: System) -> list[dict[str, Any]]:
     """Return one mapping per tick: ready, picked, ages, bits, kept elements, symbols, label variance."""
-    d, codec = parameter_count(system), plugins.label("codec", system.codec)
+    d, codec = parameter_count(system), parts.label("codec", system.codec)
     rows = []
     for tick, rows_seen, grant in planned(system):
         row: dict[str, Any] = {"index": tick.index, "time": tick.time, "ready": tick.ready.tolist()}

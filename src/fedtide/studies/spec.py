@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.fields import explain
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.core.forms import in_line, shown
 from fedtide.errors import FedtideError
 from fedtide.records import policy_files
@@ -105,7 +105,7 @@ def read(path: Path) -> Study:
         file, folder = _checked(tree, path), path.parent.absolute()
         grid = _grid(file)
         labels = [", ".join(_words(cell)) or file.name for cell, _ in grid]
-        with plugins.beside(folder):
+        with parts.beside(folder):
             made = make(
                 file.name, {label: each for label, (_, each) in zip(labels, grid, strict=True)}, file.seeds, file.base
             )

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import faults, stop
-from fedtide.core import parts as plugins
+from fedtide.core import parts
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import InUseError, policy_files
 from fedtide.studies.result import RunResult, Store, from_rounds
@@ -84,7 +84,7 @@ def run_one(
     for besides the working folder.
     """
     native = config.experiment(tree).learning.trainer == "native"
-    with plugins.beside(Path(beside) if beside else None), trained_on(path if native else None):
+    with parts.beside(Path(beside) if beside else None), trained_on(path if native else None):
         return _run_one(tree, folder, name)
 
 

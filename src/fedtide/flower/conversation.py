@@ -7,20 +7,18 @@ import logging
 import secrets
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from flwr.app import Message
 
-from fedtide.codec.base import Packet
+from fedtide.codec.base import Codec, Packet
 from fedtide.flower import link
 from fedtide.flower.checks import Refused, read_ready, read_upload
-from fedtide.flower.journal import Got
 from fedtide.flower.mailbox import Letter, Mailbox
 from fedtide.flower.protocol import TRAIN, UPLOAD, GrantOrder, Order, grant_content, model_record, order_content
 from fedtide.flower.seats import Seat, Seats
 from fedtide.flower.settings import Terms
 from fedtide.flower.trace import Refusal
-from fedtide.system import System
 from fedtide.types import Vector
 
 log = logging.getLogger("fedtide.flower")
@@ -28,6 +26,14 @@ log = logging.getLogger("fedtide.flower")
 RETRYABLE: Final = frozenset({2, 3, 8})  # the app raised, the message expired, the app crashed
 GONE: Final = 5  # Flower has not heard from the node for two heartbeats
 UPLOAD_TRIES: Final = 3
+
+
+class Got(NamedTuple):
+    """An update that arrived."""
+
+    packet: Packet
+    update: Vector  # [d]
+    at: float  # seconds since the beginning
 
 
 @dataclass
@@ -40,14 +46,20 @@ class Asked:
     tries: int = 1
 
 
-class Exchange:
+class Conversation:
     """The conversation with all nodes of a federation. clock returns seconds."""
 
     def __init__(
-        self, mailbox: Mailbox, terms: Terms, system: System, num_parameters: int, clock: Callable[[], float]
+        self,
+        mailbox: Mailbox,
+        terms: Terms,
+        codec: Codec,
+        num_parameters: int,
+        num_labels: int,
+        clock: Callable[[], float],
     ) -> None:
-        self._mailbox, self._terms, self._system, self._clock = mailbox, terms, system, clock
-        self._num_parameters = num_parameters
+        self._mailbox, self._terms, self._codec, self._clock = mailbox, terms, codec, clock
+        self._num_parameters, self._num_labels = num_parameters, num_labels
         self._orders: dict[str, Seat] = {}  # message id -> who trains
         self._asked: dict[str, Asked] = {}  # message id -> who uploads
         self._present: Mapping[int, str] | None = None  # connected nodes, as last seen; None: unknown
@@ -91,11 +103,19 @@ class Exchange:
         return self._present is None or seat.node in self._present
 
     def order_training(
-        self, done: Container[int], version: int, model: Vector, learning_rate: float, want_norm: bool
+        self,
+        done: Container[int],
+        version: int,
+        model: Vector,
+        learning_rate: float,
+        needs: Container[str] = (),
+        acknowledged: Mapping[int, int] | None = None,
+        trained: Mapping[int, int] | None = None,
     ) -> list[int]:
         """Send this model to the devices that are done, and to all others that are connected and work on nothing.
 
-        Returns the devices to which it was sent.
+        needs: what they report when they are done. acknowledged and trained: by device, the tick of its last upload that was
+        aggregated, and the version of its last training that was a candidate. Returns the devices to which it was sent.
         """
         self.look_around()
         self._version = version
@@ -105,7 +125,20 @@ class Exchange:
                 seat.rest()
             if seat.state == "idle" and seat.node is not None and self._is_here(seat) and version >= seat.retry_at:
                 chosen.append(seat)
-        orders = [Order(seat.device, version, learning_rate, want_norm, secrets.token_hex(16)) for seat in chosen]
+        acknowledged, trained = acknowledged or {}, trained or {}
+        orders = [
+            Order(
+                seat.device,
+                version,
+                learning_rate,
+                "update_sq_norm" in needs,
+                secrets.token_hex(16),
+                "loss" in needs,
+                acknowledged.get(seat.device, 0),
+                trained.get(seat.device, 0),
+            )
+            for seat in chosen
+        ]
         record, patience = model_record(model), self._terms.deployment.train_timeout
         letters = [
             Letter(seat.node or 0, TRAIN, order_content(order, record), patience, version)
@@ -182,7 +215,7 @@ class Exchange:
             reason = " ".join(str(message.error.reason).split())[:300]  # a node's own words
             self._failed(seat, f"error {message.error.code}: {reason}", message.error.code)
             return
-        num_labels, num_devices = self._system.dataset.num_labels, self._terms.experiment.fleet.num_devices
+        num_labels, num_devices = self._num_labels, self._terms.experiment.fleet.num_devices
         try:
             self._check_sender(seat, message)
             seat.ready = read_ready(message.content, seat.order, num_labels, num_devices, self._terms.deployment)
@@ -204,7 +237,7 @@ class Exchange:
         try:
             self._check_sender(seat, message)
             packet, update = read_upload(
-                message.content, asked.grant, self._system.codec, self._num_parameters, self._terms.deployment
+                message.content, asked.grant, self._codec, self._num_parameters, self._terms.deployment
             )
             self._check_new(seat, packet, update)
         except Refused as error:

@@ -1,0 +1,84 @@
+"""Parts handed over as Python objects: each becomes its name (`file.py:name`) and arguments, as in an experiment file.
+
+So a run knows the source file by its content, and a resume, a study's worker or a node finds the part again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from fedtide.core.kinds import KINDS, NAMED, table
+from fedtide.errors import FedtideError
+
+_KEYS = {kind.key: name for name, kind in NAMED.items()}
+
+
+def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
+    """Return a tree of keys, nested or dotted, with names in the place of parts that are Python objects."""
+    made: dict[Any, Any] = {}
+    for key, value in tree.items():
+        whole = f"{above}{key}"
+        if whole in _KEYS and not isinstance(value, (str, Mapping)):
+            name, args = _named(_KEYS[whole], value)
+            made[key] = name
+            if args:
+                own = KINDS[_KEYS[whole]].args
+                made[own.rpartition(".")[2] if above else own] = args
+        elif isinstance(value, Mapping) and not above and not str(key).endswith("args"):
+            made[key] = replaced(value, f"{key}.")
+        else:
+            made[key] = value
+    return made
+
+
+def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments of a part that is a function, a class, or an object with fields."""
+    if isinstance(part, functools.partial):
+        if part.args:
+            raise FedtideError(
+                f"{kind}: a functools.partial with positional arguments {part.args} has no names for them; give keywords"
+            )
+        name, args = _named(kind, part.func)
+        return name, {**args, **part.keywords}
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        fields = {each.name: getattr(part, each.name) for each in dataclasses.fields(part) if each.init}
+        return _found(kind, type(part)), fields
+    if not (inspect.isroutine(part) or inspect.isclass(part)):
+        raise FedtideError(
+            f"{kind}: a {type(part).__name__} cannot be written down: give a function, a class, an object of a dataclass, "
+            f"or its name as file.py:name"
+        )
+    return _found(kind, part), {}
+
+
+def _found(kind: str, part: Any) -> str:
+    """Return the name under which a function or class is found again."""
+    ours = next((name for name, each in table(kind).items() if each is part), None)
+    if ours is not None:
+        return ours
+    name = part.__qualname__
+    if "<lambda>" in name:
+        raise FedtideError(
+            f"{kind}: a lambda has no name, so a resumed run could not find it again: write it as `def` in a file"
+        )
+    if "<locals>" in name or "." in name:
+        raise FedtideError(
+            f"{kind}: {name} is defined inside something else, where a resumed run could not find it: move it to the top of "
+            "its file"
+        )
+    try:
+        file = inspect.getsourcefile(part)
+    except TypeError:
+        file = None
+    if file is None or not os.path.isfile(file):
+        raise FedtideError(
+            f"{kind}: {name} has no source file ({file or part.__module__}), which a run is known by: put it into a file "
+            "(in a notebook: %%writefile parts.py) and import it from there"
+        )
+    near = os.path.relpath(file)
+    return f"{os.path.abspath(file) if near.startswith(os.pardir) else near}:{name}"

@@ -1,0 +1,134 @@
+"""The kinds of parts: everything of an experiment that a researcher may want to replace, one row each.
+
+A part is found by its name (one of ours, `file.py:name`, `package.module:name`, an installed entry point of the group
+`fedtide.<kind>`), made with the arguments that the experiment gives, and called as its kind says.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+
+class Kind(NamedTuple):
+    """One kind of part."""
+
+    key: str  # the experiment's key that names it
+    args: str  # the experiment's key with its arguments
+    table: str  # where ours are, as module:TABLE
+    calls: Mapping[str, tuple[str, ...]]  # what it is given, by method ("" for the object itself)
+    job: str  # what it does, in a few words
+    remembers: Mapping[str, tuple[str, ...]] | None = None  # the same for one with memory; None: it may have none
+    init: tuple[str, ...] = ()  # what init of one with memory is given
+    made_with: tuple[str, ...] = ()  # what its class is given besides its arguments, filled in as run.<name>
+
+
+_ENCODE = ("update", "budget_bits", "rng")
+_COMBINE = ("model", "starts", "updates", "weights", "age")
+_TRAIN = {"initial_model": ("seed",), "train": ("jobs",), "evaluate": ("model", "samples")}
+_DECODE = {"decode": ("packet",), "num_kept": ("num_parameters", "budget_bits")}
+
+KINDS: Final[dict[str, Kind]] = {
+    "data": Kind("data.name", "data.args", "fedtide.data:DATASETS", {}, "what is learned"),
+    "partition": Kind(
+        "data.partition",
+        "data.partition_args",
+        "fedtide.data.partition:PARTITIONS",
+        {"": ("dataset", "num_devices", "seed")},
+        "who holds which samples",
+    ),
+    "duration": Kind(
+        "fleet.duration",
+        "fleet.duration_args",
+        "fedtide.world.duration:DURATIONS",
+        {"": ("seed", "device", "job")},
+        "how long a local training takes",
+    ),
+    "availability": Kind(
+        "fleet.availability",
+        "fleet.availability_args",
+        "fedtide.world.availability:AVAILABILITIES",
+        {"": ("seed", "device", "time")},
+        "when a device is there",
+    ),
+    "channel": Kind(
+        "radio.channel",
+        "radio.channel_args",
+        "fedtide.world.channel:CHANNELS",
+        {"": ("seed", "tick", "time", "device")},
+        "what the uplinks carry, and what the server believes of them",
+    ),
+    "allocation": Kind(
+        "radio.allocation",
+        "radio.allocation_args",
+        "fedtide.world.allocation:ALLOCATIONS",
+        {"": ("capacity", "num_symbols")},
+        "how a tick's symbols are shared",
+    ),
+    "timeline": Kind(
+        "timeline.name",
+        "timeline.args",
+        "fedtide.world.timeline:TIMELINES",
+        {"": ("clock",)},
+        "when the server acts",
+    ),
+    "scheduler": Kind(
+        "policy.scheduler",
+        "policy.scheduler_args",
+        "fedtide.policy.scheduling:SCHEDULERS",
+        {"": ("candidates", "limit", "rng")},
+        "who uploads",
+        {"": ("memory", "candidates", "limit", "rng")},
+        ("num_devices",),
+    ),
+    "weighting": Kind(
+        "policy.weighting",
+        "policy.weighting_args",
+        "fedtide.policy.weighting:WEIGHTINGS",
+        {"": ("num_samples", "age")},
+        "how much each arrived update counts",
+        {"": ("memory", "num_samples", "age", "device")},
+        ("num_devices",),
+    ),
+    "combiner": Kind(
+        "policy.combiner",
+        "policy.combiner_args",
+        "fedtide.policy.combining:COMBINERS",
+        {"": _COMBINE},
+        "how arrived updates become the next model",
+        {"": ("memory", *_COMBINE, "device")},
+        ("model",),
+    ),
+    "codec": Kind(
+        "codec.name",
+        "codec.args",
+        "fedtide.codec.registry:CODECS",
+        {"encode": _ENCODE, **_DECODE},
+        "how an update becomes bits",
+        {"encode": ("memory", *_ENCODE), **_DECODE},
+        ("num_parameters",),
+    ),
+    "model": Kind("learning.model", "learning.model_args", "fedtide.learning.model:MODELS", {}, "what is trained"),
+    "trainer": Kind(
+        "learning.trainer",
+        "learning.trainer_args",
+        "fedtide.learning.trainer:TRAINERS",
+        _TRAIN,
+        "who trains",
+        _TRAIN,
+        ("num_parameters",),
+        ("task",),
+    ),
+    "tracker": Kind("tracker", "", "fedtide.trackers:TRACKERS", {}, "who watches a run"),
+}
+
+# Those whose name is a key of the experiment's own; a tracker changes nothing and is named in a list.
+NAMED: Final = {name: kind for name, kind in KINDS.items() if kind.args}
+
+
+def table(kind: str) -> Mapping[str, Any]:
+    """Return ours of a kind, by name: what makes the part, or where it is found (`module:attribute`)."""
+    module, _, name = KINDS[kind].table.partition(":")
+    found: Mapping[str, Any] = getattr(importlib.import_module(module), name)
+    return found

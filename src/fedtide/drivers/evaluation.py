@@ -1,0 +1,54 @@
+"""How good a model is, and how much work a local training is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedtide.errors import TrainingError
+from fedtide.learning.trainer import LocalWork, Score, Trainer
+from fedtide.records import Scores, trainer_name
+from fedtide.server.state import ServerState
+from fedtide.system import System
+from fedtide.types import Ints, Samples, Tick, Vector, lent
+
+
+def samples_per_training(work: LocalWork, num_samples: Ints) -> Ints:
+    """Return how many samples one local training visits on devices that hold so many [m]."""
+    if work.steps is None:
+        return num_samples * (work.epochs or 0)
+    full, rest = np.divmod(work.steps, -(-num_samples // work.batch_size))
+    return np.asarray(full * num_samples + np.minimum(rest * work.batch_size, num_samples))
+
+
+def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> Scores:
+    """Score the new model at every evaluate_every of simulated time, and always at the end."""
+    learning = system.experiment.learning
+    if learning.evaluate_every > 0 and tick.index < len(system.ticks):
+        before = system.ticks[tick.index - 2].time if tick.index > 1 else 0.0
+        if int(tick.time / learning.evaluate_every + 1e-9) == int(before / learning.evaluate_every + 1e-9):
+            return Scores()
+    model = state.models[state.version]
+    test = _scored(trainer, model, system.dataset.test)
+    train = _scored(trainer, model, system.dataset.train).loss if learning.training_loss else None
+    return Scores(test.accuracy, _finite(test.loss), _finite(train))
+
+
+def _finite(loss: float | None) -> float | None:
+    return loss if loss is not None and math.isfinite(loss) else None
+
+
+def _scored(trainer: Trainer, model: Vector, samples: Samples) -> Score:
+    """Score a model; raise if a user's trainer returns something that is no score."""
+    given: Any = trainer.evaluate(lent(model), samples)
+    try:
+        score = Score(float(given.accuracy), float(given.loss))
+    except (AttributeError, TypeError, ValueError):
+        score = Score(math.nan, math.nan)
+    if not 0 <= score.accuracy <= 1:
+        raise TrainingError(
+            f"the trainer {trainer_name(trainer)} does not give an accuracy from 0 to 1: evaluate returns Score(accuracy, loss)"
+        )
+    return score

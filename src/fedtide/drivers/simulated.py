@@ -1,0 +1,162 @@
+"""Simulated devices: they train when it is known that their update counts, and send over the channel of their tick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide.core import parts
+from fedtide.drivers.stopwatch import Stopwatch
+from fedtide.drivers.training import Devices, train
+from fedtide.learning.schedule import SCHEDULES
+from fedtide.learning.trainer import Trainer
+from fedtide.policy.candidates import candidates
+from fedtide.records import trainer_name
+from fedtide.server import border
+from fedtide.server.sending import upload
+from fedtide.server.state import ServerState
+from fedtide.server.step import Ready, Received, plan
+from fedtide.system import System
+from fedtide.types import Candidates, Floats, Grant, Ints, Job, Link, Memory, Samples, Tick, Vector, lent
+from fedtide.rng import stream
+from fedtide.world.border import checked_link
+
+LARGE = 1e6  # no weight of a model that learns is as large as this
+
+
+class Kept(NamedTuple):
+    """What is known of a tick's ready devices before the schedule is made."""
+
+    link: Link  # [m]
+    updates: Mapping[int, Vector]  # by device, if they had to be trained already
+    devices: Devices  # what they remember then
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Plays the devices of a system. eager: train every ready device, scheduled or not (same results, more work)."""
+
+    system: System
+    trainer: Trainer
+    eager: bool = False
+    watch: Stopwatch = Stopwatch()  # noqa: RUF009 - one that nobody reads
+
+    def ready(self, state: ServerState, tick: Tick) -> Ready:
+        """Look up who is ready and how the links are; train first what a scheduler or a trainer's memory asks for."""
+        system, needs = self.system, self.system.policy.needs
+        link, devices = link_at(system, tick), state.devices
+        updates: dict[int, Vector] = {}
+        if self.eager or "update_sq_norm" in needs or parts.remembers(self.trainer):
+            updates, devices = self._train(state, tick.ready, tick.start)
+            self.watch.lap("training")
+        reports: dict[str, Floats] = {}
+        if "update_sq_norm" in needs:
+            reports["update_sq_norm"] = np.array([_sq_norm(updates[k]) for k in tick.ready.tolist()])
+        if "loss" in needs:
+            reports["loss"] = self._losses(state, tick)
+            self.watch.lap("training")
+        rows = candidates_at(system, tick, state.uploads, link.believed, reports)
+        self.watch.lap("scheduling")
+        return Ready(rows, Kept(link, updates, devices))
+
+    def collect(self, state: ServerState, tick: Tick, ready: Ready, grant: Grant) -> Received:
+        """Train, encode, send; what was granted more than its link carries is lost."""
+        self.watch.lap("scheduling")
+        system, kept = self.system, ready.kept
+        device, start = tick.ready[grant.picked], tick.start[grant.picked]
+        updates, devices = (kept.updates, kept.devices) if kept.updates else self._train(state, device, start)
+        self.watch.lap("training")
+        rows = np.stack([updates[k] for k in device.tolist()]) if len(device) else np.empty((0, 1), np.float32)
+        border.finite(device, rows, tick.index, lambda: _culprit(system, self.trainer, state))
+        lost = device[(kept.link.believed > kept.link.capacity)[grant.picked]]
+        received = upload(
+            system.codec, system.experiment.seed, tick.index, device.tolist(), grant, updates, lost.tolist(), devices
+        )
+        self.watch.lap("codec")
+        return received
+
+    def _train(self, state: ServerState, device: Ints, start: Ints) -> tuple[dict[int, Vector], Devices]:
+        """Train these devices from the versions they hold; updates by device, and what devices remember then."""
+        train_set, partition = self.system.dataset.train, self.system.fleet.partition
+        rates = learning_rates(self.system, start).tolist()
+        jobs = [
+            Job(k, version, state.models[version], rate, train_set, partition[k])
+            for k, version, rate in zip(device.tolist(), start.tolist(), rates, strict=True)
+        ]
+        return train(self.trainer, jobs, state.devices)
+
+    def _losses(self, state: ServerState, tick: Tick) -> Floats:
+        """Return the loss of the model that each ready device received, on its own samples [m]."""
+        train, found = self.system.dataset.train, []
+        for k, version in zip(tick.ready.tolist(), tick.start.tolist(), strict=True):
+            mine = self.system.fleet.partition[k]
+            own = Samples(train.images[mine], train.labels[mine])
+            found.append(float(self.trainer.evaluate(lent(state.models[version]), own).loss))
+        return np.array(found)
+
+
+def link_at(system: System, tick: Tick) -> Link:
+    """Return the links of a tick's ready devices [m]."""
+    answer: Any = system.channel(system.experiment.seed, tick.index, tick.time, tick.ready)
+    return checked_link(answer, len(tick.ready), parts.label("channel", system.channel))
+
+
+def candidates_at(
+    system: System,
+    tick: Tick,
+    uploads: Ints,
+    believed: Floats | None = None,
+    reports: Mapping[str, Floats] | None = None,
+) -> Candidates:
+    """Return the ready devices of a tick over this tick's channel."""
+    fleet, ready = system.fleet, tick.ready
+    return candidates(
+        fleet.num_devices,
+        tick.index,
+        ready,
+        tick.start,
+        fleet.num_samples[ready],
+        fleet.label_counts[ready],
+        link_at(system, tick).believed if believed is None else believed,
+        uploads,
+        reports,
+    )
+
+
+def grant_at(system: System, tick: Tick, rows: Candidates, memory: Memory | None = None) -> Grant:
+    """Schedule one tick and share its symbols."""
+    rng = stream(system.experiment.seed, "schedule", tick.index)
+    return plan(system.policy, rows, system.num_symbols, rng, system.allocation, memory)
+
+
+def learning_rates(system: System, start: Ints) -> Floats:
+    """Return the learning rate of jobs that start from these versions [r]: set when the device receives the model."""
+    experiment = system.experiment
+    elapsed = system.born[start] / experiment.timeline.horizon
+    return experiment.learning.learning_rate * SCHEDULES[experiment.learning.schedule](elapsed)
+
+
+def _sq_norm(update: Vector) -> float:
+    return float(np.square(update, dtype=np.float64).sum())
+
+
+def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
+    """Say what most likely made the training diverge, and what to do."""
+    learning = system.experiment.learning
+    largest = max(float(np.abs(model).max()) for model in state.models.values())
+    for kind, policy in (("combiner", system.policy.combiner), ("codec", system.codec)):
+        if largest > LARGE and not parts.is_ours(policy):
+            return f"the global model holds values up to {largest:.3g}; look at {parts.label(kind, policy)}, which made it"
+    if learning.proximal * learning.learning_rate >= 2 and learning.learning_rate <= 1:
+        return (
+            f"learning.proximal={learning.proximal:g} times learning.learning_rate={learning.learning_rate:g} is at least 2, "
+            "with which every step overshoots more than the last; lower learning.proximal"
+        )
+    if trainer_name(trainer) != learning.trainer:
+        return (
+            f"look at the trainer {trainer_name(trainer)}, or lower learning.learning_rate={learning.learning_rate:g}"
+        )
+    return f"lower learning.learning_rate={learning.learning_rate:g}"

@@ -1,0 +1,55 @@
+"""Local trainings of devices that are simulated here, with what their trainer remembers of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fedtide.core import parts
+from fedtide.errors import TrainingError
+from fedtide.learning.trainer import Trainer
+from fedtide.records import trainer_name
+from fedtide.server import border
+from fedtide.types import Job, Memory, Trained, Vector
+
+Devices: TypeAlias = Mapping[str, Mapping[int, Memory]]  # what devices remember, by kind of part and device
+
+
+def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict[int, Vector], Devices]:
+    """Train jobs of different devices; return the updates [d] by device, and what devices remember then."""
+    if not jobs:
+        return {}, devices
+    if not parts.remembers(trainer):
+        updates = _checked(trainer.train(jobs), jobs, trainer)
+        return {job.device: update for job, update in zip(jobs, updates, strict=True)}, devices
+    memory, label = dict(devices.get("trainer", {})), _label(trainer)
+    for job in jobs:
+        if job.device not in memory:  # it is touched for the first time
+            memory[job.device] = border.first_memory(trainer, "trainer", len(job.start))
+    answer: Any = trainer.train([job._replace(memory=border.lent_memory(memory[job.device])) for job in jobs])
+    if not isinstance(answer, Trained) or len(answer.memory) != len(jobs):
+        raise TrainingError(
+            f"{label} has memory and returned a {type(answer).__name__}: return Trained(updates, memory), one of each for each "
+            f"of the {len(jobs)} jobs"
+        )
+    updates = _checked(answer.updates, jobs, trainer)
+    for job, after in zip(jobs, answer.memory, strict=True):
+        memory[job.device] = border.memory(after, memory[job.device], label)
+    return {job.device: row for job, row in zip(jobs, updates, strict=True)}, {**devices, "trainer": memory}
+
+
+def _checked(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vector:
+    """Return what a trainer made, one row for each job; raise if it is something else."""
+    shape, updates = (len(jobs), len(jobs[0].start)), np.asarray(answer)
+    if updates.shape != shape or updates.dtype.kind not in "fiu":
+        raise TrainingError(
+            f"{_label(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 {list(shape)}, one "
+            "row for each job"
+        )
+    return updates
+
+
+def _label(trainer: Trainer) -> str:
+    return f"the trainer {trainer_name(trainer)}"

@@ -1,0 +1,90 @@
+"""Real devices: nodes that are asked over Flower, and have until the deadline to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from fedtide.drivers.simulated import link_at
+from fedtide.flower import link
+from fedtide.flower.conversation import Conversation, Got
+from fedtide.flower.seats import Seat
+from fedtide.flower.settings import Terms
+from fedtide.policy.candidates import candidates
+from fedtide.server.state import ServerState
+from fedtide.server.step import Ready, Received
+from fedtide.system import System
+from fedtide.types import Floats, Grant, Ints, Link, Tick
+
+
+class Kept(NamedTuple):
+    """What is known when a period is planned."""
+
+    seats: list[Seat]  # of the ready nodes, by device
+    link: Link  # [m]
+    wall: float  # seconds since the federation began
+
+
+@dataclass
+class Real:
+    """The nodes of a federation. wait(seconds, is_done) lets time pass; `last` and `got` are of the period at hand."""
+
+    talk: Conversation
+    terms: Terms
+    system: System
+    wait: Callable[[float, Callable[[], bool]], None]
+    last: Kept | None = None  # as it was planned
+    got: dict[int, Got] | None = None
+
+    def ready(self, state: ServerState, tick: Tick) -> Ready:
+        """Return the nodes that are ready and connected, with what they report."""
+        wall, seats = self.talk.elapsed, self.talk.ready()
+        orders = [seat.order for seat in seats if seat.order]
+        rows = [seat.ready for seat in seats if seat.ready]
+        device = np.array([seat.device for seat in seats], np.int64)
+        found = self._links(seats, tick, device)
+        counts = np.array([row.label_counts for row in rows], np.int64)
+        needs = self.system.policy.needs
+        table = candidates(
+            self.terms.experiment.fleet.num_devices,
+            tick.index,
+            device,
+            np.array([order.version for order in orders], np.int64),
+            np.array([row.num_samples for row in rows], np.int64),
+            counts.reshape(len(rows), self.system.dataset.num_labels),
+            found.believed,
+            state.uploads,
+            {name: np.array([getattr(row, name) for row in rows], np.float64) for name in needs},
+        )
+        return Ready(table, Kept(seats, found, wall))
+
+    def collect(self, state: ServerState, tick: Tick, ready: Ready, grant: Grant) -> Received:
+        """Ask the picked nodes for their updates, and wait for them until the deadline."""
+        kept: Kept = ready.kept
+        self.last = kept._replace(seats=[replace(seat) for seat in kept.seats])  # as they were when the plan was made
+        self.talk.ask([kept.seats[each] for each in grant.picked], grant.bits.tolist(), tick.index)
+        self.wait(self.window, lambda: not self.talk.is_waiting)
+        # Over a simulated radio a link that was believed too good carries nothing, whatever the network did.
+        lost = set(ready.rows.device[kept.link.believed > kept.link.capacity].tolist())
+        self.got = dict(self.talk.got)
+        sent = {device: each.packet for device, each in self.got.items()}
+        return Received(sent, {device: each.update for device, each in self.got.items() if device not in lost})
+
+    @property
+    def window(self) -> float:
+        """Seconds that uploads may take."""
+        return self.terms.deployment.deadline * self.terms.experiment.timeline.period
+
+    def _links(self, seats: list[Seat], tick: Tick, device: Ints) -> Link:
+        """Return the links of these seats [m]; what nodes report, and what was measured, is believed."""
+        settings = self.terms.deployment
+        if settings.capacity == "simulated":
+            return link_at(self.system, tick._replace(ready=device))
+        if settings.capacity == "reported":
+            found: Floats = np.array([(seat.ready.capacity if seat.ready else None) or 0.0 for seat in seats])
+        else:
+            found = link.measured(self.system, self.talk.rate, self.window, settings.max_capacity)[device]
+        return Link(found, found)

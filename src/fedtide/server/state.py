@@ -1,0 +1,71 @@
+"""What the server is made of, and what it carries from one aggregation to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from fedtide.policy.combining import Combiner
+from fedtide.policy.scheduling import Scheduler
+from fedtide.policy.weighting import Weighting
+from fedtide.types import Ints, Memory, Vector
+from fedtide.world.allocation import Allocation
+
+# What a device may report before the schedule is made, each a number of so many bits.
+REPORT_BITS: Final = {"update_sq_norm": 32, "loss": 32}
+
+
+class Policy(NamedTuple):
+    """Who uploads and how what arrives is weighed and combined."""
+
+    scheduler: Scheduler
+    limit: int  # R
+    weighting: Weighting
+    combiner: Combiner
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the scheduler wants every ready device to report: names of columns of `Candidates`."""
+        wanted = tuple(getattr(self.scheduler, "needs", ()))
+        return wanted or (("update_sq_norm",) if getattr(self.scheduler, "needs_update_norm", False) else ())
+
+    @property
+    def needs_update_norm(self) -> bool:
+        """Does the scheduler look at the updates themselves?"""
+        return "update_sq_norm" in self.needs
+
+
+class Rules(NamedTuple):
+    """All that the server needs to know for one aggregation, besides its state."""
+
+    policy: Policy
+    allocation: Allocation
+    num_symbols: float  # per tick
+    seed: int
+
+
+class Arrived(NamedTuple):
+    """The devices whose updates reached the server, one row each."""
+
+    device: Ints  # [r]
+    start: Ints  # version each began from [r]
+    num_samples: Ints  # [r]
+
+
+class ServerState(NamedTuple):
+    """All that the server carries from one aggregation to the next, the devices still at work included."""
+
+    version: int  # t: the number of the newest model, and of the aggregation to come
+    models: Mapping[int, Vector]  # by version, those that someone still trains from
+    held: Ints  # which version each device trains from [N]
+    uploads: Ints  # how often each device was aggregated [N]
+    memory: Mapping[str, Memory] = {}  # what the server's parts remember, by kind
+    # what simulated devices remember, by kind and device, from the first time they are touched; real ones keep it themselves
+    devices: Mapping[str, Mapping[int, Memory]] = {}
+
+
+def begin(model: Vector, num_devices: int) -> ServerState:
+    """At time 0 every device receives theta(1)."""
+    return ServerState(1, {1: model}, np.ones(num_devices, np.int64), np.zeros(num_devices, np.int64))
