@@ -20,10 +20,13 @@ from fedtide.policy.combining import COMBINERS
 from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.policy.weighting import WEIGHTINGS
 from fedtide.server.step import Policy
-from fedtide.types import Dataset, Floats, Tick, lent
+from fedtide.types import Dataset, Floats, Tick
 from fedtide.world import timeline
 from fedtide.world.allocation import symbols_per_tick
-from fedtide.world.fleet import Fleet, draw_durations
+from fedtide.world.availability import Always
+from fedtide.world.clock import make_clock
+from fedtide.world.duration import Uniform, first
+from fedtide.world.fleet import Fleet
 
 
 class System(NamedTuple):
@@ -54,7 +57,7 @@ def build(experiment: Experiment, say: Callable[[str], None] = _silent, dataset:
     """Load the data and put the system together; nothing is trained."""
     dataset = dataset or load_dataset(experiment, say)
     fleet = _fleet(experiment, dataset)
-    ticks = _ticks(experiment, fleet)
+    ticks = _ticks(experiment)
     return System(
         experiment=experiment,
         dataset=dataset,
@@ -84,7 +87,7 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
 
 def _fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     wanted, fleet, labels = experiment.data, experiment.fleet, dataset.train.labels
-    duration = draw_durations(experiment.seed, fleet.num_devices, fleet.min_duration, fleet.max_duration)
+    duration = first(Uniform(fleet.min_duration, fleet.max_duration), experiment.seed, fleet.num_devices)
     args: dict[str, Any] = {"size_spread": wanted.size_spread}
     if wanted.partition == "shards":
         args["num_shards"] = wanted.num_shards
@@ -101,17 +104,20 @@ def _fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     )
 
 
-def _ticks(experiment: Experiment, fleet: Fleet) -> Sequence[Tick]:
-    wanted = experiment.timeline
+def _ticks(experiment: Experiment) -> Sequence[Tick]:
+    wanted, fleet = experiment.timeline, experiment.fleet
     built_in: dict[str, dict[str, Any]] = {
         "periodic": {"period": wanted.period},
-        "synchronous": {"round_duration": experiment.fleet.max_duration},
+        "synchronous": {"round_duration": fleet.max_duration},
         "per_arrival": {},
         "buffered": {"size": wanted.buffer_size},
     }
     made = plugins.policy("timeline", wanted.name, timeline.TIMELINES, wanted.args, built_in.get(wanted.name, {}))
+    duration = Uniform(fleet.min_duration, fleet.max_duration)
+    clock = make_clock(experiment.seed, fleet.num_devices, wanted.horizon, duration, Always())
+    steps = timeline.lifted(made, redraws=False, label=plugins.label("timeline", made))
     with plugins.reported("timeline", wanted.name, made):  # a generator raises only as it is read
-        ticks = timeline.checked(made(lent(fleet.duration), wanted.horizon), fleet.num_devices, wanted.horizon)
+        ticks = timeline.checked(steps(clock), fleet.num_devices, wanted.horizon)
     if not ticks:
         raise FedtideError(
             f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
