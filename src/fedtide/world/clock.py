@@ -14,12 +14,12 @@ def make_clock(seed: int, num_devices: int, horizon: float, duration: Duration, 
     known = None if redraws(duration) else first(duration, seed, num_devices)  # [N]
 
     def work(device: Ints, job: Ints, time: Floats) -> Floats:
-        if known is not None:
-            return known[np.asarray(device)]
-        return duration(seed, device, np.broadcast_to(job, np.shape(device)))
+        device = np.asarray(device, np.int64)
+        return known[device] if known is not None else duration(seed, device, np.broadcast_to(job, device.shape))
 
     def elapsed(device: Ints, job: Ints, time: Floats) -> Floats:
-        time = np.broadcast_to(time, np.shape(device))
+        device = np.asarray(device, np.int64)
+        time = np.broadcast_to(time, device.shape)
         begin = availability(seed, device, time)
         worked = work(device, job, time)
         end = begin + worked
