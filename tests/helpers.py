@@ -13,7 +13,7 @@ from fedtide import config
 from fedtide.data.synthetic import synthetic
 from fedtide.learning.trainer import Score
 from fedtide.rng import stream
-from fedtide.types import Candidates, Dataset, Samples
+from fedtide.types import Candidates, Clock, Dataset, Floats, Samples, Tick
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -73,6 +73,17 @@ def run(experiment: fedtide.Experiment, folder: Path | None = None, **kwargs: An
     kwargs.setdefault("trainer", FakeTrainer())
     kwargs.setdefault("dataset", small_dataset())
     return fedtide.simulate(experiment, folder, **kwargs)
+
+
+def constant_clock(duration: Any, horizon: float) -> Clock:
+    """Return the clock of devices that are always there and take as long for every job [N]."""
+    known: Floats = np.asarray(duration, np.float64)
+    return Clock(len(known), horizon, lambda device, job, time: known[device])
+
+
+def ticks_of(timeline: Any, duration: Any, horizon: float) -> list[Tick]:
+    """Return all ticks of a timeline for devices that take as long for every job [N]."""
+    return list(timeline(constant_clock(duration, horizon)))
 
 
 def make_candidates(

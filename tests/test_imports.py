@@ -14,6 +14,7 @@ import fedtide
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
     ("errors", "rng", "types"),
+    ("columns",),
     ("core",),
     ("config",),
     ("data",),

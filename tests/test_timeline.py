@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedtide.errors import FedtideError
 from fedtide.types import Tick
 from fedtide.world.timeline import Buffered, Periodic, Synchronous, Timeline, checked, per_arrival, start_times
+from helpers import ticks_of
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
 durations = st.lists(st.integers(1, 64).map(lambda n: n / 16), min_size=1, max_size=7)
@@ -49,7 +50,7 @@ def test_periodic_is_the_event_simulation(duration: list[float], period: float, 
         following = now + Fraction(period)
         return following, lambda _: True, [k for k, end in enumerate(finish) if end is not None and end <= following]
 
-    ticks = Periodic(period)(np.array(duration), horizon)
+    ticks = ticks_of(Periodic(period), np.array(duration), horizon)
     assert plain(ticks) == play(duration, horizon, due)
     checked(ticks, len(duration), horizon)
 
@@ -63,7 +64,7 @@ def test_buffered_is_the_event_simulation(duration: list[float], size: int, hori
         end, k = min((end, k) for k, end in enumerate(finish) if end is not None)
         return end, lambda buffer: len(buffer) == size, [k]
 
-    ticks = Buffered(size)(np.array(duration), horizon)
+    ticks = ticks_of(Buffered(size), np.array(duration), horizon)
     assert plain(ticks) == play(duration, horizon, due)
     checked(ticks, len(duration), horizon)
 
@@ -74,7 +75,7 @@ thousandths = st.integers(1, 1000).map(lambda n: n / 1000)
 @given(st.lists(thousandths, min_size=1, max_size=9), st.sampled_from([0.1, 0.125, 0.25, 0.3, 0.5, 1.0]))
 def test_ages_are_periods_less_one(duration: list[float], period: float) -> None:
     needed = [math.ceil(Fraction(repr(each)) / Fraction(repr(period))) for each in duration]
-    ticks = Periodic(period)(np.array(duration), 6.0)
+    ticks = ticks_of(Periodic(period), np.array(duration), 6.0)
     for tick in ticks:
         assert tick.ready.tolist() == [k for k, c in enumerate(needed) if tick.index % c == 0]
         assert (tick.index - tick.start).tolist() == [needed[k] - 1 for k in tick.ready]
@@ -84,7 +85,8 @@ def test_ages_are_periods_less_one(duration: list[float], period: float) -> None
 def test_a_duration_of_whole_periods_is_in_time(period: float) -> None:
     """0.3 / 0.1 is just under 3 and 0.7 / 0.1 just over 7: neither may shift a device by a tick."""
     for whole in range(1, 30):
-        tick = next(tick for tick in Periodic(period)(np.array([round(whole * period, 10)]), 40.0) if len(tick.ready))
+        ticks = ticks_of(Periodic(period), np.array([round(whole * period, 10)]), 40.0)
+        tick = next(tick for tick in ticks if len(tick.ready))
         assert tick.index == whole
 
 
@@ -92,29 +94,29 @@ def test_a_duration_of_whole_periods_is_in_time(period: float) -> None:
     ("period", "horizon", "count"), [(0.1, 35, 350), (0.25, 35, 140), (0.3, 1.0, 3), (0.1, 0.3, 3)]
 )
 def test_number_of_periods(period: float, horizon: float, count: int) -> None:
-    ticks = Periodic(period)(np.array([0.5]), horizon)
+    ticks = ticks_of(Periodic(period), np.array([0.5]), horizon)
     assert [tick.index for tick in ticks] == list(range(1, count + 1))
     assert ticks[-1].time == pytest.approx(count * period)
 
 
 def test_synchronous_has_everyone_fresh() -> None:
-    ticks = Synchronous(2.0)(np.array([0.5, 2.0, 1.0]), 7.0)
+    ticks = ticks_of(Synchronous(2.0), np.array([0.5, 2.0, 1.0]), 7.0)
     assert plain(ticks) == [(2.0 * t, [0, 1, 2], [t] * 3) for t in (1, 2, 3)]
     checked(ticks, 3, 7.0)
 
 
 def test_simultaneous_arrivals_come_in_the_order_of_device_numbers() -> None:
-    ticks = per_arrival()(np.array([0.5, 0.25, 0.5]), 0.5)
+    ticks = ticks_of(per_arrival(), np.array([0.5, 0.25, 0.5]), 0.5)
     assert plain(ticks) == [(0.25, [1], [1]), (0.5, [0], [1]), (0.5, [1], [2]), (0.5, [2], [1])]
 
 
 def test_buffer_larger_than_the_fleet_is_refused() -> None:
     with pytest.raises(FedtideError, match="buffer_size=4 is more than the 3 devices"):
-        Buffered(4)(np.ones(3), 5.0)
+        ticks_of(Buffered(4), np.ones(3), 5.0)
 
 
 def test_start_times_by_version() -> None:
-    ticks = Periodic(0.5)(np.array([0.2]), 1.0)
+    ticks = ticks_of(Periodic(0.5), np.array([0.2]), 1.0)
     assert start_times(ticks)[1:].tolist() == [0.0, 0.5, 1.0]
 
 
@@ -156,12 +158,12 @@ def test_check_finds_inconsistent_timelines(ticks: list[Tick], message: str) -> 
 )
 def test_too_many_ticks_are_refused_before_the_first(timeline: Timeline, duration: list[float], horizon: float) -> None:
     with pytest.raises(FedtideError, match="aggregations, of which a run has at most 10,000,000; raise"):
-        timeline(np.array(duration), horizon)
+        ticks_of(timeline, np.array(duration), horizon)
 
 
 def test_whoever_needs_longer_than_the_horizon_is_never_ready() -> None:
     """Their periods do not fit an integer: unchecked, such a device was ready in every period."""
-    assert [tick.ready.tolist() for tick in Periodic(0.25)(np.array([1e300, 1.7e308, 0.2]), 1.0)] == [[2]] * 4
+    assert [tick.ready.tolist() for tick in ticks_of(Periodic(0.25), np.array([1e300, 1.7e308, 0.2]), 1.0)] == [[2]] * 4
 
 
 NOBODY = np.zeros(0, np.int64)

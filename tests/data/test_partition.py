@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedtide.data.partition import PARTITIONS, _dirichlet, dirichlet, iid, label_counts, shards, slow_labels
 from fedtide.errors import FedtideError
-from fedtide.world.fleet import draw_durations
+from fedtide.world.duration import Uniform, first
 
 MNIST_LIKE = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000)).astype(np.uint8)
 
@@ -119,7 +119,7 @@ def the_slow(duration):
 @settings(deadline=None)
 def test_slow_labels(num_devices, label_sizes, seed, alike):
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(label_sizes)) * 3, label_sizes))
-    duration = np.ones(num_devices) if alike else draw_durations(seed, num_devices, 0.0, 1.0)
+    duration = np.ones(num_devices) if alike else first(Uniform(0.0, 1.0), seed, num_devices)
     try:
         parts = slow_labels(labels, num_devices, seed, duration)
     except FedtideError:  # one of the groups has more devices than samples
@@ -138,7 +138,7 @@ def test_slow_labels(num_devices, label_sizes, seed, alike):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_slow_labels_of_forty_devices(seed):
-    duration = draw_durations(seed, 40, 0.0, 1.0)
+    duration = first(Uniform(0.0, 1.0), seed, 40)
     parts = slow_labels(MNIST_LIKE, 40, seed, duration)
     assert set(sizes_of(parts)) == {1400}  # 7 labels of 6000 among 30
     has = label_counts(MNIST_LIKE, parts, 10) > 0
@@ -157,7 +157,7 @@ def test_slow_labels_of_forty_devices(seed):
 
 
 def test_slow_labels_depend_on_the_seed():
-    duration = draw_durations(0, 40, 0.0, 1.0)
+    duration = first(Uniform(0.0, 1.0), 0, 40)
     unique = set()
     for seed in range(8):
         parts = slow_labels(MNIST_LIKE, 40, seed, duration)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fedtide.theory import bound
 from fedtide.theory.bound import PAPER, SHARP, TIGHT, Constants
 from fedtide.world.timeline import Periodic
+from helpers import ticks_of
 
 BASE = Constants(
     d=20, nu=2, mu=0.8, L=1.1, C_1=0.3, C_2=1.4, zeta=0.05, local_gap=0.02, r_min=15.0, a_lim=4, initial=10.0
@@ -78,7 +79,7 @@ def test_remark_2_the_contraction_moves_as_the_paper_says(c, share):
 @settings(max_examples=100, deadline=None)
 @given(c=sets, share=st.floats(0.05, 0.95))
 def test_each_variant_is_below_the_one_before(c, share):
-    alpha, ticks = share * PAPER.step_limit(c), Periodic(0.25)(np.array([0.1, 0.3, 0.6, 1.0]), 25.0)
+    alpha, ticks = share * PAPER.step_limit(c), ticks_of(Periodic(0.25), np.array([0.1, 0.3, 0.6, 1.0]), 25.0)
     curves = [bound.curve(variant, c, alpha, ticks) for variant in bound.VARIANTS]
     assert all(each.holds for each in curves)
     for looser, tighter in pairwise(curves):
@@ -115,7 +116,7 @@ def test_exponents_by_hand():
 @given(durations=st.lists(st.floats(0.001, 1), min_size=1, max_size=6), parts=st.integers(1, 8))
 def test_the_true_timeline_contracts_at_least_as_often_as_the_theorem_counts(durations, parts):
     """With a device that is always ready no round is empty, and the tight exponent (so the paper's too) is covered."""
-    ticks = Periodic(1 / parts)(np.array([0.5 / parts, *durations]), 12.0)
+    ticks = ticks_of(Periodic(1 / parts), np.array([0.5 / parts, *durations]), 12.0)
     assert bound.empty_rounds(ticks) == 0
     planned = bound.planned_exponents(ticks)
     assert np.all(planned >= bound.exponents(parts - 1, len(ticks)))
@@ -123,7 +124,7 @@ def test_the_true_timeline_contracts_at_least_as_often_as_the_theorem_counts(dur
 
 
 def test_a_step_size_above_the_limit_is_reported_and_has_no_values():
-    ticks = Periodic(0.25)(np.array([0.1, 1.0]), 10.0)
+    ticks = ticks_of(Periodic(0.25), np.array([0.1, 1.0]), 10.0)
     limit = PAPER.step_limit(BASE)
     for alpha in (limit, 1.01 * limit):
         broken = bound.curve(PAPER, BASE, alpha, ticks)
@@ -135,7 +136,7 @@ def test_a_step_size_above_the_limit_is_reported_and_has_no_values():
 
 
 def test_rounds_without_a_ready_device_are_not_covered():
-    ticks = Periodic(0.25)(np.array([1.0, 1.0]), 10.0)
+    ticks = ticks_of(Periodic(0.25), np.array([1.0, 1.0]), 10.0)
     assert bound.empty_rounds(ticks) == 30
     assert bound.planned_exponents(ticks)[:9].tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2]
     alpha = 0.5 * PAPER.step_limit(BASE)
@@ -144,5 +145,5 @@ def test_rounds_without_a_ready_device_are_not_covered():
 
 
 def test_no_bits_no_bound():
-    ticks = Periodic(0.25)(np.array([0.1]), 5.0)
+    ticks = ticks_of(Periodic(0.25), np.array([0.1]), 5.0)
     assert "Assumption 4" in bound.curve(PAPER, BASE._replace(r_min=0.0), 1e-3, ticks).problem

@@ -10,7 +10,9 @@ import numpy as np
 
 from fedtide.report.figure import COLOURS, new_figure, our_style, save
 from fedtide.types import Floats, Ints, Tick
-from fedtide.world.fleet import draw_durations
+from fedtide.world.availability import Always
+from fedtide.world.clock import make_clock
+from fedtide.world.duration import Uniform, first
 from fedtide.world.timeline import Periodic, Synchronous, per_arrival, start_times
 
 GREY = "#bbbbbb"
@@ -18,11 +20,13 @@ GREY = "#bbbbbb"
 
 def frameworks(stem: Path, seed: int = 4, num_devices: int = 5, horizon: float = 2.0) -> list[Path]:
     """Draw synchronous, fully asynchronous and periodic training of the same devices, one panel each."""
-    duration = draw_durations(seed, num_devices, 0.25, 1.0)
+    uniform = Uniform(0.25, 1.0)
+    duration = first(uniform, seed, num_devices)
+    clock = make_clock(seed, num_devices, horizon, uniform, Always())
     drawn = (
-        ("synchronous (FedAvg)", Synchronous(1.0)(duration, horizon)),
-        ("fully asynchronous (FedAsync)", per_arrival()(duration, horizon)),
-        (r"periodic, $\tilde T=T_{\max}/4$", Periodic(0.25)(duration, horizon)),
+        ("synchronous (FedAvg)", list(Synchronous(1.0)(clock))),
+        ("fully asynchronous (FedAsync)", list(per_arrival()(clock))),
+        (r"periodic, $\tilde T=T_{\max}/4$", list(Periodic(0.25)(clock))),
     )
     with our_style():
         page = new_figure(6.8, 4.8)
@@ -81,8 +85,9 @@ def ages(stem: Path, seed: int = 1, num_devices: int = 10, at: int = 8, limit: i
     """Draw ten devices up to one aggregation: who is ready, with which age, and who is scheduled (at random)."""
     from fedtide.rng import stream
 
-    duration = draw_durations(seed, num_devices, 0.1, 1.0)
-    ticks = Periodic(0.25)(duration, (at + 1) / 4)
+    uniform = Uniform(0.1, 1.0)
+    duration = first(uniform, seed, num_devices)
+    ticks = list(Periodic(0.25)(make_clock(seed, num_devices, (at + 1) / 4, uniform, Always())))
     tick = ticks[at - 1]
     age: Ints = tick.index - tick.start
     picked = set(tick.ready[np.sort(stream(seed, "schedule", at).permutation(len(tick.ready))[:limit])].tolist())

@@ -27,7 +27,7 @@ from fedtide.studies.result import RunResult, Store, from_rounds
 from fedtide.studies.spec import Run, Study, name_of
 from fedtide.studies.strict import Plan, offered
 from fedtide.types import Dataset
-from fedtide.world.fleet import draw_durations
+from fedtide.world.duration import Uniform, first
 
 Paths = Mapping[str, str]  # on which to do a run, by its name; without one, on the machine's own
 LOOK_AGAIN_SECONDS = 1.0  # for runs that another process is at
@@ -155,7 +155,7 @@ def missing(study: Study, store: Store) -> list[Run]:
 def expected_work(experiment: Experiment) -> float:
     """Return about how many samples a run visits, to tell the time left; runs differ a hundredfold."""
     fleet, horizon, limit = experiment.fleet, experiment.timeline.horizon, experiment.policy.limit
-    duration = draw_durations(experiment.seed, fleet.num_devices, fleet.min_duration, fleet.max_duration)
+    duration = first(Uniform(fleet.min_duration, fleet.max_duration), experiment.seed, fleet.num_devices)
     if experiment.timeline.name == "per_arrival":
         ticks = uploads = float((horizon / duration).sum())
     else:

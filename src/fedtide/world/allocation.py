@@ -1,17 +1,40 @@
-"""How the symbols of one coherence block are shared, and how many a tick has."""
+"""How the symbols of one coherence block are shared, and how many a tick has.
+
+An allocation is a callable (capacity [r], num_symbols) -> Shares(symbols [r], bits [r]), or the symbols alone: then everyone
+sends as many bits as they carry. Capacities are in bit/symbol, as the server believes them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from fedtide.types import Floats, Tick
+from fedtide.types import Floats, Shares, Tick
 
 # num_symbols (n) is defined for a period of a quarter of T_max; other frameworks get the same symbols per time.
 REFERENCE_TICKS_PER_MAX_DURATION = 4
 FAINTEST = 1e-290  # bit/symbol
+
+
+class Allocation(Protocol):
+    """Who gets how many symbols."""
+
+    def __call__(self, capacity: Floats, num_symbols: float, /) -> Shares | Floats:
+        """Share num_symbols among the scheduled devices, not all of which need be spent [r]."""
+        ...
+
+
+@dataclass(frozen=True)
+class EqualBits:
+    """The paper's: everyone can send the same number of bits."""
+
+    def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
+        """Return n_k and n_k C_k [r]."""
+        return Shares(*equal_bits(capacity, num_symbols))
 
 
 def equal_bits(capacity: Floats, num_symbols: float) -> tuple[Floats, Floats]:
@@ -43,3 +66,6 @@ def symbols_per_tick(ticks: Sequence[Tick], num_symbols: float, max_duration: fl
     if not ticks:
         return 0.0
     return REFERENCE_TICKS_PER_MAX_DURATION * num_symbols * ticks[-1].time / (max_duration * len(ticks))
+
+
+ALLOCATIONS = {"equal_bits": EqualBits}

@@ -1,13 +1,21 @@
-"""Rayleigh block fading and the capacity of a link (eq:cpct)."""
+"""The uplinks of one tick: Rayleigh block fading and the capacity of a link (eq:cpct).
+
+A channel is a callable (seed, tick, time, device [m]) -> Link(capacity [m], believed [m]) in bit/symbol, or the capacity
+alone, which the server then knows exactly. It depends on its arguments alone, whoever else is asked, so that all policies
+meet the same channel.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Annotated, Protocol
 
 import numpy as np
 
+from fedtide.core.arguments import arg
 from fedtide.rng import stream
-from fedtide.types import Floats
+from fedtide.types import Floats, Ints, Link
 
 FAINT = 1e-6  # SNR
 
@@ -26,3 +34,29 @@ def capacity(gain: Floats, snr_db: float, large_scale: float | Floats = 1.0) -> 
     snr = np.asarray(10 ** (snr_db / 10) * np.asarray(large_scale) * gain)
     # log1p only where 1 + SNR loses digits of the SNR: elsewhere log2 has always been used, and runs keep their bits
     return np.asarray(np.where(snr < FAINT, np.log1p(snr) / math.log(2), np.log2(1 + snr)))
+
+
+class Channel(Protocol):
+    """How well the uplinks carry."""
+
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, /) -> Link | Floats:
+        """Return the links of these devices at this tick [m]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rayleigh:
+    """Rayleigh block fading: a new gain for every device and tick, known to the server."""
+
+    num_devices: Annotated[int, arg("N, devices that the gains are drawn for", ge=1, key="fleet.num_devices")]
+    snr_db: Annotated[float, arg("average received SNR", unit="dB", key="radio.snr_db")] = 13.0
+    large_scale: Annotated[float | list[float], arg("beta_k: one, or one per device", key="radio.large_scale")] = 1.0
+
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
+        """Return C_k [m]. The gains come out of one stream, so they are drawn for all N, whoever is asked."""
+        gain = power_gain(seed, tick, self.num_devices)
+        found = capacity(gain, self.snr_db, np.asarray(self.large_scale, np.float64))[device]
+        return Link(found, found)
+
+
+CHANNELS = {"rayleigh": Rayleigh}

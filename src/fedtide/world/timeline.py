@@ -1,31 +1,35 @@
 """When the server acts, and with which devices: one virtual clock, planned before anything is trained.
 
-A timeline is a callable (duration [N], horizon) -> list[Tick]. In all of them a device that is ready at tick t receives
-the new model t+1, scheduled or not, and starts over at once; a device that is not ready is never interrupted.
-Readiness therefore depends on the durations alone.
+A timeline is a callable (clock) -> ticks, one after the other, so that one may ask for the first only. In all of them a
+device that is ready at tick t receives the new model t+1, scheduled or not, and starts over at once; a device that is not
+ready is never interrupted. Readiness therefore depends on the clock alone. The jobs of a device are numbered 1, 2, ...; the
+first begins at time 0.
 """
 
 from __future__ import annotations
 
 import heapq
+import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from fedtide.config.effort import MOST_TICKS, too_many_ticks
+from fedtide.core.arguments import arg
+from fedtide.core.parts import Guarded
 from fedtide.core.ram import need
 from fedtide.errors import FedtideError
-from fedtide.types import Floats, Ints, Tick
+from fedtide.types import Clock, Floats, Ints, Tick, lent
 
 
 class Timeline(Protocol):
     """When the server aggregates."""
 
-    def __call__(self, duration: Floats, horizon: float) -> Sequence[Tick]:
-        """Return all ticks up to and including the horizon, in order, given T_k [N]."""
+    def __call__(self, clock: Clock, /) -> Iterable[Tick]:
+        """Return the ticks up to and including the horizon, in order."""
         ...
 
 
@@ -41,44 +45,109 @@ def _refuse_many(count: float, num_ready: float, name: str, remedy: str) -> None
     need(count * (400 + 16 * num_ready), f"{count:,.3g} aggregations", remedy)
 
 
+def _job(clock: Clock, number: int) -> Floats:
+    """Return how long every device takes for its job of this number if that begins at time 0 [N]."""
+    everyone = np.arange(clock.num_devices)
+    return clock.elapsed(everyone, np.full_like(everyone, number), np.zeros(clock.num_devices))
+
+
 @dataclass(frozen=True)
 class Periodic:
     """The paper's design: aggregate every `period` (T~) with whoever has finished."""
 
-    period: float
+    period: Annotated[float, arg("T~, time between aggregations", gt=0, key="timeline.period")]
 
-    def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
+    def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Device k needs c_k = ceil(T_k/T~) periods: ready at c_k, 2 c_k, ..., always with age c_k - 1."""
-        periods = self._periods(duration, horizon)
         name, remedy = f"timeline.period={self.period:g}", "raise it or lower timeline.horizon"
-        _refuse_many(horizon / self.period, float((1 / periods).sum()), name, remedy)
-        count = _whole(horizon / self.period)
-        ticks = []
-        for index in range(1, count + 1):
-            ready = np.flatnonzero(index % periods == 0)
-            ticks.append(Tick(index, index * self.period, ready, index - periods[ready] + 1))
-        return ticks
+        return _regular(clock, self.period, name, remedy)
 
-    def _periods(self, duration: Floats, horizon: float) -> Ints:
-        """Return c_k [N]; whoever needs longer than the horizon is never ready, and might need more than an integer holds."""
-        with np.errstate(over="ignore"):
-            needed = np.ceil(duration / self.period * (1 - 1e-12))
-        return np.clip(needed, 1, min(horizon / self.period, 2.0**62) + 1).astype(np.int64)
+    def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
+        """Return how many aggregations there are at least if no device takes longer than the slowest."""
+        return horizon / self.period
+
+    def pace(self, num_devices: int, slowest: float) -> str:
+        """Name the key that sets the pace, with its value."""
+        return f"timeline.period={self.period:g}"
+
+    def problem(self, num_devices: int, horizon: float) -> str | None:
+        """Say why there would be no aggregation; None if there may be."""
+        return _too_late(self.period, horizon)
 
 
 @dataclass(frozen=True)
 class Synchronous:
-    """FedAvg: a round lasts `round_duration` (T_max, the slowest device); everyone is ready, nobody is stale."""
+    """FedAvg: a round lasts `round_duration` (T_max, the slowest device); everyone is ready, nobody is stale.
 
-    round_duration: float
+    Whoever takes longer than a round is ready at the end of the round in which it finishes.
+    """
 
-    def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
+    round_duration: Annotated[float, arg("how long a round lasts", gt=0, key="fleet.max_duration")]
+
+    def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Return one tick per round."""
         name, remedy = f"a round of {self.round_duration:g}", "raise fleet.max_duration or lower timeline.horizon"
-        _refuse_many(horizon / self.round_duration, len(duration), name, remedy)
-        everyone = np.arange(len(duration))
-        rounds = range(1, _whole(horizon / self.round_duration) + 1)
-        return [Tick(index, index * self.round_duration, everyone, np.full(len(duration), index)) for index in rounds]
+        return _regular(clock, self.round_duration, name, remedy)
+
+    def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
+        """Return how many aggregations there are at least if no device takes longer than the slowest."""
+        return horizon / self.round_duration
+
+    def pace(self, num_devices: int, slowest: float) -> str:
+        """Name the key that sets the pace, with its value."""
+        return f"fleet.max_duration={self.round_duration:g}"
+
+    def problem(self, num_devices: int, horizon: float) -> str | None:
+        """Say why there would be no aggregation; None if there may be."""
+        return _too_late(self.round_duration, horizon)
+
+
+def _too_late(first: float, horizon: float) -> str | None:
+    if first <= horizon:
+        return None
+    return (
+        f"timeline.horizon={horizon} ends before the first aggregation at {first}; "
+        "lengthen the horizon or shorten the period"
+    )
+
+
+def _regular(clock: Clock, period: float, name: str, remedy: str) -> Iterator[Tick]:
+    """Aggregate at every multiple of a period with whoever has finished by then.
+
+    Devices lie in the bucket of the tick at which they will be ready, so that a tick costs what its ready devices cost.
+    """
+    needed = _periods(_job(clock, 1), period, clock.horizon)
+    _refuse_many(clock.horizon / period, float((1 / needed).sum()), name, remedy)
+    count = _whole(clock.horizon / period)
+    version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
+    buckets: dict[int, list[Ints]] = {}
+    _put(buckets, np.arange(clock.num_devices), needed)
+    for index in range(1, count + 1):
+        found = buckets.pop(index, [])
+        ready = found[0] if len(found) == 1 else np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+        time = index * period
+        yield Tick(index, time, ready, version[ready])
+        if len(ready):
+            version[ready] = index + 1
+            job[ready] += 1
+            elapsed = clock.elapsed(ready, job[ready], np.full(len(ready), time))
+            _put(buckets, ready, index + _periods(elapsed, period, clock.horizon))
+
+
+def _periods(elapsed: Floats, period: float, horizon: float) -> Ints:
+    """Return c_k [m]; whoever needs longer than the horizon is never ready, and might need more than an integer holds."""
+    with np.errstate(over="ignore"):
+        needed = np.ceil(elapsed / period * (1 - 1e-12))
+    return np.clip(needed, 1, min(horizon / period, 2.0**62) + 1).astype(np.int64)
+
+
+def _put(buckets: dict[int, list[Ints]], device: Ints, due: Ints) -> None:
+    """Put devices, ascending, into the buckets of the ticks at which they are due [m]."""
+    order = np.argsort(due, kind="stable")
+    device, due = device[order], due[order]
+    begins = np.flatnonzero(np.diff(due, prepend=due[:1] - 1))
+    for tick, group in zip(due[begins].tolist(), np.split(device, begins[1:]), strict=True):
+        buckets.setdefault(tick, []).append(group)
 
 
 @dataclass(frozen=True)
@@ -89,41 +158,96 @@ class Buffered:
     come in the order of their numbers.
     """
 
-    size: int
+    size: Annotated[int, arg("how many finished devices it waits for", ge=1, key="timeline.buffer_size")]
 
-    def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
+    def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Play the finishing events in order of (time, device)."""
-        if self.size > len(duration):
+        if self.size > clock.num_devices:
             raise FedtideError(
-                f"timeline.buffer_size={self.size} is more than the {len(duration)} devices: the buffer would never fill; "
+                f"timeline.buffer_size={self.size} is more than the {clock.num_devices} devices: the buffer would never fill; "
                 "use at most fleet.num_devices"
             )
+        duration = _job(clock, 1)
+        if np.array_equal(duration, _job(clock, 2)):  # else one short job says nothing of those to come
+            self._refuse(duration, clock.horizon)
+        finishing = list(zip(duration.tolist(), range(clock.num_devices), strict=True))
+        heapq.heapify(finishing)
+        version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
+        buffer: list[int] = []
+        index = 0
+        while finishing[0][0] <= clock.horizon:
+            time, device = heapq.heappop(finishing)
+            buffer.append(device)
+            if len(buffer) == self.size:
+                ready = np.sort(np.array(buffer, np.int64))
+                index += 1
+                yield Tick(index, time, ready, version[ready])
+                version[ready] = index + 1
+                job[ready] += 1
+                elapsed = clock.elapsed(ready, job[ready], np.full(self.size, time))
+                for freed, took in zip(ready.tolist(), elapsed.tolist(), strict=True):
+                    heapq.heappush(finishing, (time + took, freed))
+                buffer = []
+
+    def _refuse(self, duration: Floats, horizon: float) -> None:
         with np.errstate(over="ignore", divide="ignore"):
             arrivals = float((horizon / duration).sum())
         name = f"devices that take {float(duration.min()):g} to {float(duration.max()):g}"
         remedy = "raise fleet.min_duration or lower timeline.horizon"
         _refuse_many(arrivals / self.size, self.size, name, remedy)
-        finishing = [(float(time), device) for device, time in enumerate(duration)]
-        heapq.heapify(finishing)
-        version: Ints = np.ones(len(duration), np.int64)
-        buffer: list[int] = []
-        ticks: list[Tick] = []
-        while finishing[0][0] <= horizon:
-            time, device = heapq.heappop(finishing)
-            buffer.append(device)
-            if len(buffer) == self.size:
-                ready = np.sort(np.array(buffer, np.int64))
-                ticks.append(Tick(len(ticks) + 1, time, ready, version[ready]))
-                version[ready] = len(ticks) + 1
-                for freed in buffer:
-                    heapq.heappush(finishing, (time + float(duration[freed]), freed))
-                buffer = []
-        return ticks
+
+    def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
+        """Return how many aggregations there are at least if no device takes longer than the slowest."""
+        return num_devices * (horizon / slowest) / self.size
+
+    def pace(self, num_devices: int, slowest: float) -> str:
+        """Name the key that sets the pace, with its value."""
+        return f"fleet.max_duration={slowest:g} of {num_devices:,} devices"
+
+    def problem(self, num_devices: int, horizon: float) -> str | None:
+        """Say why there would be no aggregation; None if there may be."""
+        if self.size <= num_devices:
+            return None
+        return (
+            f"timeline.buffer_size={self.size} exceeds fleet.num_devices={num_devices}: "
+            "the buffer would never fill; lower it"
+        )
 
 
 def per_arrival() -> Buffered:
     """FedAsync's clock: every finishing device uploads at once."""
     return Buffered(1)
+
+
+def lifted(timeline: Any, redraws: bool, label: str) -> Timeline:
+    """Return a timeline that takes a clock, made of one that may take (duration [N], horizon) instead.
+
+    redraws: the jobs of a device may differ in length, or it may have to be waited for, so that no one column of durations
+    tells when devices are ready.
+    """
+    if not _takes_durations(timeline):
+        return timeline  # type: ignore[no-any-return]
+    if redraws:
+        raise FedtideError(
+            f"{label} takes (duration, horizon), and here a device may take another time for every job: let it take (clock) "
+            "and ask clock.elapsed(device, job, time), or choose durations drawn once and devices that are always there"
+        )
+    return lambda clock: timeline(lent(_job(clock, 1)), clock.horizon)
+
+
+def _takes_durations(timeline: Any) -> bool:
+    """Say whether a timeline is called as (duration, horizon): it cannot do with one argument, or names a second one so."""
+    while isinstance(timeline, Guarded):
+        timeline = timeline.policy
+    for follow in (False, True):  # what a decorator copies hides the arguments that were given
+        try:
+            found = inspect.signature(timeline, follow_wrapped=follow).parameters.values()
+        except (TypeError, ValueError):  # it is not written in Python
+            return False
+        named = [each for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        if named:
+            return len(named) > 1 and (named[1].default is inspect.Parameter.empty or named[1].name == "horizon")
+    return True
 
 
 def start_times(ticks: Sequence[Tick]) -> Floats:
@@ -142,8 +266,8 @@ def _endless(index: int, time: float, horizon: float, at_once: int, num_devices:
         return f"{at_once:,} ticks lie at time {time:g}: its clock stands still"
     if index > MOST_TICKS:
         return f"it has more than {MOST_TICKS:,} ticks, at time {time:g} of {horizon:g}; lower timeline.horizon"
-    if index % _LOOK_EVERY == 0 and index * (horizon / time) > _HOPELESS:
-        count = index * (horizon / time)
+    count = index * (horizon / time) if time > 0 else math.inf
+    if index % _LOOK_EVERY == 0 and count > _HOPELESS:
         return f"at its pace it would have about {count:.3g} ticks (at most {MOST_TICKS:,}); lower timeline.horizon"
     return None
 
@@ -151,7 +275,7 @@ def _endless(index: int, time: float, horizon: float, at_once: int, num_devices:
 def checked(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tick]:
     """Return the ticks in our own types, or raise if a timeline breaks the contract or does not come to its end.
 
-    That is: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
+    The contract: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
     """
     version = np.ones(num_devices, np.int64)
     time, at_once = 0.0, 0
@@ -180,7 +304,7 @@ def checked(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tic
     return good
 
 
-TIMELINES = {
+TIMELINES: dict[str, Callable[..., Timeline]] = {
     "periodic": Periodic,
     "synchronous": Synchronous,
     "per_arrival": per_arrival,
