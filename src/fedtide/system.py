@@ -15,7 +15,7 @@ from fedtide.core import parts as plugins
 from fedtide.data.partition import PARTITIONS, label_counts
 from fedtide.errors import FedtideError
 from fedtide.learning.model import MODELS, Model, num_parameters, without_dropout
-from fedtide.learning.trainer import LocalWork, Trainer
+from fedtide.learning.trainer import LocalWork, Task, Trainer
 from fedtide.policy.combining import COMBINERS
 from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.policy.weighting import WEIGHTINGS
@@ -153,9 +153,17 @@ def _unknown(wanted: config.Learning) -> Any:
     return plugins.resolve("model", wanted.model, MODELS, {})
 
 
+def make_task(system: System, threads: int = 1) -> Task:
+    """Return what a trainer of this system is made of."""
+    data = system.dataset
+    return Task(
+        system.model, system.work, system.experiment.seed, data.train.images.shape[1:], data.num_labels, threads
+    )
+
+
 def make_trainer(system: System, threads: int = 1) -> Trainer:
     """Make the trainer that the experiment names; the import happens here, so that planning needs neither."""
-    rest = (system.dataset.train, system.fleet.partition, system.work, system.experiment.seed, threads)
+    task = make_task(system, threads)
     if system.experiment.learning.trainer == "torch":
         try:
             from fedtide.learning.torch import TorchTrainer
@@ -163,11 +171,10 @@ def make_trainer(system: System, threads: int = 1) -> Trainer:
             raise FedtideError(
                 f"learning.trainer=torch needs PyTorch ({error}): pip install 'fedtide[torch]'"
             ) from error
-        return TorchTrainer(system.model, *rest)
+        return TorchTrainer(task)
     from fedtide.learning.native import NativeTrainer
 
-    assert isinstance(system.model, Model)  # _model() refuses anything else for this trainer
-    return NativeTrainer(system.model, *rest)
+    return NativeTrainer(task)
 
 
 def parameter_count(system: System, trainer: Trainer | None = None) -> int:

@@ -19,7 +19,7 @@ from fedtide.drivers.handed import check_arguments, check_handed, check_trainer,
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
 from fedtide.learning.schedule import SCHEDULES
-from fedtide.learning.trainer import Score, Trainer
+from fedtide.learning.trainer import Score, Trainer, make_jobs
 from fedtide.policy.candidates import candidates
 from fedtide.policy.label_variance import label_variance
 from fedtide.records import Ledger, RoundRecord, RunFolder, identity, is_complete, trainer_name
@@ -269,7 +269,8 @@ def _train(system: System, trainer: Trainer, state: ServerState, device: Ints, s
     if len(device) == 0:
         return {}
     starts = np.stack([state.models[int(version)] for version in start])
-    updates = np.asarray(trainer.train(starts, lent(device), lent(start), learning_rates(system, start)))
+    rates, samples = learning_rates(system, start), system.dataset.train
+    updates = np.asarray(trainer.train(make_jobs(starts, device, start, rates, samples, system.fleet.partition)))
     if updates.shape != starts.shape or updates.dtype.kind not in "fiu":
         raise TrainingError(
             f"the trainer {trainer_name(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 "

@@ -13,10 +13,9 @@ from fedtide.errors import TrainingError
 from fedtide.flower.loaders import loader, node_system
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
-from fedtide.learning.trainer import Trainer
 from fedtide.rng import stream
 from fedtide.system import System, make_trainer
-from fedtide.types import Dataset, Ints, Vector, read_only
+from fedtide.types import Dataset, Ints, Job, Samples, Vector, read_only
 
 
 class Row(NamedTuple):
@@ -31,23 +30,19 @@ def own_data(terms: Terms, part: int) -> Dataset:
     return loader(terms.deployment.loader)(terms.experiment, part)
 
 
-def own_trainer(system: System, device: int, own: Dataset) -> Trainer:
-    """Return a trainer that can train this device over its own samples.
+def own_job(model: Vector, device: int, version: int, learning_rate: float, own: Samples) -> Job:
+    """Return the job of this device over its own samples, from model [d], which is this version.
 
-    The jobs are addressed by (seed, device, version) as in the simulator. A device's samples keep their order, so that the
+    It is addressed by (seed, device, version) as in the simulator. A device's samples keep their order, so that the
     shuffles, and with them the bits, are the same whether the samples are its own or a part of a whole data set.
     """
-    parts = [np.zeros(1, np.int64)] * system.fleet.num_devices
-    parts[device] = np.arange(len(own.train.labels))
-    return make_trainer(system._replace(dataset=own, fleet=system.fleet._replace(partition=parts)))
+    return Job(device, version, model, learning_rate, own, np.arange(len(own.labels)))
 
 
 def train(terms: Terms, model: Vector, device: int, version: int, learning_rate: float, own: Dataset) -> Vector:
     """Return the update u_k [d] of this device from model [d], which is this version."""
-    system = node_system(terms.experiment, own.train.images.shape[1:], own.num_labels)
-    trainer = own_trainer(system, device, own)
-    job = np.array([device]), np.array([version]), np.array([learning_rate])
-    update: Vector = trainer.train(model[None], *job)[0]
+    trainer = make_trainer(node_system(terms.experiment, own.train.images.shape[1:], own.num_labels))
+    update: Vector = trainer.train([own_job(model, device, version, learning_rate, own.train)])[0]
     return update
 
 

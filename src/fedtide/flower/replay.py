@@ -28,7 +28,6 @@ from fedtide.flower.loaders import bare_system, loader
 from fedtide.flower.settings import deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.learning import native
-from fedtide.learning.trainer import Trainer
 from fedtide.records import Ledger, RoundRecord, RunFolder, machine_fault
 from fedtide.rng import stream
 from fedtide.server.step import Arrived, ServerState, absorb, begin, checked_vector, plan
@@ -151,14 +150,12 @@ class _Player:
         self.faithful = faithful
         self.first_difference: int | None = None
         self._load: Callable[[int], Samples] = lambda part: load(experiment, part).train
-        self._threads = threads
-        self._scorer = make_trainer(bare, threads)
+        self._trainer = make_trainer(bare, threads)
         symbols = recorded.header.num_symbols if faithful else bare.num_symbols
         self._system: System = bare._replace(dataset=dataset, num_symbols=symbols)
         _check_fit(self._system, recorded, faithful)
-        self._trainers: dict[tuple[tuple[int, int], ...], Trainer] = {}
         self._samples: dict[int, Samples] = {}
-        model = self._scorer.initial_model(experiment.seed)
+        model = self._trainer.initial_model(experiment.seed)
         self._models: dict[int, Vector] = {1: model}
         self._last_use = {version: each.tick for each in recorded.periods for version in each.start}
         self.state = begin(model, experiment.fleet.num_devices)
@@ -200,7 +197,7 @@ class _Player:
             self._differs(tick)
         result = Aggregation(tick, rows, grant, got, dict(zip(device.tolist(), weights.tolist(), strict=True)))
         time = system.ticks[tick - 1].time
-        record = round_record(system, self._scorer, self.state, self._ledger, result, time)
+        record = round_record(system, self._trainer, self.state, self._ledger, result, time)
         self._ledger = record.ledger
         return record
 
@@ -231,9 +228,12 @@ class _Player:
         chosen = [position[device] for device in devices]
         start = np.array([period.start[place] for place in chosen], np.int64)
         rate = self._rates(period, chosen, start)
-        trainer = self._trainer(tuple((period.ready[place], period.data[place]) for place in chosen))
-        starts = np.stack([self._models[version] for version in start.tolist()])
-        updates = trainer.train(starts, np.array(devices, np.int64), start, rate)
+        own = [self._data(period.data[place]) for place in chosen]
+        jobs = [
+            node.own_job(self._models[version].copy(), *rest)
+            for version, *rest in zip(start.tolist(), devices, start.tolist(), rate.tolist(), own, strict=True)
+        ]
+        updates = self._trainer.train(jobs)
         if not np.isfinite(updates).all():
             raise TrainingError(
                 f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
@@ -244,25 +244,6 @@ class _Player:
         if self.faithful:
             return np.array([period.learning_rate[place] for place in chosen])
         return learning_rates(self._system, start)
-
-    def _trainer(self, holders: tuple[tuple[int, int], ...]) -> Trainer:
-        """Return a trainer in which each device holds the data of its part: (device, part) pairs."""
-        if holders not in self._trainers:
-            if len(self._trainers) > 8:
-                self._trainers.clear()
-            parts = [self._data(part) for _, part in holders]
-            bounds = np.cumsum([0, *(len(each.labels) for each in parts)])
-            partition = [np.zeros(1, np.int64)] * self._system.fleet.num_devices
-            for (device, _), low, high in zip(holders, bounds[:-1], bounds[1:], strict=True):
-                partition[device] = np.arange(low, high)
-            samples = Samples(
-                np.concatenate([each.images for each in parts]), np.concatenate([each.labels for each in parts])
-            )
-            dataset = self._system.dataset._replace(train=samples)
-            fleet = self._system.fleet._replace(partition=partition)
-            system = self._system._replace(dataset=dataset, fleet=fleet)
-            self._trainers[holders] = make_trainer(system, self._threads)
-        return self._trainers[holders]
 
     def _data(self, part: int) -> Samples:
         if part not in self._samples:
