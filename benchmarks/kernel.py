@@ -28,8 +28,8 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from fedtide.learning.model import MODELS, num_parameters
 from fedtide.learning.native import NativeTrainer, isas
-from fedtide.learning.trainer import LocalWork
-from fedtide.types import Samples
+from fedtide.learning.trainer import LocalWork, Task
+from fedtide.types import Job, Samples
 
 BATCHES = (10, 16, 32, 50, 64)
 FLOP_PER_SAMPLE = 2.6e6
@@ -77,12 +77,12 @@ class Native:
 
     def __call__(self, batch: int, seconds: float) -> float:
         work = LocalWork(batch_size=batch, epochs=1, proximal=PROXIMAL)
-        trainer = NativeTrainer(MODEL, self.samples, self.partition, work, seed=1, threads=CORES)
-        jobs = len(self.partition)
-        start = np.repeat(trainer.initial_model(1)[None], jobs, axis=0)
+        trainer = NativeTrainer(Task(MODEL, work, 1, MODEL.input_shape, 10, CORES))
+        start = trainer.initial_model(1)
         done, begin = 0, clock()
         while (spent := clock() - begin) < seconds:
-            trainer.train(start, np.arange(jobs), np.full(jobs, 1 + done), np.full(jobs, RATE))
+            parts = enumerate(self.partition)
+            trainer.train([Job(k, 1 + done, start, RATE, self.samples, mine) for k, mine in parts])
             done += len(self.samples.labels)
         return done / spent
 
@@ -178,7 +178,7 @@ def sgemm_flops(size: int = 2048) -> float:
 
 
 def native_evaluation(samples: Samples) -> float:
-    trainer = NativeTrainer(MODEL, samples, [np.arange(1)], LocalWork(), seed=1, threads=CORES)
+    trainer = NativeTrainer(Task(MODEL, LocalWork(), 1, MODEL.input_shape, 10, CORES))
     model = trainer.initial_model(1)
     begin = clock()
     trainer.evaluate(model, samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fedtide import config
 from fedtide.data.synthetic import synthetic
 from fedtide.learning.trainer import Score
 from fedtide.rng import stream
-from fedtide.types import Candidates, Clock, Dataset, Floats, Samples, Tick
+from fedtide.types import Candidates, Clock, Dataset, Floats, Job, Samples, Tick
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -51,13 +52,11 @@ class FakeTrainer:
     def initial_model(self, seed: int) -> np.ndarray:
         return stream(seed, "initial_model").standard_normal(self.num_parameters).astype(np.float32)
 
-    def train(
-        self, start: np.ndarray, device: np.ndarray, version: np.ndarray, learning_rate: np.ndarray
-    ) -> np.ndarray:
+    def train(self, jobs: Sequence[Job]) -> np.ndarray:
         updates = []
-        for model, k, v, rate in zip(start, device.tolist(), version.tolist(), learning_rate, strict=True):
+        for k, v, model, rate, *_ in jobs:
             self.jobs.append((k, v))
-            self.rates.append(float(rate))
+            self.rates.append(rate)
             noise = stream(self.seed, "batches", k, v).standard_normal(self.num_parameters)
             update = (rate * (noise - model)).astype(np.float32)
             updates.append(np.full_like(update, np.nan) if (k, v) in self.broken else update)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import fedtide
 from fedtide.learning.trainer import LocalWork, Score, batches
 from fedtide.records import folder as run_folder
 from fedtide.rng import stream
+from fedtide.types import Job
 from helpers import small, small_dataset
 
 EXPERIMENT = small({"timeline": {"horizon": 45.0}, "fleet": {"num_devices": 7}, "radio": {"num_symbols": 120}})
@@ -22,9 +24,6 @@ DATASET = small_dataset()
 
 class NumpyTrainer:
     """Softmax regression in NumPy: quick to import, real to learn."""
-
-    def __init__(self, partition: list[np.ndarray]) -> None:
-        self.partition = partition
 
     def initial_model(self, seed: int) -> np.ndarray:
         return stream(seed, "initial_model").uniform(-0.1, 0.1, 195).astype(np.float32)
@@ -37,17 +36,15 @@ class NumpyTrainer:
         error = (share - np.eye(3, dtype=np.float32)[labels]) / len(labels)
         return np.concatenate([(error.T @ flat).ravel(), error.sum(axis=0)]).astype(np.float32), share
 
-    def train(
-        self, start: np.ndarray, device: np.ndarray, version: np.ndarray, learning_rate: np.ndarray
-    ) -> np.ndarray:
+    def train(self, jobs: Sequence[Job]) -> np.ndarray:
         updates = []
-        for model, k, v, rate in zip(start, device.tolist(), version.tolist(), learning_rate, strict=True):
-            here = model.copy()
-            visited, bounds = batches(0, k, v, self.partition[k], LocalWork(4, 1))
+        for job in jobs:
+            here = job.start.copy()
+            visited, bounds = batches(0, job.device, job.version, job.mine, LocalWork(4, 1))
             for batch in np.split(visited, bounds[1:-1]):
-                gradient, _ = self._gradient(here, DATASET.train.images[batch], DATASET.train.labels[batch])
-                here -= np.float32(rate) * gradient
-            updates.append(here - model)
+                gradient, _ = self._gradient(here, job.samples.images[batch], job.samples.labels[batch])
+                here -= np.float32(job.learning_rate) * gradient
+            updates.append(here - job.start)
         return np.stack(updates)
 
     def evaluate(self, model: np.ndarray, samples: Any) -> Score:
@@ -60,8 +57,7 @@ def main(folder: str) -> fedtide.Result:
     from fedtide.system import build
 
     run_folder.CHECKPOINT_SECONDS = 0.02
-    system = build(EXPERIMENT, dataset=DATASET)
-    return fedtide.simulate(EXPERIMENT, folder, system=system, trainer=NumpyTrainer(system.fleet.partition))
+    return fedtide.simulate(EXPERIMENT, folder, system=build(EXPERIMENT, dataset=DATASET), trainer=NumpyTrainer())
 
 
 if __name__ == "__main__":

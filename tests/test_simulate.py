@@ -12,6 +12,7 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.records import read_rounds
 from fedtide.system import build, parameter_count
+from fedtide.types import Job
 from helpers import FakeTrainer, run, small, small_dataset
 
 DATASET = small_dataset()
@@ -175,8 +176,8 @@ def test_fedasync_mixes_one_device_at_a_time() -> None:
     rates = iter(trainer.rates)
     for record in result.rounds:
         start = models[record.index - record.age[0]].astype(np.float32)
-        version = np.array([record.index - record.age[0]])
-        update = again.train(start[None], np.array(record.picked), version, np.array([next(rates)]))[0]
+        job = Job(record.picked[0], record.index - record.age[0], start, next(rates), DATASET.train, np.arange(1))
+        update = again.train([job])[0]
         models[record.index + 1] = 0.2 * models[record.index] + 0.8 * (start + update)
     np.testing.assert_allclose(result.model, models[len(result.rounds) + 1], rtol=1e-4, atol=1e-6)
 

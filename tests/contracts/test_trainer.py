@@ -1,4 +1,4 @@
-"""What every trainer promises."""
+"""What every trainer promises: one that is in the table joins by being there."""
 
 from __future__ import annotations
 
@@ -9,123 +9,197 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtide.errors import FedtideError
 from fedtide.learning.model import MODELS, Model, num_parameters
-from fedtide.learning.trainer import LocalWork
+from fedtide.learning.trainer import TRAINERS, LocalWork, Task, make_jobs
+from fedtide.types import Job, Samples
 from helpers import small_dataset
 
-TRAINERS = [("fedtide.learning.torch", "TorchTrainer"), ("fedtide.learning.native", "NativeTrainer")]
 DATA = small_dataset(num_train=60, side=28)
 PARTITION = [np.arange(k, 60, 4) for k in range(4)]
 WORK = LocalWork(batch_size=4, epochs=1, proximal=0.02)
 
-trainers = pytest.mark.parametrize("where", TRAINERS, ids=lambda where: where[1])
+trainers = pytest.mark.parametrize("name", TRAINERS)
 
 
-def make(
-    where: tuple[str, str], model: str = "paper_cnn", threads: int = 1, work: LocalWork = WORK, seed: int = 3
-) -> Any:
-    module, name = where
+def make(name: str, model: str = "paper_cnn", threads: int = 1, work: LocalWork = WORK, seed: int = 3) -> Any:
+    module, _, made = TRAINERS[name].partition(":")
     try:
-        trainer_class = getattr(importlib.import_module(module), name)
-        return trainer_class(description(model), DATA.train, PARTITION, work, seed, threads)
-    except ImportError as error:
-        pytest.skip(f"{name} is not built: {error}")
+        return getattr(importlib.import_module(module), made)(
+            Task(description(model), work, seed, (1, 28, 28), 3, threads)
+        )
+    except (ImportError, FedtideError) as error:
+        pytest.skip(f"{name} is not there: {error}")
 
 
 def description(name: str) -> Model:
     return MODELS[name]((1, 28, 28), 3)
 
 
-def jobs(trainer: Any, r: int = 4) -> tuple[np.ndarray, ...]:
-    start = trainer.initial_model(0)
-    scale = np.linspace(1, 1.3, r, dtype=np.float32)[:, None]
-    return start * scale, np.arange(r) % 4, np.arange(1, r + 1), np.linspace(0.01, 0.1, r)
+def some_jobs(trainer: Any, r: int = 4) -> list[Job]:
+    starts = trainer.initial_model(0) * np.linspace(1, 1.3, r, dtype=np.float32)[:, None]
+    rates = np.linspace(0.01, 0.1, r)
+    return make_jobs(starts, np.arange(r) % 4, np.arange(1, r + 1), rates, DATA.train, PARTITION)
 
 
-def take(batch: tuple[np.ndarray, ...], rows: list[int]) -> tuple[np.ndarray, ...]:
-    return tuple(each[rows] for each in batch)
+def own_table(job: Job, extra: int = 0) -> Job:
+    """Return the job over a table of its own, which may begin with samples of others."""
+    rows = np.concatenate([np.arange(extra), job.mine])
+    own = Samples(job.samples.images[rows], job.samples.labels[rows])
+    return job._replace(samples=own, mine=np.arange(extra, len(rows)))
 
 
 @trainers
 @pytest.mark.parametrize("model", ["paper_cnn", "softmax"])
-def test_a_jobs_result_depends_on_the_job_alone(where: tuple[str, str], model: str) -> None:
-    trainer = make(where, model)
-    batch = jobs(trainer)
-    updates = trainer.train(*batch)
+def test_a_jobs_result_depends_on_the_job_alone(name: str, model: str) -> None:
+    trainer = make(name, model)
+    jobs = some_jobs(trainer)
+    updates = trainer.train(jobs)
     assert updates.shape == (4, num_parameters(description(model)))
     assert updates.dtype == np.float32
     assert np.isfinite(updates).all()
+    assert len({row.tobytes() for row in updates}) == 4
     for rows in ([2], [3, 1], [0, 1, 2, 3, 2, 0], [3, 2, 1, 0]):
-        assert np.array_equal(trainer.train(*take(batch, rows)), updates[rows])
+        assert np.array_equal(trainer.train([jobs[row] for row in rows]), updates[rows])
+    assert np.array_equal(make(name, model).train(jobs), updates)
 
 
 @trainers
-def test_threads_do_not_change_a_bit(where: tuple[str, str]) -> None:
-    one, two = make(where), make(where, threads=2)
-    assert np.array_equal(one.train(*jobs(one, 6)), two.train(*jobs(two, 6)))
+def test_it_does_not_matter_which_table_the_samples_are_in(name: str) -> None:
+    trainer = make(name)
+    jobs = some_jobs(trainer)
+    updates = trainer.train(jobs)
+    own = [own_table(job, extra) for job, extra in zip(jobs, (0, 3, 0, 7), strict=True)]
+    assert np.array_equal(trainer.train(own), updates)
+    assert np.array_equal(trainer.train([own[0], jobs[1], own[2], jobs[3]]), updates)
+    assert np.array_equal(trainer.train(own[2:3]), updates[2:3])
+    assert np.array_equal(trainer.train(jobs), updates)
 
 
 @trainers
-def test_no_jobs(where: tuple[str, str]) -> None:
-    trainer = make(where, "softmax")
-    assert trainer.train(*take(jobs(trainer), [])).shape == (0, num_parameters(description("softmax")))
+def test_a_table_that_took_the_place_of_another_is_not_taken_for_it(name: str) -> None:
+    trainer = make(name, "softmax")
+    job = some_jobs(trainer)[0]
+    for shift in range(4):  # each is gone before the next is made, often at the same address
+        table = Samples(job.samples.images + np.float32(shift), job.samples.labels.copy())
+        found = trainer.train([job._replace(samples=table)])
+        assert np.array_equal(found, make(name, "softmax").train([job._replace(samples=table)]))
+        del table
 
 
 @trainers
-def test_inputs_are_left_alone(where: tuple[str, str]) -> None:
-    trainer = make(where, "softmax")
-    batch = jobs(trainer)
-    before = [each.copy() for each in batch]
-    for each in batch:
-        each.flags.writeable = False
-    trainer.train(*batch)
-    trainer.evaluate(batch[0][0], DATA.test)
-    for each, old in zip(batch, before, strict=True):
-        assert np.array_equal(each, old)
+def test_threads_do_not_change_a_bit(name: str) -> None:
+    one, two = make(name), make(name, threads=2)
+    assert np.array_equal(one.train(some_jobs(one, 6)), two.train(some_jobs(two, 6)))
 
 
 @trainers
-def test_every_part_of_a_job_counts(where: tuple[str, str]) -> None:
-    trainer = make(where, "softmax")
-    start, device, version, rate = take(jobs(trainer), [0])
-    base = trainer.train(start, device, version, rate)
-    assert not np.array_equal(base, trainer.train(start + 0.1, device, version, rate))
-    assert not np.array_equal(base, trainer.train(start, device + 1, version, rate))
-    assert not np.array_equal(base, trainer.train(start, device, version + 1, rate))
-    assert not np.array_equal(base, trainer.train(start, device, version, 2 * rate))
-    assert not np.array_equal(base, make(where, "softmax", seed=4).train(start, device, version, rate))
-    strong = LocalWork(4, 1, proximal=2.0)
-    assert not np.array_equal(base, make(where, "softmax", work=strong).train(start, device, version, rate))
+def test_no_jobs(name: str) -> None:
+    updates = make(name, "softmax").train([])
+    assert updates.shape == (0, num_parameters(description("softmax")))
+    assert updates.dtype == np.float32
 
 
 @trainers
-def test_training_lowers_the_loss(where: tuple[str, str]) -> None:
-    trainer = make(where, "softmax", work=LocalWork(5, 10, proximal=0.0))
-    start = trainer.initial_model(0)
-    update = trainer.train(start[None], np.array([1]), np.array([1]), np.array([0.02]))[0]
-    mine = type(DATA.train)(DATA.train.images[PARTITION[1]], DATA.train.labels[PARTITION[1]])
-    before, after = trainer.evaluate(start, mine), trainer.evaluate(start + update, mine)
+def test_inputs_are_left_alone(name: str) -> None:
+    trainer = make(name, "softmax")
+    for extra in (0, 3):
+        job = own_table(some_jobs(trainer)[0], extra)
+        arrays = (job.start, job.mine, *job.samples)
+        before = [each.copy() for each in arrays]
+        for each in arrays:
+            each.flags.writeable = False
+        trainer.train([job])
+        trainer.evaluate(job.start, DATA.test)
+        for each, old in zip(arrays, before, strict=True):
+            assert np.array_equal(each, old)
+
+
+@trainers
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda job: job._replace(start=job.start + np.float32(0.1)),
+        lambda job: job._replace(device=job.device + 1),
+        lambda job: job._replace(version=job.version + 1),
+        lambda job: job._replace(learning_rate=2 * job.learning_rate),
+        lambda job: job._replace(mine=PARTITION[1]),
+        lambda job: job._replace(samples=Samples(-job.samples.images, job.samples.labels)),
+        lambda job: job._replace(samples=Samples(job.samples.images, 2 - job.samples.labels)),
+    ],
+    ids=["start", "device", "version", "learning_rate", "mine", "images", "labels"],
+)
+def test_every_part_of_a_job_counts(name: str, change: Any) -> None:
+    trainer = make(name, "softmax")
+    job = some_jobs(trainer)[0]
+    assert not np.array_equal(trainer.train([job]), trainer.train([change(job)]))
+
+
+@trainers
+def test_every_part_of_a_task_counts(name: str) -> None:
+    trainer = make(name, "softmax")
+    jobs = some_jobs(trainer)[:1]
+    base = trainer.train(jobs)
+    assert not np.array_equal(base, make(name, "softmax", seed=4).train(jobs))
+    assert not np.array_equal(base, make(name, "softmax", work=LocalWork(4, 1, proximal=2.0)).train(jobs))
+
+
+@trainers
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"start": np.zeros(5, np.float32)}, "start is"),
+        ({"device": -1}, "device=-1"),
+        ({"version": 1.5}, "version=1.5"),
+        ({"learning_rate": math.nan}, "learning rate nan"),
+        ({"mine": np.array([60])}, "there are 60 samples"),
+        ({"mine": np.empty(0, np.int64)}, "at least one sample"),
+    ],
+)
+def test_a_job_that_cannot_be_is_one_line(name: str, change: dict[str, Any], says: str) -> None:
+    trainer = make(name, "softmax")
+    with pytest.raises(FedtideError, match=f"job 1: .*{says}") as error:
+        trainer.train([some_jobs(trainer)[0], some_jobs(trainer)[1]._replace(**change)])
+    assert "\n" not in str(error.value)
+
+
+@trainers
+def test_it_tells_what_it_was_made_of(name: str) -> None:
+    task = make(name, "softmax", threads=2).task
+    assert task == Task(description("softmax"), WORK, 3, (1, 28, 28), 3, 2)
+
+
+@trainers
+def test_training_lowers_the_loss(name: str) -> None:
+    trainer = make(name, "softmax", work=LocalWork(5, 10, proximal=0.0))
+    start, mine = trainer.initial_model(0), PARTITION[1]
+    update = trainer.train([Job(1, 1, start, 0.02, DATA.train, mine)])[0]
+    own = Samples(DATA.train.images[mine], DATA.train.labels[mine])
+    before, after = trainer.evaluate(start, own), trainer.evaluate(start + update, own)
     assert after.loss < before.loss
     assert after.accuracy >= before.accuracy
 
 
 @trainers
-def test_evaluation_of_a_model_that_knows_nothing(where: tuple[str, str]) -> None:
-    trainer = make(where)
+def test_evaluation_of_a_model_that_knows_nothing(name: str) -> None:
+    trainer = make(name)
     score = trainer.evaluate(np.zeros_like(trainer.initial_model(0)), DATA.test)
     assert score.loss == pytest.approx(math.log(3), rel=1e-6)
     assert score.accuracy == pytest.approx(np.mean(DATA.test.labels == 0))
 
 
 @trainers
-def test_initial_model_follows_the_seed(where: tuple[str, str]) -> None:
-    trainer = make(where)
+def test_initial_model_follows_the_seed(name: str) -> None:
+    trainer = make(name)
     assert np.array_equal(trainer.initial_model(5), trainer.initial_model(5))
     assert not np.array_equal(trainer.initial_model(5), trainer.initial_model(6))
     assert trainer.initial_model(5).dtype == np.float32
+    assert trainer.initial_model(5).shape == (num_parameters(description("paper_cnn")),)
 
 
-def test_both_start_from_the_same_model_and_reach_the_same_update() -> None:
-    one, two = (make(where, "softmax") for where in TRAINERS)
-    assert np.array_equal(one.initial_model(0), two.initial_model(0))
-    np.testing.assert_allclose(one.train(*jobs(one)), two.train(*jobs(two)), rtol=1e-3, atol=1e-6)
+def test_all_start_from_the_same_model_and_reach_the_same_update() -> None:
+    first, *others = (make(name, "softmax") for name in TRAINERS)
+    for other in others:
+        assert np.array_equal(first.initial_model(0), other.initial_model(0))
+        ours, theirs = first.train(some_jobs(first)), other.train(some_jobs(other))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-6)

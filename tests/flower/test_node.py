@@ -17,6 +17,7 @@ from fedtide.flower.protocol import GrantOrder, Order, grant_content, model_reco
 from fedtide.flower.replay import replay
 from fedtide.flower.settings import deployment, from_run_config, to_run_config
 from fedtide.system import build, make_trainer
+from fedtide.types import Job
 
 OWN = f"{Path(__file__).parent / 'own_loader.py'}:own"
 
@@ -26,9 +27,9 @@ def test_a_device_trains_as_in_the_simulator() -> None:
     system = build(wanted.experiment)
     trainer = make_trainer(system)
     model = trainer.initial_model(3)
-    job = np.array([4]), np.array([7]), np.array([0.05])
+    job = Job(4, 7, model, 0.05, system.dataset.train, system.fleet.partition[4])
     update = node.train(wanted, model, 4, 7, 0.05, node.own_data(wanted, 4))
-    assert np.array_equal(update, trainer.train(model[None], *job)[0])
+    assert np.array_equal(update, trainer.train([job])[0])
 
 
 def test_own_data_with_a_loader_of_ones_own(tmp_path: Path) -> None:

@@ -671,11 +671,11 @@ def test_a_long_local_training_ends_within_a_second_or_two(tmp_path, signals, co
 
 
 def test_the_kernel_looks_for_signals_in_every_call():
-    from fedtide.learning.native import NativeTrainer
-    from fedtide.system import build
+    from fedtide.system import build, make_trainer
+    from fedtide.types import Job
 
     system = build(config.experiment(config.parse_overrides([*SMALL, "learning.local_epochs=50000"])))
-    trainer = NativeTrainer(system.model, system.dataset.train, system.fleet.partition, system.work, 0, threads=2)
+    trainer = make_trainer(system, threads=2)
     start = trainer.initial_model(0)
 
     def raises(number, frame):
@@ -685,7 +685,7 @@ def test_the_kernel_looks_for_signals_in_every_call():
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with pytest.raises(TimeoutError, match="rang"):
-            trainer.train(start[None], np.array([0]), np.array([1]), np.array([0.01]))
+            trainer.train([Job(0, 1, start, 0.01, system.dataset.train, system.fleet.partition[0])])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

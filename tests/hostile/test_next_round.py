@@ -124,16 +124,25 @@ def test_a_policy_that_is_handed_over_keeps_its_settings(tmp_path: Path, one: An
         ({"learning": {"local_epochs": 2}}, "local work"),
         ({"learning": {"proximal": 0.5}}, "local work"),
         ({"learning": {"model": "mlp"}}, "model"),
-        ({"fleet": {"num_devices": 5}}, "partition"),
+        ({}, "shape of images"),
     ],
 )
 def test_a_trainer_of_another_system_is_refused(change: dict[str, Any], says: str) -> None:
     """It would train with its own batches and epochs, in the name of this experiment."""
     one = small({"learning": {"model": "softmax"}})
-    system, other = (build(each, dataset=small_dataset()) for each in (one, config.experiment(one, change)))
+    system = build(one, dataset=small_dataset())
+    other = build(config.experiment(one, change), dataset=small_dataset(side=8 if change else 9))
     with pytest.raises(FedtideError, match=f"another system .*{says}"):
         fedtide.simulate(one, system=system, trainer=make_trainer(other))
     assert fedtide.simulate(one, system=system, trainer=make_trainer(system)).rounds
+
+
+def test_a_trainer_trains_whatever_fleet_and_data_its_jobs_bring() -> None:
+    one = small({"learning": {"model": "softmax"}})
+    system = build(one, dataset=small_dataset())
+    other = build(config.experiment(one, {"fleet": {"num_devices": 5}}), dataset=small_dataset(seed=4))
+    handed = fedtide.simulate(one, system=system, trainer=make_trainer(other))
+    assert np.array_equal(handed.model, fedtide.simulate(one, system=system).model)
 
 
 @pytest.mark.parametrize("kind", ["scheduler", "weighting", "combiner", "codec"])

@@ -30,8 +30,8 @@ from fedtide.learning.model import (  # noqa: E402
 )
 from fedtide.learning.native import NativeTrainer  # noqa: E402
 from fedtide.learning.torch import build_module  # noqa: E402
-from fedtide.learning.trainer import LocalWork  # noqa: E402
-from fedtide.types import Samples  # noqa: E402
+from fedtide.learning.trainer import LocalWork, Task  # noqa: E402
+from fedtide.types import Job, Samples  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="installed without the native kernel")
 ISAS = native.isas() or ["none"]
@@ -77,8 +77,12 @@ def gradient(model, samples, start, batch=None):
     """Return the kernel's gradient of the mean loss over all samples: one step at learning rate 1."""
     count = len(samples.labels)
     work = LocalWork(batch_size=batch or count, epochs=None, steps=1, proximal=0.0)
-    trained = NativeTrainer(model, samples, [np.arange(count)], work, seed=5)
-    return -trained.train(start[None], np.array([0]), np.array([1]), np.array([1.0]))[0]
+    trained = NativeTrainer(task(model, work, seed=5))
+    return -trained.train([Job(0, 1, start, 1.0, samples, np.arange(count))])[0]
+
+
+def task(model, work=None, seed=1):
+    return Task(model, work or LocalWork(), seed, model.input_shape, 10)
 
 
 def assert_close(found, wanted, tolerance):
@@ -221,9 +225,9 @@ def test_three_epochs_of_the_papers_cnn_agree_with_pytorch(batch, isa):
     model = without_dropout(MODELS["paper_cnn"]((1, 28, 28), 10))
     samples = draw_samples(model, 230)
     part, work = np.arange(5, 225), LocalWork(batch_size=batch, epochs=3, proximal=0.02)
-    trained = NativeTrainer(model, samples, [part], work, seed=7)
+    trained = NativeTrainer(task(model, work, seed=7))
     start = trained.initial_model(3)
-    found = trained.train(start[None], np.array([0]), np.array([4]), np.array([0.01]))[0]
+    found = trained.train([Job(0, 4, start, 0.01, samples, part)])[0]
     visited, bounds = trainer.batches(7, 0, 4, part, work)
     wanted = torch_update(model, samples, start, visited, bounds, 0.01, 0.02)
     assert np.linalg.norm(found - wanted) <= 1e-4 * np.linalg.norm(wanted)
@@ -233,9 +237,9 @@ def test_the_proximal_term_pulls_towards_the_start(isa):
     model = Model((1, 5, 5), (Conv2d(3, 3), ReLU(), Linear(3)))
     samples = draw_samples(model, 12)
     work = LocalWork(batch_size=4, epochs=4, proximal=1.5)
-    trained = NativeTrainer(model, samples, [np.arange(12)], work, seed=1)
+    trained = NativeTrainer(task(model, work))
     start = trained.initial_model(0)
-    found = trained.train(start[None], np.array([0]), np.array([1]), np.array([0.3]))[0]
+    found = trained.train([Job(0, 1, start, 0.3, samples, np.arange(12))])[0]
     visited, bounds = trainer.batches(1, 0, 1, np.arange(12), work)
     assert_close(found, torch_update(model, samples, start, visited, bounds, 0.3, 1.5), 1e-5)
     free = torch_update(model, samples, start, visited, bounds, 0.3, 0.0)
@@ -247,7 +251,7 @@ def test_scores_agree_with_pytorch(name, isa):
     shape = (3, 32, 32) if name == "small_cnn" else (1, 28, 28)
     model = MODELS[name](shape, 10)
     samples = draw_samples(model, 150)
-    trained = NativeTrainer(model, samples, [np.arange(150)], LocalWork(), seed=1)
+    trained = NativeTrainer(task(model))
     start = trained.initial_model(2) * 2
     module = build_module(model).eval()
     torch.nn.utils.vector_to_parameters(torch.from_numpy(start.copy()), module.parameters())
@@ -263,7 +267,7 @@ def test_the_initial_model_is_the_shared_one():
     from fedtide.rng import stream
 
     model = MODELS["mlp"]((1, 28, 28), 10)
-    trained = NativeTrainer(model, draw_samples(model, 3), [np.arange(3)], LocalWork(), seed=1)
+    trained = NativeTrainer(task(model))
     np.testing.assert_array_equal(trained.initial_model(9), initialize(model, stream(9, "initial_model")))
     assert trained.initial_model(9).shape == (num_parameters(model),)
     assert len(shapes(model)) == len(model.layers) + 1

@@ -20,8 +20,8 @@ from fedtide.learning.model import (
     num_parameters,
 )
 from fedtide.learning.native import NativeTrainer
-from fedtide.learning.trainer import LocalWork
-from fedtide.types import Samples
+from fedtide.learning.trainer import LocalWork, Task
+from fedtide.types import Job, Samples
 
 needs_kernel = pytest.mark.skipif(not native.available(), reason="installed without the native kernel")
 pytestmark = needs_kernel
@@ -45,8 +45,12 @@ def draw_samples(model, count, seed=0):
 def one_step(model, samples, start, version=1, batch=None, learning_rate=1.0):
     count = len(samples.labels)
     work = LocalWork(batch_size=batch or count, epochs=None, steps=1, proximal=0.0)
-    trained = NativeTrainer(model, samples, [np.arange(count)], work, seed=3)
-    return trained.train(start[None], np.array([0]), np.array([version]), np.array([learning_rate]))[0]
+    trained = NativeTrainer(task(model, work, seed=3))
+    return trained.train([Job(0, version, start, learning_rate, samples, np.arange(count))])[0]
+
+
+def task(model=PAPER, work=None, seed=1, threads=1):
+    return Task(model, work or LocalWork(), seed, model.input_shape, 10, threads)
 
 
 # ---- dropout -----------------------------------------------------------------------------------------------------------
@@ -130,8 +134,8 @@ def test_dropout_differs_between_samples_steps_versions_and_layers(isa):
         assert 12 < mask.sum() < 52
         assert all((mask != other).any() for other in masks[:i])
     work = LocalWork(batch_size=2, epochs=None, steps=2, proximal=0.0)
-    both = NativeTrainer(model, samples, [np.arange(2)], work, seed=3)
-    two_steps = both.train(zero[None], np.array([0]), np.array([1]), np.array([1e-4]))[0][:64]
+    both = NativeTrainer(task(model, work, seed=3))
+    two_steps = both.train([Job(0, 1, zero, 1e-4, samples, np.arange(2))])[0][:64]
     assert len(np.unique(np.round(two_steps * 1e4, 2))) == 3  # kept never, once or twice
 
 
@@ -155,14 +159,12 @@ def fleet():
     return samples, np.split(np.arange(400), np.cumsum(sizes)[:-1])
 
 
-def train_fleet(fleet, threads, device, version=None, work=None):
+def train_fleet(fleet, threads, device, work=None):
     samples, partition = fleet
-    trained = NativeTrainer(
-        PAPER, samples, partition, work or LocalWork(batch_size=50, epochs=2), seed=11, threads=threads
+    trained = NativeTrainer(task(work=work or LocalWork(batch_size=50, epochs=2), seed=11, threads=threads))
+    return trained.train(
+        [Job(k, k + 3, trained.initial_model(k), 0.01 + 0.001 * k, samples, partition[k]) for k in device]
     )
-    device = np.asarray(device)
-    start = np.stack([trained.initial_model(int(k)) for k in device])
-    return trained.train(start, device, device + 3 if version is None else version, 0.01 + 0.001 * device)
 
 
 def test_bits_do_not_depend_on_threads_neighbours_or_order(fleet, isa):
@@ -180,10 +182,7 @@ def test_bits_do_not_depend_on_threads_neighbours_or_order(fleet, isa):
 def test_scores_do_not_depend_on_threads(isa):
     samples = draw_samples(PAPER, 333)
     model = initialize(PAPER, np.random.default_rng(1))
-    scores = {
-        NativeTrainer(PAPER, samples, [np.arange(9)], LocalWork(), seed=1, threads=threads).evaluate(model, samples)
-        for threads in (1, 2, 4)
-    }
+    scores = {NativeTrainer(task(threads=threads)).evaluate(model, samples) for threads in (1, 2, 4)}
     assert len(scores) == 1
 
 
@@ -199,11 +198,11 @@ def test_work_can_be_a_number_of_steps(fleet, isa):
 def test_the_inputs_are_left_alone(fleet):
     samples, partition = fleet
     samples.images.flags.writeable = False
-    trained = NativeTrainer(PAPER, samples, partition, LocalWork(epochs=1), seed=1)
-    start = trained.initial_model(1)[None]
+    trained = NativeTrainer(task(work=LocalWork(epochs=1)))
+    start = trained.initial_model(1)
     start.flags.writeable = False
     before = start.copy()
-    trained.train(start, np.array([1]), np.array([1]), np.array([0.1]))
+    trained.train([Job(1, 1, start, 0.1, samples, partition[1])])
     np.testing.assert_array_equal(start, before)
 
 
@@ -211,18 +210,11 @@ def test_the_inputs_are_left_alone(fleet):
 
 
 def good(**changes):
-    arguments = {
-        "model": PAPER,
-        "samples": draw_samples(PAPER, 30),
-        "partition": [np.arange(20), np.arange(20, 30)],
-        "work": LocalWork(),
-        "seed": 1,
-    }
-    return NativeTrainer(**{**arguments, **changes})
+    return NativeTrainer(task()._replace(**changes))
 
 
 def test_no_jobs_give_no_updates():
-    updates = good().train(np.empty((0, 21840), np.float32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    updates = good().train([])
     assert updates.shape == (0, 21840)
     assert updates.dtype == np.float32
 
@@ -230,17 +222,9 @@ def test_no_jobs_give_no_updates():
 @pytest.mark.parametrize(
     ("message", "changes"),
     [
-        ("float64", {"samples": Samples(np.zeros((3, 1, 28, 28)), np.zeros(3, np.uint8))}),
-        ("images", {"samples": Samples(np.zeros((3, 28, 28), np.float32), np.zeros(3, np.uint8))}),
-        ("images", {"samples": Samples(np.zeros((3, 1, 28, 27), np.float32), np.zeros(3, np.uint8))}),
-        ("labels", {"samples": Samples(np.zeros((3, 1, 28, 28), np.float32), np.zeros(2, np.uint8))}),
-        ("labels", {"samples": Samples(np.zeros((3, 1, 28, 28), np.float32), np.zeros(3, np.int64))}),
-        ("label 10", {"samples": Samples(np.zeros((3, 1, 28, 28), np.float32), np.full(3, 10, np.uint8))}),
-        ("device 1", {"partition": [np.arange(3), np.array([30])]}),
-        ("device 0", {"partition": [np.array([-1])]}),
-        ("device 0", {"partition": [np.empty(0, np.int64)]}),
-        ("device 0", {"partition": [np.array([0.5])]}),
         ("threads", {"threads": 0}),
+        ("takes images", {"shape": (1, 28, 27)}),
+        ("was given a str", {"model": "paper_cnn"}),
         ("batch_size", {"work": LocalWork(batch_size=0)}),
         ("negative amount", {"work": LocalWork(steps=-1)}),
         ("proximal", {"work": LocalWork(proximal=float("nan"))}),
@@ -253,14 +237,8 @@ def test_bad_trainers_are_refused(message, changes):
 
 
 def job(**changes):
-    start = np.zeros((1, 21840), np.float32)
-    return {
-        "start": start,
-        "device": np.array([0]),
-        "version": np.array([1]),
-        "learning_rate": np.array([0.1]),
-        **changes,
-    }
+    samples = draw_samples(PAPER, 30)
+    return Job(0, 1, np.zeros(21840, np.float32), 0.1, samples, np.arange(20))._replace(**changes)
 
 
 def with_nan(shape, place=5, value=np.nan):
@@ -272,27 +250,41 @@ def with_nan(shape, place=5, value=np.nan):
 @pytest.mark.parametrize(
     ("message", "changes"),
     [
-        ("start", {"start": np.zeros((1, 21839), np.float32)}),
+        ("start", {"start": np.zeros(21839, np.float32)}),
         ("start", {"start": np.zeros((2, 21840), np.float32)}),
-        ("start", {"start": np.zeros(21840, np.float32)}),
-        ("float64", {"start": np.zeros((1, 21840))}),
-        ("start holds nan", {"start": with_nan((1, 21840))}),
-        ("start holds inf", {"start": with_nan((1, 21840), 21839, np.inf)}),
-        ("device", {"device": np.array([2])}),
-        ("device", {"device": np.array([-1])}),
-        ("device", {"device": np.array([0.0])}),
-        ("one entry per job", {"device": np.array([0, 1])}),
-        ("one entry per job", {"device": np.array(0)}),
-        ("one entry per job", {"version": np.array([1, 2])}),
-        ("one entry per job", {"learning_rate": np.array(0.1)}),
-        ("version", {"version": np.array([-1])}),
-        ("learning rate", {"learning_rate": np.array([np.nan])}),
-        ("learning rate", {"learning_rate": np.array([np.inf])}),
+        ("float64", {"start": np.zeros(21840)}),
+        ("start holds nan", {"start": with_nan(21840)}),
+        ("start holds inf", {"start": with_nan(21840, 21839, np.inf)}),
+        ("device", {"device": -1}),
+        ("device", {"device": 0.0}),
+        ("device", {"device": np.array([0, 1])}),
+        ("device", {"device": True}),
+        ("version", {"version": np.array([1, 2])}),
+        ("version", {"version": -1}),
+        ("learning rate", {"learning_rate": np.array([0.1])}),
+        ("learning rate", {"learning_rate": "fast"}),
+        ("learning rate", {"learning_rate": np.nan}),
+        ("learning rate", {"learning_rate": np.inf}),
+        ("float64", {"samples": Samples(np.zeros((30, 1, 28, 28)), np.zeros(30, np.uint8))}),
+        ("images", {"samples": Samples(np.zeros((30, 28, 28), np.float32), np.zeros(30, np.uint8))}),
+        ("images", {"samples": Samples(np.zeros((30, 1, 28, 27), np.float32), np.zeros(30, np.uint8))}),
+        ("labels", {"samples": Samples(np.zeros((30, 1, 28, 28), np.float32), np.zeros(29, np.uint8))}),
+        ("labels", {"samples": Samples(np.zeros((30, 1, 28, 28), np.float32), np.zeros(30, np.int64))}),
+        ("label 10", {"samples": Samples(np.zeros((30, 1, 28, 28), np.float32), np.full(30, 10, np.uint8))}),
+        ("device 0 holds", {"mine": np.array([30])}),
+        ("device 0 holds", {"mine": np.array([-1])}),
+        ("device 0 holds", {"mine": np.empty(0, np.int64)}),
+        ("device 0 holds", {"mine": np.array([0.5])}),
     ],
 )
-def test_bad_jobs_are_refused(message, changes):
+def test_bad_jobs_are_refused_among_good_ones(message, changes):
     with pytest.raises(FedtideError, match=message):
-        good().train(**job(**changes))
+        good().train([job(), job(**changes)])
+
+
+def test_something_that_is_no_job_is_refused():
+    with pytest.raises(FedtideError, match="job 0 is a int"):
+        good().train([3])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -300,9 +292,9 @@ def test_bad_jobs_are_refused(message, changes):
 def test_images_that_are_not_finite_are_refused(value, place, isa):
     samples = draw_samples(PAPER, 30)
     samples.images[4].flat[place] = value
-    trained = good(samples=samples)
+    trained = good()
     with pytest.raises(FedtideError, match="image 4 holds NaN"):
-        trained.train(**job())
+        trained.train([job(samples=samples)])
     with pytest.raises(FedtideError, match="image 4 holds NaN"):
         trained.evaluate(np.zeros(21840, np.float32), samples)
 

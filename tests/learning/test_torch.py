@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +11,17 @@ from torch import nn
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.model import MODELS, initialize, num_parameters
 from fedtide.learning.torch import TorchTrainer, build_module
-from fedtide.learning.trainer import LocalWork, batches
+from fedtide.learning.trainer import LocalWork, Task, batches
 from fedtide.rng import stream
+from fedtide.types import Job
 from helpers import small_dataset
 
 DATA = small_dataset(num_train=24)
 PARTITION = [np.arange(0, 10), np.arange(10, 24)]
+
+
+def task(model: Any, work: LocalWork | None = None, seed: int = 0, shape: tuple[int, ...] = (1, 8, 8)) -> Task:
+    return Task(model, work or LocalWork(), seed, shape, 3)
 
 
 @pytest.mark.parametrize("name", ["paper_cnn", "mcmahan_cnn", "mlp", "softmax", "small_cnn"])
@@ -30,9 +36,9 @@ def test_update_is_sgd_with_the_proximal_term_on_the_given_batches() -> None:
     """Against torch.optim.SGD on the regularised loss itself."""
     model = MODELS["mlp"]((1, 8, 8), 3)
     work = LocalWork(4, 2, None, proximal=0.3)
-    trainer = TorchTrainer(model, DATA.train, PARTITION, work, seed=5)
+    trainer = TorchTrainer(task(model, work, seed=5))
     start = initialize(model, stream(0, "initial_model"))
-    update = trainer.train(start[None], np.array([1]), np.array([2]), np.array([0.2]))[0]
+    update = trainer.train([Job(1, 2, start, 0.2, DATA.train, PARTITION[1])])[0]
 
     module = build_module(model)
     nn.utils.vector_to_parameters(torch.from_numpy(start.copy()), module.parameters())
@@ -59,12 +65,12 @@ def test_dropout_is_addressed_and_off_in_evaluation() -> None:
     start = initialize(model, stream(0, "initial_model"))
 
     def update(seed: int, device: int, version: int) -> np.ndarray:
-        trainer = TorchTrainer(model, data.train, PARTITION, LocalWork(50, 1), seed)
-        return trainer.train(start[None], np.array([device]), np.array([version]), np.array([0.1]))[0]
+        trainer = TorchTrainer(task(model, LocalWork(50, 1), seed, shape=(1, 28, 28)))
+        return trainer.train([Job(device, version, start, 0.1, data.train, PARTITION[device])])[0]
 
     assert np.array_equal(update(0, 0, 1), update(0, 0, 1))
     assert not np.array_equal(update(0, 0, 1), update(0, 0, 2))  # one batch of all samples: only dropout differs
-    trainer = TorchTrainer(model, data.train, PARTITION, LocalWork(), 0)
+    trainer = TorchTrainer(task(model, shape=(1, 28, 28)))
     assert trainer.evaluate(start, data.test) == trainer.evaluate(start, data.test)
 
 
@@ -73,12 +79,12 @@ def test_state_outside_the_parameters_is_refused() -> None:
         return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3))
 
     with pytest.raises(FedtideError, match="GroupNorm"):
-        TorchTrainer(make, DATA.train, PARTITION, LocalWork(), 0)
+        TorchTrainer(task(make))
 
 
 def test_something_that_is_no_module_is_refused() -> None:
     with pytest.raises(FedtideError, match=r"not a torch\.nn\.Module"):
-        TorchTrainer(lambda: 3, DATA.train, PARTITION, LocalWork(), 0)
+        TorchTrainer(task(lambda: 3))
 
 
 class Broken(nn.Module):
@@ -107,24 +113,24 @@ class Broken(nn.Module):
 )
 def test_a_users_module_that_cannot_work_is_one_line_before_the_run(fails: str, message: str) -> None:
     with pytest.raises(FedtideError, match=message):
-        TorchTrainer(lambda: Broken(fails), DATA.train, PARTITION, LocalWork(), 0)
+        TorchTrainer(task(lambda: Broken(fails)))
 
 
 @pytest.mark.parametrize(
     ("fails", "message"), [("training", "two shapes do not fit"), ("unused", "not have been used")]
 )
 def test_a_users_module_that_fails_in_training_is_one_line(fails: str, message: str) -> None:
-    trainer = TorchTrainer(lambda: Broken(fails), DATA.train, PARTITION, LocalWork(), 0)
+    trainer = TorchTrainer(task(lambda: Broken(fails)))
     start = trainer.initial_model(0)
     with pytest.raises(TrainingError, match=message):
-        trainer.train(start[None], np.array([0]), np.array([1]), np.array([0.1]))
+        trainer.train([Job(0, 1, start, 0.1, DATA.train, PARTITION[0])])
 
 
 def test_initial_model_of_a_users_module_follows_the_seed_alone() -> None:
     def make() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
 
-    trainer = TorchTrainer(make, DATA.train, PARTITION, LocalWork(), 0)
+    trainer = TorchTrainer(task(make))
     torch.manual_seed(1)
     one = trainer.initial_model(4)
     before = torch.get_rng_state()

@@ -170,7 +170,7 @@ def test_the_floor_of_asynchronous_training_is_bias_towards_the_devices_heard_mo
 
     for seed in (1, 2, 3):
         system = at_seed(problem, seed, 0.03)
-        parts = (system.fleet.partition, system.work, seed, problem.start, problem.optimum)
+        parts = (system.work, seed, problem.start, problem.optimum)
         simulate(system.experiment, system=system, trainer=Watching(problem.objective, *parts))
     settled = np.array(seen).reshape(3, 300, -1)[:, 150:] - problem.optimum
     bias = settled.mean(axis=(0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,9 @@ import numpy as np
 from fedtide.config import Experiment
 from fedtide.data.checking import check_dataset
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.learning.trainer import MadeOf
+from fedtide.learning.trainer import Task
 from fedtide.records import data_digest, is_deployment
-from fedtide.system import System
-from fedtide.types import Dataset
+from fedtide.system import System, make_task
 
 
 def check_arguments(experiment: Any, threads: Any, on_round: Any) -> None:
@@ -54,18 +54,15 @@ def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any
 
 def check_trainer(trainer: Any, system: System) -> None:
     """Raise if a trainer of ours was made of another system; what one of a user's own is made of is the user's business."""
-    made = getattr(trainer, "made_of", None)
-    if not isinstance(made, MadeOf):
+    task = getattr(trainer, "task", None)
+    if not isinstance(task, Task):
         return
-    train, fleet = system.dataset.train, system.fleet
-    same_images = made.samples.images is train.images or np.array_equal(made.samples.images, train.images)
+    wanted = make_task(system)
     differs = {
-        "seed": made.seed != system.experiment.seed,
-        "local work": made.work != system.work,
-        "model": made.model != system.model,
-        "partition": len(made.partition) != len(fleet.partition)
-        or not all(map(np.array_equal, made.partition, fleet.partition)),
-        "training data": not same_images or not np.array_equal(made.samples.labels, train.labels),
+        "seed": task.seed != wanted.seed,
+        "local work": task.work != wanted.work,
+        "model": _plain(task.model) != _plain(wanted.model),
+        "shape of images": task.shape != wanted.shape,
     }
     other = [name for name, yes in differs.items() if yes]
     if other:
@@ -73,6 +70,11 @@ def check_trainer(trainer: Any, system: System) -> None:
             f"the trainer was made of another system (its {', '.join(other)} differ): make it with "
             "fedtide.system.make_trainer(system) of the system that is simulated"
         )
+
+
+def _plain(model: Any) -> Any:
+    """Return a model as something that equals what was made alike, which a partial does not."""
+    return (model.func, model.args, model.keywords) if isinstance(model, functools.partial) else model
 
 
 def checked_folder(folder: Any) -> Path | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.learning import trainer
 from fedtide.learning.model import (
     ChannelDropout,
     Conv2d,
@@ -26,9 +26,9 @@ from fedtide.learning.model import (
     num_labels,
     num_parameters,
 )
-from fedtide.learning.trainer import LocalWork, Score
+from fedtide.learning.trainer import LocalWork, Score, TableId, Task, batches, check_jobs, known_as, read_tables
 from fedtide.rng import key, stream
-from fedtide.types import Floats, Ints, Samples, Vector
+from fedtide.types import Ints, Job, Samples, Vector
 
 try:
     import fedtide._native as _native
@@ -75,82 +75,74 @@ def _lower_layer(layer: Layer) -> tuple[int, int, int, int, float]:
 class NativeTrainer:
     """Trains on the CPU with the compiled kernel; keeps the `Trainer` contract.
 
-    model: what is trained. samples: all training data. partition: for each device, its sample numbers.
-    The result of a job depends on (seed, device, version, start, learning rate) alone: not on threads, nor on the other
+    The result of a job depends on the task's model, work and seed and on the job alone: not on threads, nor on the other
     jobs of the call. No jobs (r = 0) give an empty array [0 d].
     """
 
-    def __init__(
-        self,
-        model: Model,
-        samples: Samples,
-        partition: Sequence[Ints],
-        work: LocalWork,
-        seed: int,
-        threads: int = 1,
-    ) -> None:
+    def __init__(self, task: Task) -> None:
         if _native is None:
             raise FedtideError(
                 "the native kernel is not part of this installation (no C++ compiler was found when it was made): install "
                 "a C++ compiler and fedtide again, or `pip install 'fedtide[torch]'` and set learning.trainer=torch"
             )
+        if not isinstance(task.model, Model):
+            raise FedtideError(
+                f"the native trainer was given a {type(task.model).__name__} for a model: name one of fedtide's, or "
+                "set learning.trainer=torch"
+            )
+        if tuple(task.shape) != tuple(task.model.input_shape):
+            raise FedtideError(
+                f"the model takes images {task.model.input_shape}, and those of the task are {task.shape}"
+            )
+        if task.threads < 1:
+            raise FedtideError(f"threads is {task.threads}; the native trainer needs at least 1")
+        _check_work(task.work)
+        self.task: Final = task
         self._kernel: Any = _native
         self._isa = _wanted_isa()
-        self._model, self._layers = model, lower(model)
-        self._num_parameters, self._num_labels = num_parameters(model), num_labels(model)
-        self._samples = self._checked(samples)
-        self._partition = tuple(_checked_device(k, part, len(samples.labels)) for k, part in enumerate(partition))
-        self._work, self._seed = _checked_work(work), seed
-        if threads < 1:
-            raise FedtideError(f"threads is {threads}; the native trainer needs at least 1")
-        self._threads = min(int(threads), MOST_THREADS)
-
-    @property
-    def made_of(self) -> trainer.MadeOf:
-        """What it was made of."""
-        return trainer.MadeOf(self._model, self._samples, self._partition, self._work, self._seed)
+        self._layers = lower(task.model)
+        self._num_parameters, self._num_labels = num_parameters(task.model), num_labels(task.model)
+        self._threads = min(int(task.threads), MOST_THREADS)
+        self._tables: dict[
+            TableId, tuple[Samples, Samples]
+        ] = {}  # of the last call: as given, and as the kernel takes it
 
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""
-        return initialize(self._model, stream(seed, "initial_model"))
+        return initialize(self.task.model, stream(seed, "initial_model"))
 
-    def train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
-        """Return the updates u_k [r d] of r jobs: device [r] starting at start [r d], which is model version [r]."""
-        start = np.asarray(start, order="C")
-        device, version = np.asarray(device), np.asarray(version)
-        rates = np.asarray(learning_rate, np.float64, order="C")
-        jobs = len(device) if device.ndim == 1 else -1
-        if device.shape != (jobs,) or version.shape != (jobs,) or rates.shape != (jobs,):
-            raise FedtideError(
-                f"device {device.shape}, version {version.shape} and learning_rate {rates.shape} must be vectors with one "
-                "entry per job"
-            )
-        if start.dtype != np.float32 or start.shape != (jobs, self._num_parameters):
-            raise FedtideError(
-                f"start is {start.dtype} {start.shape}; {jobs} jobs of this model need float32 {(jobs, self._num_parameters)}"
-            )
-        for name, numbers in (("device", device), ("version", version)):
-            if jobs and not np.issubdtype(numbers.dtype, np.integer):
-                raise FedtideError(f"{name} holds {numbers.dtype}; it needs whole numbers")
-        if jobs and (device.min() < 0 or device.max() >= len(self._partition)):
-            raise FedtideError(
-                f"device {device.tolist()} goes beyond the {len(self._partition)} devices of the partition"
-            )
-        if jobs and version.min() < 0:
-            raise FedtideError(f"version {version.tolist()} holds a negative number; versions count from 1")
-
-        visited, bounds, keys = [], [], []
-        for k, v in zip(device.tolist(), version.tolist(), strict=True):
-            job_visited, job_bounds = trainer.batches(self._seed, k, v, self._partition[k], self._work)
-            visited.append(job_visited)
-            bounds.append(job_bounds)
-            keys.append(key(self._seed, "dropout", k, v))
+    def train(self, jobs: Sequence[Job]) -> Vector:
+        """Return the updates u_k [r d], one row per job."""
+        check_jobs(jobs, self._num_parameters)
+        if not jobs:
+            return np.empty((0, self._num_parameters), np.float32)
+        work, seed = self.task.work, self.task.seed
+        samples, rows = self._table(jobs)
+        order = [
+            batches(seed, int(job.device), int(job.version), mine, work) for job, mine in zip(jobs, rows, strict=True)
+        ]
+        keys = [key(seed, "dropout", int(job.device), int(job.version)) for job in jobs]
+        start = np.stack([job.start for job in jobs])
+        rates = np.array([job.learning_rate for job in jobs], np.float64)
         updates: Vector = self._call(
             self._kernel.train,
-            *(self._layers, self._samples.images, self._samples.labels, start, rates, np.array(keys, np.uint64)),
-            *(*_joined(visited), *_joined(bounds), float(self._work.proximal), self._threads, self._isa),
+            *(self._layers, samples.images, samples.labels, start, rates, np.array(keys, np.uint64)),
+            *_joined([visited for visited, _ in order]),
+            *_joined([bounds for _, bounds in order]),
+            *(float(work.proximal), self._threads, self._isa),
         )
         return updates
+
+    def _table(self, jobs: Sequence[Job]) -> tuple[Samples, list[Ints]]:
+        """Return one table with the samples of all jobs, and where in it those of each job are."""
+        self._tables = read_tables(jobs, self._tables, self._checked)
+        held = [self._tables[known_as(job.samples)][1] for job in jobs]
+        if len(self._tables) == 1:
+            return held[0], [np.asarray(job.mine, np.int64) for job in jobs]
+        own = [(table.images[job.mine], table.labels[job.mine]) for table, job in zip(held, jobs, strict=True)]
+        images, labels = (np.concatenate(column) for column in zip(*own, strict=True))
+        ends = np.cumsum([len(job.mine) for job in jobs]).tolist()
+        return Samples(images, labels), [np.arange(low, high) for low, high in itertools.pairwise([0, *ends])]
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Return accuracy and mean loss of model [d], dropout off."""
@@ -169,7 +161,7 @@ class NativeTrainer:
 
     def _checked(self, samples: Samples) -> Samples:
         images, labels = np.asarray(samples.images), np.asarray(samples.labels)
-        wanted = tuple(self._model.input_shape)
+        wanted = tuple(self.task.shape)
         if images.dtype != np.float32 or images.ndim != 4 or images.shape[1:] != wanted:
             raise FedtideError(f"images are {images.dtype} {images.shape}; the model needs float32 [n, *{wanted}]")
         if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
@@ -202,24 +194,10 @@ def _wanted_isa() -> str:
     return wanted
 
 
-def _checked_device(device: int, part: Ints, num_samples: int) -> Ints:
-    part = np.asarray(part)
-    if part.ndim != 1 or not part.size or not np.issubdtype(part.dtype, np.integer):
-        raise FedtideError(
-            f"device {device} holds {part.dtype} {part.shape}; it needs a vector of at least one sample number"
-        )
-    if part.min() < 0 or part.max() >= num_samples:
-        raise FedtideError(
-            f"device {device} holds sample numbers from {part.min()} to {part.max()}; there are {num_samples} samples"
-        )
-    return part.astype(np.int64, copy=False)
-
-
-def _checked_work(work: LocalWork) -> LocalWork:
+def _check_work(work: LocalWork) -> None:
     if work.batch_size < 1:
         raise FedtideError(f"batch_size is {work.batch_size}; it must be at least 1")
     if (work.steps if work.steps is not None else work.epochs or 0) < 0:
         raise FedtideError(f"{work} asks for a negative amount of work")
     if not (np.isfinite(work.proximal) and work.proximal >= 0):
         raise FedtideError(f"proximal is {work.proximal}; it must be finite and not negative")
-    return work

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +18,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from fedtide.core.parts import reported
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
-from fedtide.learning.trainer import LocalWork, MadeOf, Score, batches
+from fedtide.learning.trainer import Score, TableId, Task, batches, check_jobs, known_as, read_tables
 from fedtide.rng import key, stream
-from fedtide.types import Floats, Ints, Samples, Vector
+from fedtide.types import Job, Samples, Vector
 
 EVALUATION_BATCH = 1000
 
@@ -61,72 +62,68 @@ def build_module(model: m.Model) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+class _Table(NamedTuple):
+    """Samples where they are trained on."""
+
+    images: Any  # tensor [n channels height width]
+    labels: Any  # tensor [n]
+
+
 @dataclass(frozen=True)
 class TorchTrainer:
     """Trains one device after another in PyTorch, `threads` of them at a time, each on one thread.
 
-    `model` is a description or a function that makes an `nn.Module` taking images [b c h w] to logits [b labels]. One thread
-    per job keeps the bits the same whatever the number of threads.
+    The task's model is a description or a function that makes an `nn.Module` taking images [b c h w] to logits [b labels].
+    One thread per job keeps the bits the same whatever the number of threads.
     """
 
-    model: m.Model | Callable[[], Any]
-    samples: Samples
-    partition: Sequence[Ints]
-    work: LocalWork
-    seed: int
-    threads: int = 1
+    task: Task
     device: str = "cpu"
-    _images: Any = field(init=False, repr=False)
-    _labels: Any = field(init=False, repr=False)
+    _num_parameters: int = field(init=False, repr=False)
+    _tables: dict[TableId, tuple[Samples, _Table]] = field(init=False, repr=False, default_factory=dict)
     _halt: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        object.__setattr__(
-            self, "_images", torch.from_numpy(np.require(self.samples.images, requirements="W")).to(self.device)
-        )
-        object.__setattr__(self, "_labels", torch.from_numpy(self.samples.labels.astype(np.int64)).to(self.device))
-        stateful = [name for name, buffer in self._module().named_buffers() if buffer.is_floating_point()]
+        module = self._module()
+        object.__setattr__(self, "_num_parameters", sum(each.numel() for each in module.parameters()))
+        stateful = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
         if stateful:
             raise FedtideError(
                 f"the module keeps state outside its parameters ({', '.join(stateful[:3])}), which devices do not send; "
                 "use GroupNorm or LayerNorm in place of BatchNorm"
             )
-        if not isinstance(self.model, m.Model):
+        if not isinstance(self.task.model, m.Model):
             self._try()
-
-    @property
-    def made_of(self) -> MadeOf:
-        """What it was made of."""
-        return MadeOf(self.model, self.samples, self.partition, self.work, self.seed)
 
     def _try(self) -> None:
         """Raise if a user's module does not take two images to logits: sooner than after the first period."""
+        images, wanted = torch.zeros((2, *self.task.shape), device=self.device), (2, self.task.num_labels)
         with self._reported(FedtideError), torch.no_grad():
-            logits = self._module().eval()(self._images[:2])
+            logits = self._module().eval()(images)
         shape: tuple[int, ...] = tuple(getattr(logits, "shape", ()))
-        labels = int(self._labels.max()) + 1
-        if len(shape) != 2 or shape[0] != len(self._images[:2]) or shape[1] < labels:
+        if len(shape) != 2 or shape[0] != wanted[0] or shape[1] < wanted[1]:
             raise FedtideError(
-                f"the module takes images {tuple(self._images[:2].shape)} to {shape or type(logits).__name__}; "
-                f"return logits (2, {labels}), a row per image"
+                f"the module takes images {tuple(images.shape)} to {shape or type(logits).__name__}; "
+                f"return logits {wanted}, a row per image"
             )
 
     def _reported(self, failure: type[FedtideError] = TrainingError) -> AbstractContextManager[None]:
         """Turn what a user's module raises into one line with the line of the user's file."""
-        if isinstance(self.model, m.Model):
+        if isinstance(self.task.model, m.Model):
             return nullcontext()
-        return reported("learning.model", getattr(self.model, "__name__", "?"), self.model, failure)
+        return reported("learning.model", _name(self.task.model), self.task.model, failure)
 
     def _module(self) -> Any:
-        if isinstance(self.model, m.Model):
-            return build_module(self.model).to(self.device)
-        if isinstance(self.model, nn.Module) or not callable(self.model):
+        model = self.task.model
+        if isinstance(model, m.Model):
+            return build_module(model).to(self.device)
+        if isinstance(model, nn.Module) or not callable(model):
             raise FedtideError(
-                f"learning.model is a {type(self.model).__name__}: name the class or function that makes the module"
+                f"learning.model is a {type(model).__name__}: name the class or function that makes the module"
             )
         with self._reported(FedtideError):
-            module = self.model()
+            module = model()
         if not isinstance(module, nn.Module):
             raise FedtideError(
                 f"learning.model made a {type(module).__name__}, not a torch.nn.Module; return the module"
@@ -135,27 +132,32 @@ class TorchTrainer:
 
     def initial_model(self, seed: int) -> Vector:
         """Return a description's own initialisation, or the one that a user's module makes under this seed."""
-        if isinstance(self.model, m.Model):
-            return m.initialize(self.model, stream(seed, "initial_model"))
+        if isinstance(self.task.model, m.Model):
+            return m.initialize(self.task.model, stream(seed, "initial_model"))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key(seed, "initial_model") >> 1)
             return _vector(self._module())
 
-    def train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
-        """Return the updates [r d]."""
+    def train(self, jobs: Sequence[Job]) -> Vector:
+        """Return the updates [r d], one row per job."""
+        check_jobs(jobs, self._num_parameters)
+        object.__setattr__(self, "_tables", read_tables(jobs, self._tables, self._table))
         with self._reported():
-            return self._train(start, device, version, learning_rate)
+            return self._train(jobs)
 
-    def _train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
-        jobs = list(zip(start, device.tolist(), version.tolist(), learning_rate.tolist(), strict=True))
-        if self.threads == 1 or len(jobs) < 2:
-            updates = [self._train_one(*job) for job in jobs]
+    def _table(self, samples: Samples) -> _Table:
+        images = torch.from_numpy(np.require(samples.images, requirements="W"))
+        return _Table(images.to(self.device), torch.from_numpy(samples.labels.astype(np.int64)).to(self.device))
+
+    def _train(self, jobs: Sequence[Job]) -> Vector:
+        if self.task.threads == 1 or len(jobs) < 2:
+            updates = [self._train_one(job) for job in jobs]
         else:
             # A user's module may draw from PyTorch's one global generator: then its jobs run one after the other.
-            workers = self.threads if isinstance(self.model, m.Model) else 1
+            workers = self.task.threads if isinstance(self.task.model, m.Model) else 1
             with ThreadPoolExecutor(workers) as pool, self._halting(pool):
-                updates = list(pool.map(lambda job: self._train_one(*job), jobs))
-        return np.stack(updates) if updates else np.empty((0, start.shape[1]), np.float32)
+                updates = list(pool.map(self._train_one, jobs))
+        return np.stack(updates) if updates else np.empty((0, self._num_parameters), np.float32)
 
     @contextmanager
     def _halting(self, pool: ThreadPoolExecutor) -> Iterator[None]:
@@ -168,32 +170,35 @@ class TorchTrainer:
             self._halt.clear()
             raise
 
-    def _train_one(self, start: Vector, device: int, version: int, learning_rate: float) -> Vector:
-        visited, bounds = batches(self.seed, device, version, self.partition[device], self.work)
+    def _train_one(self, job: Job) -> Vector:
+        seed, work = self.task.seed, self.task.work
+        device, version, learning_rate = int(job.device), int(job.version), float(job.learning_rate)
+        visited, bounds = batches(seed, device, version, np.asarray(job.mine, np.int64), work)
+        images, labels = self._tables[known_as(job.samples)][1]
         module = self._module()
-        origin = torch.from_numpy(start.copy()).to(self.device)
+        origin = torch.from_numpy(np.array(job.start)).to(self.device)
         vector_to_parameters(origin.clone(), module.parameters())
         module.train()
         parameters = list(module.parameters())
         parts = torch.split(origin, [each.numel() for each in parameters])
         origins = [part.view_as(each) for part, each in zip(parts, parameters, strict=True)]
         order = torch.from_numpy(visited).to(self.device)
-        dropout_key = key(self.seed, "dropout", device, version) >> 1
+        dropout_key = key(seed, "dropout", device, version) >> 1
         for position, layer in enumerate(each for each in module.modules() if isinstance(each, SeededDropout)):
             layer.generator.manual_seed((dropout_key + position) % 2**63)
-        if not isinstance(self.model, m.Model):
+        if not isinstance(self.task.model, m.Model):
             torch.manual_seed(dropout_key)
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             if self._halt.is_set():
                 raise InterruptedError
             chosen = order[begin:end]
-            loss = nn.functional.cross_entropy(module(self._images[chosen]), self._labels[chosen])
+            loss = nn.functional.cross_entropy(module(images[chosen]), labels[chosen])
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
                 for parameter, gradient, first in zip(parameters, gradients, origins, strict=True):
                     # eq:localItUpdate_async: the gradient of F_k + (lambda/2) ||theta - theta_start||^2
-                    parameter -= learning_rate * (gradient + self.work.proximal * (parameter - first))
-        return np.asarray(_vector(module) - start)
+                    parameter -= learning_rate * (gradient + work.proximal * (parameter - first))
+        return np.asarray(_vector(module) - job.start)
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Score model [d] with dropout off, in fixed batches."""
@@ -209,6 +214,13 @@ class TorchTrainer:
                 right += int((logits.argmax(1) == labels).sum())
                 loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum").double())
         return Score(right / len(samples.labels), loss / len(samples.labels))
+
+
+def _name(maker: Any) -> str:
+    """Return the name of what makes a module, whatever arguments were given to it."""
+    while isinstance(maker, functools.partial):
+        maker = maker.func
+    return str(getattr(maker, "__name__", type(maker).__name__))
 
 
 def _vector(module: Any) -> Vector:

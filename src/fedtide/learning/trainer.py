@@ -1,14 +1,24 @@
-"""The contract between the simulator and whatever trains: a batch of jobs in, a batch of updates out."""
+"""The contract between the drivers and whatever trains: jobs in, updates out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from fedtide.errors import FedtideError
 from fedtide.rng import stream
-from fedtide.types import Floats, Ints, Samples, Vector
+from fedtide.types import Floats, Ints, Job, Samples, Vector, read_only
+
+TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are imported when they are used
+    "native": "fedtide.learning.native:NativeTrainer",
+    "torch": "fedtide.learning.torch:TorchTrainer",
+}
+
+T = TypeVar("T")
+TableId: TypeAlias = tuple[int, int]
 
 
 class LocalWork(NamedTuple):
@@ -20,14 +30,15 @@ class LocalWork(NamedTuple):
     proximal: float = 0.02  # lambda
 
 
-class MadeOf(NamedTuple):
-    """What a trainer of ours was made of, besides threads, which change nothing."""
+class Task(NamedTuple):
+    """What a trainer is made of: what is learnt and how. The data comes with the jobs."""
 
-    model: Any  # a description, or what makes a module
-    samples: Samples
-    partition: Sequence[Ints]
+    model: Any  # a Model description, or what makes a torch module
     work: LocalWork
     seed: int
+    shape: tuple[int, ...]  # of an image [channels height width]
+    num_labels: int
+    threads: int = 1  # jobs at a time; changes no bit
 
 
 class Score(NamedTuple):
@@ -38,19 +49,87 @@ class Score(NamedTuple):
 
 
 class Trainer(Protocol):
-    """Trains devices and scores models. The result for a job depends on the job alone, never on its neighbours."""
+    """Trains devices and scores models. The result for a job depends on the job alone, never on its neighbours.
+
+    A trainer may remember something of each device (control variates): it then has `init(num_parameters) -> Memory`, what it
+    begins with for every device; every job has its device's `memory`, arrays of its own that may be written to; and `train`
+    returns `Trained(updates, memory)`.
+    """
 
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""
         ...
 
-    def train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
-        """Return the updates u_k [r d] of r jobs: device [r] starting at start [r d], which is model version [r]."""
+    def train(self, jobs: Sequence[Job]) -> Vector:
+        """Return the updates u_k [r d], one row per job; none [0 d] if there are no jobs."""
         ...
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Return accuracy and mean loss of model [d], dropout off."""
         ...
+
+
+def make_jobs(
+    starts: Vector, device: Ints, version: Ints, learning_rate: Floats, samples: Samples, partition: Sequence[Ints]
+) -> list[Job]:
+    """Return the jobs of device [r] from starts [r d], which are model version [r], over one table of samples.
+
+    partition: for every device of the fleet, which of the samples it holds.
+    """
+    columns = (device.tolist(), version.tolist(), starts, learning_rate.tolist())
+    return [
+        Job(k, v, start, rate, samples, read_only(partition[k])) for k, v, start, rate in zip(*columns, strict=True)
+    ]
+
+
+def check_jobs(jobs: Sequence[Job], num_parameters: int) -> None:
+    """Raise if a job cannot be trained by a model of this many parameters."""
+    for number, job in enumerate(jobs):
+        if not isinstance(job, Job):
+            raise FedtideError(f"job {number} is a {type(job).__name__}: give a fedtide.types.Job")
+        _check_job(job, f"job {number}", num_parameters)
+
+
+def _check_job(job: Job, name: str, num_parameters: int) -> None:
+    start, mine, rate = np.asarray(job.start), np.asarray(job.mine), np.asarray(job.learning_rate)
+    for what, given in (("device", job.device), ("version", job.version)):
+        if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 0:
+            raise FedtideError(f"{name}: {what}={given!r} must be a whole number of at least 0")
+    if rate.shape != () or rate.dtype.kind not in "fiu" or not math.isfinite(rate):
+        raise FedtideError(f"{name}: the learning rate {job.learning_rate!r} must be one finite number")
+    if start.dtype != np.float32 or start.shape != (num_parameters,):
+        raise FedtideError(
+            f"{name}: start is {start.dtype} {start.shape}; a job of this model needs float32 {(num_parameters,)}"
+        )
+    if mine.ndim != 1 or not mine.size or not np.issubdtype(mine.dtype, np.integer):
+        raise FedtideError(
+            f"{name}: device {job.device} holds {mine.dtype} {mine.shape}; it needs a vector of at least one sample number"
+        )
+    if mine.min() < 0 or mine.max() >= len(job.samples.labels):
+        raise FedtideError(
+            f"{name}: device {job.device} holds sample numbers from {mine.min()} to {mine.max()}; there are "
+            f"{len(job.samples.labels)} samples"
+        )
+
+
+def known_as(samples: Samples) -> TableId:
+    """Return what tells one table of samples from another while both are there."""
+    return id(samples.images), id(samples.labels)
+
+
+def read_tables(
+    jobs: Sequence[Job], before: Mapping[TableId, tuple[Samples, T]], read: Callable[[Samples], T]
+) -> dict[TableId, tuple[Samples, T]]:
+    """Return every table of the jobs beside what `read` makes of it, which is taken from `before` if it is there.
+
+    A trainer that keeps this from one call to the next reads a table once, however many calls bring it.
+    """
+    tables: dict[TableId, tuple[Samples, T]] = {}
+    for job in jobs:
+        name = known_as(job.samples)
+        if name not in tables:
+            tables[name] = before.get(name) or (job.samples, read(job.samples))
+    return tables
 
 
 def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork) -> tuple[Ints, Ints]:

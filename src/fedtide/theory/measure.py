@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from fedtide.learning.trainer import LocalWork, Score, batches
 from fedtide.studies.statistics import half_width
 from fedtide.theory.objectives import Objective
 from fedtide.theory.problem import Problem, at_seed
-from fedtide.types import Floats, Ints, Samples, Vector
+from fedtide.types import Floats, Ints, Job, Samples, Vector
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,6 @@ class ConvexTrainer:
     """One mini-batch step on a strongly convex objective (E = 1), in float64; updates leave as float32 like any other."""
 
     objective: Objective
-    partition: list[Ints]
     work: LocalWork
     seed: int
     start: Vector  # theta(1) [d]
@@ -31,13 +30,13 @@ class ConvexTrainer:
         """Return theta(1), the same for every seed."""
         return self.start
 
-    def train(self, start: Vector, device: Ints, version: Ints, learning_rate: Floats) -> Vector:
+    def train(self, jobs: Sequence[Job]) -> Vector:
         """Return -alpha grad F_k(theta; B_k) [r d], the batch from the simulator's own stream."""
-        updates = np.empty_like(start)
-        for row, (model, k, from_version, alpha) in enumerate(zip(start, device, version, learning_rate, strict=True)):
-            visited, _ = batches(self.seed, int(k), int(from_version), self.partition[k], self.work)
-            gradients = self.objective.sample_gradients(int(k), model.astype(np.float64), visited)
-            updates[row] = -alpha * gradients.mean(axis=0)
+        updates = np.empty((len(jobs), len(self.start)), np.float32)
+        for row, job in enumerate(jobs):
+            visited, _ = batches(self.seed, job.device, job.version, job.mine, self.work)
+            gradients = self.objective.sample_gradients(job.device, job.start.astype(np.float64), visited)
+            updates[row] = -job.learning_rate * gradients.mean(axis=0)
         return updates
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
@@ -85,9 +84,7 @@ def squared_errors(
         system = at_seed(problem, problem.options.seed + 1 + number, alpha)
         system = system._replace(ticks=system.ticks[:num_ticks])
         seed = system.experiment.seed
-        trainer = ConvexTrainer(
-            problem.objective, system.fleet.partition, system.work, seed, problem.start, problem.optimum
-        )
+        trainer = ConvexTrainer(problem.objective, system.work, seed, problem.start, problem.optimum)
         result = simulate(system.experiment, system=system, trainer=trainer)
         errors.append([record.test_loss for record in result.rounds])
         kept.append([record.num_kept[0] if record.num_kept else -1 for record in result.rounds])
