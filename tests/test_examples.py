@@ -13,7 +13,7 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.drivers.simulate import planned
+from fedtide.drivers.planned import planned
 from fedtide.paper.figures import FIGURES
 from fedtide.paper.figures import study as paper_study
 from fedtide.studies.spec import read

@@ -81,7 +81,7 @@ PLAN = """
 import sys
 import fedtide
 from fedtide import config
-from fedtide.drivers.simulate import planned
+from fedtide.drivers.planned import planned
 from fedtide.system import build, parameter_count
 e = config.experiment({"data": {"name": "synthetic"}, "timeline": {"horizon": 2.0}})
 system = build(e)

@@ -34,32 +34,32 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_ours() -> None:
-    assert resolve("weighting", "a", {"a": lambda: 3}, {})() == 3
+    assert resolve("weighting", "a", {}, known={"a": lambda: 3})() == 3
     from fedtide.policy.weighting import WEIGHTINGS, AgeAware
 
-    assert resolve("weighting", "age_aware", WEIGHTINGS, {"age_base": 2.0}) == AgeAware(2.0)
+    assert resolve("weighting", "age_aware", {"age_base": 2.0}, known=WEIGHTINGS) == AgeAware(2.0)
 
 
 def test_function_of_a_file_gets_its_arguments_with_every_call(file: Path) -> None:
-    assert resolve("scheduler", f"{file}:first", {}, {})(None, 2, None) == [0, 1]
-    skipping = resolve("scheduler", f"{file}:first", {}, {"skip": 3})
+    assert resolve("scheduler", f"{file}:first", {}, known={})(None, 2, None) == [0, 1]
+    skipping = resolve("scheduler", f"{file}:first", {"skip": 3}, known={})
     assert skipping(None, 2, None) == [3, 4]
     assert skipping.needs_update_norm
 
 
 def test_class_of_a_file_is_made(file: Path) -> None:
-    assert resolve("timeline", f"{file}:Every", {}, {"step": 4}).step == 4
+    assert resolve("timeline", f"{file}:Every", {"step": 4}, known={}).step == 4
 
 
 def test_two_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
     for folder, value in (("a", 1), ("b", 2)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "same.py").write_text(f"def f():\n    return {value}\n")
-    assert [resolve("x", f"{tmp_path / folder / 'same.py'}:f", {}, {})() for folder in "ab"] == [1, 2]
+    assert [parts.find("x", f"{tmp_path / folder / 'same.py'}:f", {})() for folder in "ab"] == [1, 2]
 
 
 def test_module() -> None:
-    assert resolve("x", "functools:reduce", {}, {}) is functools.reduce
+    assert parts.find("x", "functools:reduce", {}) is functools.reduce
 
 
 def test_entry_point_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +70,12 @@ def test_entry_point_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) ->
     def offered(group: str) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="theirs", load=lambda: Offered)] if group == "fedtide.scheduler" else []
 
-    monkeypatch.setattr(plugins, "entry_points", offered)
-    assert resolve("scheduler", "theirs", {}, {"size": 2}) == Offered(2)
+    monkeypatch.setattr(parts, "entry_points", offered)
+    assert resolve("scheduler", "theirs", {"size": 2}, known={}) == Offered(2)
     with pytest.raises(FedtideError, match=r"did you mean 'theirs'\?.*Known: ours, theirs"):
-        resolve("scheduler", "thiers", {"ours": Offered}, {})
+        resolve("scheduler", "thiers", {}, known={"ours": Offered})
     with pytest.raises(FedtideError, match="not known"):
-        resolve("codec", "theirs", {}, {})
+        resolve("codec", "theirs", {}, known={})
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_errors_are_one_line(name: str, args: dict, message: str) -> None:
     from fedtide.policy.scheduling import Random
 
     with pytest.raises(FedtideError, match=message) as caught:
-        resolve("scheduler", name, {"random": Random, "Path": Path}, args)
+        resolve("scheduler", name, args, known={"random": Random, "Path": Path})
     assert "\n" not in str(caught.value)
 
 
@@ -101,38 +101,38 @@ def test_file_that_cannot_be_read_in(tmp_path: Path) -> None:
     path = tmp_path / "bad.py"
     path.write_text("raise RuntimeError('broken')\n")
     with pytest.raises(FedtideError, match="raised RuntimeError: broken"):
-        resolve("scheduler", f"{path}:f", {}, {})
+        resolve("scheduler", f"{path}:f", {}, known={})
     path.write_text("def f(:\n")
     with pytest.raises(FedtideError, match="raised SyntaxError"):
-        resolve("scheduler", f"{path}:f", {}, {})
+        resolve("scheduler", f"{path}:f", {}, known={})
     path.write_text("def g():\n    pass\n")
     with pytest.raises(FedtideError, match="has no 'f'; it defines g"):
-        resolve("scheduler", f"{path}:f", {}, {})
+        resolve("scheduler", f"{path}:f", {}, known={})
 
 
 def test_wrong_arguments_of_a_users_class(file: Path) -> None:
     with pytest.raises(FedtideError, match=r"it takes \(step: int = 1\)"):
-        resolve("timeline", f"{file}:Every", {}, {"stride": 1})
+        resolve("timeline", f"{file}:Every", {"stride": 1}, known={})
 
 
 def test_arguments_that_a_users_function_does_not_take(file: Path) -> None:
     with pytest.raises(
         FedtideError, match=r"does not accept the arguments \{'skp': 1\}: .*'skp'; it takes \(cand.*skip=0\)"
     ):
-        resolve("scheduler", f"{file}:first", {}, {"skp": 1})
+        resolve("scheduler", f"{file}:first", {"skp": 1}, known={})
 
 
 def test_a_package_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def load() -> None:
         raise ImportError("no such library")
 
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [SimpleNamespace(name="theirs", load=load)])
+    monkeypatch.setattr(parts, "entry_points", lambda group: [SimpleNamespace(name="theirs", load=load)])
     with pytest.raises(FedtideError, match="scheduler='theirs': loading it raised ImportError: no such library"):
-        resolve("scheduler", "theirs", {}, {})
+        resolve("scheduler", "theirs", {}, known={})
 
 
 def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
-    guarded = parts.policy("scheduler", f"{file}:first", {}, {"skip": 2}, {})
+    guarded = parts.part("scheduler", f"{file}:first", {"skip": 2}, known={})
     assert guarded(None, 2, None) == [2, 3]
     assert guarded.needs_update_norm
     assert not hasattr(guarded, "nothing")
@@ -145,7 +145,7 @@ def test_ours_is_guarded_only_with_a_users_arguments() -> None:
 
     assert parts.policy("combiner", "mix", COMBINERS, {}, {"mixing": 0.3}) == Mix(0.3)
     assert parts.label("combiner", Mix()) == "the combiner"
-    wrong = parts.policy("combiner", "mix", COMBINERS, {"mixing": "much"}, {})
+    wrong = parts.part("combiner", "mix", {"mixing": "much"}, known=COMBINERS)
     ones = np.ones(1)
     with pytest.raises(TrainingError, match=r"combiner='mix' raised .*; check the arguments that are given to it"):
         wrong(ones, ones[None], ones[None], ones, ones)
@@ -157,7 +157,7 @@ def test_the_original_error_is_kept(tmp_path: Path) -> None:
         "def f(candidates, limit, rng):\n    return help_(limit)\n\ndef help_(x):\n    return 1 / (x - x)\n"
     )
     with pytest.raises(TrainingError, match=r"raised ZeroDivisionError: division by zero \(.*mine\.py:5\)") as caught:
-        parts.policy("scheduler", f"{path}:f", {}, {}, {})(None, 2, None)
+        parts.part("scheduler", f"{path}:f", {}, known={})(None, 2, None)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
@@ -165,11 +165,11 @@ def test_what_a_library_raises_is_told_at_the_line_that_called_it(tmp_path: Path
     path = tmp_path / "mine.py"
     path.write_text("import json\n\n\ndef f(candidates, limit, rng):\n    return json.loads('{')\n")
     with pytest.raises(TrainingError, match=r"raised JSONDecodeError: .* \(.*mine\.py:5\)"):
-        parts.policy("scheduler", f"{path}:f", {}, {}, {})(None, 2, None)
+        parts.part("scheduler", f"{path}:f", {}, known={})(None, 2, None)
 
 
 def test_a_function_without_python_text() -> None:
-    guarded = parts.policy("weighting", "math:ldexp", {}, {}, {})
+    guarded = parts.part("weighting", "math:ldexp", {}, known={})
     with pytest.raises(TrainingError, match=r"weighting='math:ldexp' raised TypeError: .* \(math\)"):
         guarded("a", "b")
 

@@ -13,7 +13,7 @@ from fedtide.codec.budget import bit_count, max_kept
 from fedtide.codec.quantize import dequantize, quantize
 from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.data.synthetic import synthetic
-from fedtide.drivers.simulate import planned
+from fedtide.drivers.planned import planned
 from fedtide.system import System, build
 from helpers import FakeTrainer, run, small
 
@@ -38,7 +38,8 @@ def test_age_is_periods_less_one_and_at_most_tmax_over_period_less_one(parts: in
 def test_only_the_last_few_models_are_kept() -> None:
     trainer = FakeTrainer()
     system = build(small({"timeline": {"period": 0.25, "horizon": 6.0}}), dataset=synthetic(0, 60, 10))
-    from fedtide.server.step import Arrived, absorb, begin
+    from fedtide.server.state import Arrived, begin
+    from fedtide.server.step import absorb
 
     state = begin(trainer.initial_model(0), 6)
     for tick in system.ticks:

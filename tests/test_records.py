@@ -24,7 +24,7 @@ from fedtide.records import (
     read_run,
     write_atomically,
 )
-from fedtide.server.step import begin
+from fedtide.server.state import begin
 from helpers import FakeTrainer, run, small
 
 EXPERIMENT = small({"timeline": {"horizon": 2.0}})

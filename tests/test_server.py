@@ -9,7 +9,8 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.policy.combining import AverageModels
 from fedtide.policy.scheduling import BestChannel
 from fedtide.policy.weighting import AgeAware, Uniform
-from fedtide.server.step import Arrived, Policy, absorb, begin, plan
+from fedtide.server.state import Arrived, Policy, begin
+from fedtide.server.step import absorb, plan
 from fedtide.types import Selection
 from helpers import make_candidates
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.drivers.simulate import planned
+from fedtide.drivers.planned import planned
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.policy.scheduling import SCHEDULERS
 from fedtide.records import read_rounds

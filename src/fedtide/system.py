@@ -24,9 +24,10 @@ from fedtide.server.state import Policy, Rules
 from fedtide.types import Dataset, Floats, Ints, Tick
 from fedtide.world import border, timeline
 from fedtide.world.allocation import Allocation, symbols_per_tick
+from fedtide.world.availability import Availability, always
 from fedtide.world.channel import Channel
 from fedtide.world.clock import make_clock
-from fedtide.world.duration import Duration
+from fedtide.world.duration import Duration, first, redraws
 from fedtide.world.fleet import Fleet
 
 
@@ -88,8 +89,8 @@ def build(
         policy=_policy(experiment),
         codec=make_codec(experiment),
         model=make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels),
-        channel=part(experiment, "channel"),
-        allocation=part(experiment, "allocation"),
+        channel=_bordered(part(experiment, "channel"), border.CheckedChannel),
+        allocation=_bordered(part(experiment, "allocation"), border.CheckedAllocation),
     )
 
 
@@ -104,13 +105,17 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
 
 def durations(experiment: Experiment) -> Floats:
     """Return how long the first local training of every device takes [N]."""
-    everyone = np.arange(experiment.fleet.num_devices)
-    return _duration(experiment)(experiment.seed, everyone, np.ones_like(everyone))
+    return first(_duration(experiment), experiment.seed, experiment.fleet.num_devices)
 
 
 def _duration(experiment: Experiment) -> Duration:
-    made = part(experiment, "duration")
-    return border.checked_duration(made, parts.label("duration", made))
+    made: Duration = _bordered(part(experiment, "duration"), border.CheckedDuration)
+    return made
+
+
+def _bordered(made: Any, checks: Callable[[Any, str], Any]) -> Any:
+    """Put checks around a user's part of the world; ours run bare."""
+    return checks(made, made.label) if isinstance(made, parts.Guarded) else made
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
@@ -131,12 +136,11 @@ def holding(duration: Floats, partition: list[Ints], counts: Ints) -> Fleet:
 def _ticks(experiment: Experiment) -> Sequence[Tick]:
     """Step through the timeline: readiness never depends on the model."""
     wanted, count = experiment.timeline, experiment.fleet.num_devices
-    duration, availability = _duration(experiment), part(experiment, "availability")
-    checked_availability = border.checked_availability(availability, parts.label("availability", availability))
-    clock = make_clock(experiment.seed, count, wanted.horizon, duration, checked_availability)
+    duration = _duration(experiment)
+    availability: Availability = _bordered(part(experiment, "availability"), border.CheckedAvailability)
+    clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability)
     made = part(experiment, "timeline")
-    redraws = border.redraws(duration) or not border.is_always(availability)
-    steps = timeline.lifted(made, redraws, parts.label("timeline", made))
+    steps = timeline.lifted(made, redraws(duration) or not always(availability), parts.label("timeline", made))
     with parts.reported("timeline", wanted.name, made):  # a generator raises only as it is read
         ticks = timeline.checked(steps(clock), count, wanted.horizon)
     if not ticks:
@@ -162,14 +166,15 @@ def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) 
     wanted = experiment.learning
     found = parts.find("model", wanted.model, table("model"))
     if wanted.model in table("model") or _describes(found):
-        model = found((shape[0], shape[1], shape[2]), num_labels, **wanted.model_args)
+        model: Model = found((shape[0], shape[1], shape[2]), num_labels, **wanted.model_args)
         model = model if wanted.dropout else without_dropout(model)
         num_parameters(model)  # raises if the layers do not fit the images
         return model
     if wanted.trainer == "native":
         raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add learning.trainer=torch")
+    made: Callable[[], Any] = found
     if not wanted.model_args:
-        return found
+        return made
     return functools.update_wrapper(functools.partial(found, **wanted.model_args), found)
 
 
@@ -188,24 +193,20 @@ def local_work(experiment: Experiment) -> LocalWork:
     return LocalWork(learning.batch_size, learning.local_epochs, learning.local_steps, learning.proximal)
 
 
+def make_task(system: System, threads: int = 1) -> Task:
+    """Return what a trainer of this system is made of."""
+    shape, experiment = system.dataset.train.images.shape[1:], system.experiment
+    return Task(system.model, local_work(experiment), experiment.seed, shape, system.dataset.num_labels, threads)
+
+
 def make_trainer(system: System, threads: int = 1) -> Trainer:
     """Make the trainer that the experiment names."""
-    shape = system.dataset.train.images.shape[1:]
-    return trainer_of(system.experiment, system.model, shape, system.dataset.num_labels, threads)
+    return trainer_of(system.experiment, make_task(system, threads))
 
 
-def trainer_of(
-    experiment: Experiment, model: Any, shape: tuple[int, ...], num_labels: int, threads: int = 1
-) -> Trainer:
-    """Make the trainer of a model; the import happens here, so that planning needs neither kernel nor PyTorch."""
-    task = Task(model, local_work(experiment), experiment.seed, shape, num_labels, threads)
-    try:
-        made: Trainer = part(experiment, "trainer", run_task=task)
-    except ImportError as error:
-        raise FedtideError(
-            f"learning.trainer={experiment.learning.trainer} needs a package that is not there ({error}): "
-            "pip install 'fedtide[torch]'"
-        ) from error
+def trainer_of(experiment: Experiment, task: Task) -> Trainer:
+    """Make the trainer for a task; the import happens here, so that planning needs neither kernel nor PyTorch."""
+    made: Trainer = part(experiment, "trainer", run_task=task)
     return made
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fedtide.core import parts
 from fedtide.policy.scheduling import SCHEDULERS
-from fedtide.server.step import Policy, plan
+from fedtide.server.state import Policy
+from fedtide.server.step import plan
 from fedtide.types import Candidates, Selection
 from helpers import EXAMPLES
 
@@ -44,7 +45,7 @@ def positions(answer: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_contract(name: str) -> None:
-    scheduler = parts.resolve("scheduler", name, SCHEDULERS, {})
+    scheduler = parts.resolve("scheduler", name, {}, parts.default)
 
     @settings(max_examples=40)
     @given(tables(), st.integers(0, 2**32))
@@ -68,7 +69,7 @@ def test_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_needs_no_norms_unless_it_says_so(name: str) -> None:
-    scheduler = parts.resolve("scheduler", name, SCHEDULERS, {})
+    scheduler = parts.resolve("scheduler", name, {}, parts.default)
     if getattr(scheduler, "needs_update_norm", False):
         return
     rng = np.random.default_rng(0)
@@ -79,7 +80,7 @@ def test_needs_no_norms_unless_it_says_so(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_server_can_plan_with_it(name: str) -> None:
-    policy = Policy(parts.resolve("scheduler", name, SCHEDULERS, {}), 3, None, None)
+    policy = Policy(parts.resolve("scheduler", name, {}, parts.default), 3, None, None)
     rng = np.random.default_rng(1)
     for m in range(6):
         counts = rng.integers(0, 9, (m, 3))

@@ -16,7 +16,7 @@ from fedtide import config
 from fedtide.drivers import witness
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.records import folder as run_folder
-from fedtide.server.step import checked_vector
+from fedtide.server.border import checked_vector
 from fedtide.system import build, make_trainer
 from helpers import run, small, small_dataset
 

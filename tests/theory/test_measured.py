@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from fedtide.codec.sparse_quantized import Ideal
-from fedtide.drivers.simulate import planned, simulate
+from fedtide.drivers.planned import planned
+from fedtide.drivers.simulate import simulate
 from fedtide.theory import bound, constants, measure
 from fedtide.theory.bound import PAPER, SHARP
 from fedtide.theory.objectives import gradient

@@ -84,7 +84,9 @@ def beyond_reach(e: Experiment) -> str | None:
             f"take {fleet.num_devices * 200 / 1e9:,.3g} GB; use fewer"
         )
     images = (e.data.num_train or 0) + (e.data.num_test or 0)
-    if (num_train(e) or 0) > MOST_IMAGES or (e.data.name in table("data") and images > MOST_IMAGES >= (num_train(e) or 0)):
+    if (num_train(e) or 0) > MOST_IMAGES or (
+        e.data.name in table("data") and images > MOST_IMAGES >= (num_train(e) or 0)
+    ):
         return (
             f"data.num_train={e.data.num_train}, data.num_test={e.data.num_test}: the images would take "
             f"{images * _IMAGE_BYTES / 1e9:,.3g} GB; the {e.data.name} set has at most {MOST_IMAGES:,}"

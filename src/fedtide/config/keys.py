@@ -254,7 +254,9 @@ def split_parts(tree: Mapping[str, Any]) -> dict[str, Any]:
     for kind in NAMED.values():
         (group, leaf), args = kind.key.split("."), kind.args.rpartition(".")[2]
         inner = tree.get(group)
-        given = inner.get(leaf) if isinstance(inner, Mapping) else None
+        if not isinstance(inner, Mapping):
+            continue
+        given = inner.get(leaf)
         if not isinstance(given, Mapping) or "name" not in given:
             continue
         rest = {name: each for name, each in given.items() if name != "name"}

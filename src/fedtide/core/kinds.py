@@ -21,6 +21,7 @@ class Kind(NamedTuple):
     job: str  # what it does, in a few words
     remembers: Mapping[str, tuple[str, ...]] | None = None  # the same for one with memory; None: it may have none
     init: tuple[str, ...] = ()  # what init of one with memory is given
+    formerly: tuple[str, ...] | None = None  # another way of calling it that is still understood
     made_with: tuple[str, ...] = ()  # what its class is given besides its arguments, filled in as run.<name>
 
 
@@ -72,6 +73,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.timeline:TIMELINES",
         {"": ("clock",)},
         "when the server acts",
+        formerly=("duration", "horizon"),
     ),
     "scheduler": Kind(
         "policy.scheduler",
@@ -118,7 +120,7 @@ KINDS: Final[dict[str, Kind]] = {
         "who trains",
         _TRAIN,
         ("num_parameters",),
-        ("task",),
+        made_with=("task",),
     ),
     "tracker": Kind("tracker", "", "fedtide.trackers:TRACKERS", {}, "who watches a run"),
 }

@@ -79,14 +79,21 @@ class Guarded:
             yield
 
 
-def part(kind: str, name: str, args: Mapping[str, Any], fill: Fill) -> Any:
+def nothing(key: str) -> Any:
+    """Fill in nothing: for a part that is made by itself."""
+    raise FedtideError(f"a part wants {key}, and there is no experiment to take it from; give it as an argument")
+
+
+def part(
+    kind: str, name: str, args: Mapping[str, Any], fill: Fill = nothing, known: Mapping[str, Any] | None = None
+) -> Any:
     """Return the part that `name` stands for, made with the user's `args`, and what else it declares filled in.
 
     A user's own is checked to take what it will be called with, and is guarded; so is one of ours with a user's arguments.
     """
-    ours = table(kind)
+    ours = table(kind) if known is None else known
     with _read(kind, name, "looking at it"):  # even the signature of an object may run code of its own
-        made = resolve(kind, name, args, fill)
+        made = resolve(kind, name, args, fill, ours)
         if name not in ours:
             for method, parameters in calls(kind, made).items():
                 _check_call(kind, name, made, method, parameters)
@@ -171,23 +178,31 @@ def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[
         signature = inspect.signature(called, follow_wrapped=False)
     except (TypeError, ValueError):  # it is not written in Python; the guard is there when it is called
         return
+    former = KINDS[kind].formerly
     try:
         signature.bind(*parameters)
     except TypeError as error:
+        if former is not None and _binds(signature, former):
+            return
         raise FedtideError(
             f"{kind}={name!r} is called as {wanted}, but it takes {method}{signature}: {error} ({_where(made)}); "
             "correct it there"
         ) from error
 
 
-def nothing(key: str) -> Any:
-    """Fill in nothing: for a part that is made by itself."""
-    raise FedtideError(f"a part wants {key}, and there is no experiment to take it from; give it as an argument")
+def _binds(signature: inspect.Signature, names: tuple[str, ...]) -> bool:
+    try:
+        signature.bind(*names)
+    except TypeError:
+        return False
+    return True
 
 
-def resolve(kind: str, name: str, args: Mapping[str, Any], fill: Fill = nothing) -> Any:
-    """Return the part itself, made with `args`, without a guard."""
-    return _make(kind, name, find(kind, name, table(kind)), args, fill)
+def resolve(
+    kind: str, name: str, args: Mapping[str, Any], fill: Fill = nothing, known: Mapping[str, Any] | None = None
+) -> Any:
+    """Return the part itself, made with `args`, without a guard. known: ours, by name, if they are not the usual ones."""
+    return _make(kind, name, find(kind, name, table(kind) if known is None else known), args, fill)
 
 
 def check_name(kind: str, name: str) -> None:
@@ -273,7 +288,9 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
                 "that names it; give its path from one of the two, or in full"
             )
         script = sys.modules.get("__main__")
-        if script is not None and os.path.abspath(getattr(script, "__file__", None) or os.curdir) == os.path.abspath(path):
+        if script is not None and os.path.abspath(getattr(script, "__file__", None) or os.curdir) == os.path.abspath(
+            path
+        ):
             return script  # running: it is not run a second time
         unique = f"{MODULE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
         digest = source_digest(name)

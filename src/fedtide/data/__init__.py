@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fedtide.core.arguments import arg
 from fedtide.data.mnist import Say, load_mnist, locate, to_stderr
@@ -24,6 +24,7 @@ __all__ = [
     "drawn",
     "iid",
     "label_counts",
+    "load",
     "load_mnist",
     "locate",
     "mnist",
@@ -48,12 +49,19 @@ def mnist(
 
 
 def drawn(
-    seed: Annotated[int, arg("names the drawing", key="seed")],
+    seed: Annotated[int, arg("names the drawing", key="seed")] = 0,
     num_train: Annotated[int | None, arg("training images (2000)", key="data.num_train")] = 2000,
     num_test: Annotated[int | None, arg("test images (500)", key="data.num_test")] = 500,
 ) -> Dataset:
     """Images of ten made-up shapes, drawn from the seed: learnable, not trivial, and quick to make."""
     return synthetic(seed, 2000 if num_train is None else num_train, 500 if num_test is None else num_test)
+
+
+def load(name: str, **args: Any) -> Dataset:
+    """Return one of our data sets by name."""
+    if name not in DATASETS:
+        raise FedtideError(f"no data set is called {name!r}: use one of {', '.join(DATASETS)}")
+    return DATASETS[name](**args)
 
 
 DATASETS: Final[dict[str, Callable[..., Dataset]]] = {"mnist": mnist, "synthetic": drawn}

@@ -15,7 +15,7 @@ def check_dataset(dataset: Any, label: str = "dataset") -> None:
     if not isinstance(dataset, Dataset):
         raise DataError(f"{label} is a {_kind(dataset)}: give a fedtide.types.Dataset, as fedtide.data.load returns")
     if not isinstance(dataset.num_labels, (int, np.integer)) or not 1 <= dataset.num_labels <= 256:
-        raise DataError(ff"the data set has num_labels={dataset.num_labels!r}: it must be a whole number from 1 to 256")
+        raise DataError(f"the data set has num_labels={dataset.num_labels!r}: it must be a whole number from 1 to 256")
     for part, samples in (("train", dataset.train), ("test", dataset.test)):
         if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples):
             raise DataError(
@@ -40,9 +40,13 @@ def check_dataset(dataset: Any, label: str = "dataset") -> None:
             raise DataError(f"the data set's {part} has images with NaN or infinity: give finite numbers")
     owners = dataset.owners
     if owners is not None and (
-        not isinstance(owners, np.ndarray) or owners.dtype.kind not in "iu" or owners.shape != dataset.train.labels.shape
+        not isinstance(owners, np.ndarray)
+        or owners.dtype.kind not in "iu"
+        or owners.shape != dataset.train.labels.shape
     ):
-        raise DataError(f"{label}: owners must be whole numbers, one for each of the {len(dataset.train.labels)} samples")
+        raise DataError(
+            f"{label}: owners must be whole numbers, one for each of the {len(dataset.train.labels)} samples"
+        )
 
 
 def _kind(thing: Any) -> str:

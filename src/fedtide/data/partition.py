@@ -183,7 +183,9 @@ def checked(answer: Any, num_samples: int, num_devices: int, label: str) -> list
     try:
         parts = [np.asarray(part) for part in answer]
     except (TypeError, ValueError):
-        raise FedtideError(f"{label} returned a {type(answer).__name__}: return one array of sample numbers each") from None
+        raise FedtideError(
+            f"{label} returned a {type(answer).__name__}: return one array of sample numbers each"
+        ) from None
     if len(parts) != num_devices:
         raise FedtideError(f"{label} dealt to {len(parts)} devices: there are fleet.num_devices={num_devices}")
     for device, part in enumerate(parts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,14 +15,13 @@ from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Trainer
 from fedtide.policy.candidates import candidates
 from fedtide.records import trainer_name
+from fedtide.rng import stream
 from fedtide.server import border
 from fedtide.server.sending import upload
 from fedtide.server.state import ServerState
 from fedtide.server.step import Ready, Received, plan
 from fedtide.system import System
 from fedtide.types import Candidates, Floats, Grant, Ints, Job, Link, Memory, Samples, Tick, Vector, lent
-from fedtide.rng import stream
-from fedtide.world.border import checked_link
 
 LARGE = 1e6  # no weight of a model that learns is as large as this
 
@@ -100,8 +99,8 @@ class Simulated:
 
 def link_at(system: System, tick: Tick) -> Link:
     """Return the links of a tick's ready devices [m]."""
-    answer: Any = system.channel(system.experiment.seed, tick.index, tick.time, tick.ready)
-    return checked_link(answer, len(tick.ready), parts.label("channel", system.channel))
+    found = system.channel(system.experiment.seed, tick.index, tick.time, tick.ready)
+    return found if isinstance(found, Link) else Link(found, found)
 
 
 def candidates_at(
@@ -149,7 +148,9 @@ def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
     largest = max(float(np.abs(model).max()) for model in state.models.values())
     for kind, policy in (("combiner", system.policy.combiner), ("codec", system.codec)):
         if largest > LARGE and not parts.is_ours(policy):
-            return f"the global model holds values up to {largest:.3g}; look at {parts.label(kind, policy)}, which made it"
+            return (
+                f"the global model holds values up to {largest:.3g}; look at {parts.label(kind, policy)}, which made it"
+            )
     if learning.proximal * learning.learning_rate >= 2 and learning.learning_rate <= 1:
         return (
             f"learning.proximal={learning.proximal:g} times learning.learning_rate={learning.learning_rate:g} is at least 2, "

@@ -26,8 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedtide.core import parts
-from fedtide.core import stop
+from fedtide.core import parts, stop
 from fedtide.system import System
 
 # Modules whose classes are not looked into: they are as good as values.

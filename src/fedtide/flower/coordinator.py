@@ -165,9 +165,7 @@ class Coordinator:
         """Send the newest model to the ready devices and to those that work on nothing."""
         rate = float(learning_rates(self._system, np.array([state.version]))[0])
         model, needs = state.models[state.version], self._system.policy.needs
-        sent = self._talk.order_training(
-            ready, state.version, model, rate, needs, self._acknowledged, self._trained
-        )
+        sent = self._talk.order_training(ready, state.version, model, rate, needs, self._acknowledged, self._trained)
         held = state.held.copy()
         held[sent] = state.version
         return state._replace(held=held)

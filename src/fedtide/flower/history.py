@@ -15,9 +15,9 @@ from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower import trace
 from fedtide.flower.settings import deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
+from fedtide.policy.candidates import candidates as rows_of
 from fedtide.records import RoundRecord, read_run
 from fedtide.records.reading import read_checkpoint
-from fedtide.policy.candidates import candidates as rows_of
 from fedtide.server.state import REPORT_BITS, ServerState
 from fedtide.system import System
 from fedtide.types import Candidates, Ints
@@ -145,9 +145,7 @@ def candidates(period: Period, num_devices: int, num_labels: int, before: Ints, 
             "the loader gives other data than the devices had"
         )
     reports = {
-        name: np.array(column)
-        for name in REPORT_BITS
-        if norms and (column := getattr(period, name)) is not None
+        name: np.array(column) for name in REPORT_BITS if norms and (column := getattr(period, name)) is not None
     }
     return rows_of(
         num_devices,

@@ -14,9 +14,9 @@ from fedtide.drivers import training
 from fedtide.flower.loaders import loader
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
-from fedtide.learning.trainer import Trainer
+from fedtide.learning.trainer import Task, Trainer
 from fedtide.server.sending import encoded
-from fedtide.system import make_codec, make_model, trainer_of
+from fedtide.system import local_work, make_codec, make_model, trainer_of
 from fedtide.types import Dataset, Ints, Job, Memory, Vector
 
 
@@ -66,7 +66,8 @@ def own_trainer(terms: Terms, own: Dataset) -> Trainer:
 @lru_cache(maxsize=4)
 def _trainer(text: str, shape: tuple[int, ...], num_labels: int) -> Trainer:
     experiment = Experiment.model_validate_json(text)
-    return trainer_of(experiment, make_model(experiment, shape, num_labels), shape, num_labels)
+    model = make_model(experiment, shape, num_labels)
+    return trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
 
 
 @lru_cache(maxsize=4)

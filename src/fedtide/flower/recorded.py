@@ -38,9 +38,7 @@ class Recorded:
     def ready(self, state: ServerState, tick: Tick) -> Ready:
         """Return the rows of the trace; train first what a scheduler or a trainer's memory asks for."""
         period, policy, dataset = self.periods[tick.index - 1], self.system.policy, self.system.dataset
-        rows = candidates(
-            period, self.system.fleet.num_devices, dataset.num_labels, state.uploads, self.faithful
-        )
+        rows = candidates(period, self.system.fleet.num_devices, dataset.num_labels, state.uploads, self.faithful)
         updates: dict[int, Vector] = {}
         devices: Devices = state.devices
         if parts.remembers(self.trainer) or (policy.needs_update_norm and not self.faithful):

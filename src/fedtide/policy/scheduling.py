@@ -17,7 +17,6 @@ from fedtide.core.arguments import arg
 from fedtide.policy.label_variance import label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
 
-
 PoolShare = Annotated[float, arg("of the N devices, those with the best channels that are chosen from")]
 
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.core import forms
-from fedtide.core import parts
+from fedtide.core import forms, parts
 from fedtide.core.files import is_there, machine_fault, write_atomically
 from fedtide.errors import RunFolderError
 from fedtide.records.identity import check_identity
@@ -35,7 +34,7 @@ from fedtide.records.reading import (
     read_versions,
 )
 from fedtide.records.round import Ledger, RoundRecord
-from fedtide.server.step import ServerState
+from fedtide.server.state import ServerState
 from fedtide.types import Vector
 
 # After a SIGKILL whole aggregations of at most this long are repeated, and the one that was under way, however long it took.

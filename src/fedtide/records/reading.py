@@ -15,7 +15,7 @@ from fedtide.config import Experiment
 from fedtide.core.files import is_there, machine_fault
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records.round import Ledger, RoundRecord
-from fedtide.server.step import ServerState
+from fedtide.server.state import ServerState
 from fedtide.types import Vector
 
 FILES = ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fedtide.codec.base import checked_kept
 from fedtide.core import parts
-from fedtide.drivers.simulate import planned
+from fedtide.drivers.planned import planned
 from fedtide.policy.label_variance import label_variance
 from fedtide.system import System, parameter_count
 

@@ -17,7 +17,6 @@ from fedtide.server import border
 from fedtide.server.state import REPORT_BITS, Arrived, Policy, Rules, ServerState
 from fedtide.types import Candidates, Floats, Grant, Ints, Memory, Rng, Selection, Tick, Vector, lent, read_only
 from fedtide.world.allocation import Allocation, EqualBits
-from fedtide.world.border import checked_shares
 
 
 class Ready(NamedTuple):
@@ -104,8 +103,7 @@ def plan(
     selection = answer if isinstance(answer, Selection) else Selection(answer)
     picked = border.positions(selection.picked, most, ready, label)
     believed = candidates.capacity[picked]
-    shares = allocation(believed if isinstance(allocation, EqualBits) else lent(believed), num_symbols)
-    symbols, bits = checked_shares(shares, believed, num_symbols, parts.label("allocation", allocation))
+    symbols, bits = allocation(believed, num_symbols)
     proved = selection.proved_minimal
     return Grant(picked, symbols, bits, None if proved is None else bool(proved), memory)
 
@@ -123,7 +121,9 @@ def absorb(
         border.finite(arrived.device, updates, state.version)
         age = state.version - arrived.start
         num_devices = len(state.held)
-        answer = _called("weighting", policy.weighting, memory, num_devices, arrived, lent(arrived.num_samples), lent(age))
+        answer = _called(
+            "weighting", policy.weighting, memory, num_devices, arrived, lent(arrived.num_samples), lent(age)
+        )
         weights = border.weights(answer, len(age), parts.label("weighting", policy.weighting))
         starts = np.stack([state.models[int(version)] for version in arrived.start])
         given = (lent(model), read_only(starts), read_only(updates), lent(weights), lent(age))

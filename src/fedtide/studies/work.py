@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.core import faults, stop
-from fedtide.core import parts
+from fedtide.core import faults, parts, stop
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import InUseError, policy_files
 from fedtide.studies.result import RunResult, Store, from_rounds

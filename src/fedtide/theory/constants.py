@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.drivers.simulate import candidates_at, grant_at, planned
+from fedtide.drivers.planned import planned
+from fedtide.drivers.simulated import candidates_at, grant_at
 from fedtide.theory.bound import Constants
 from fedtide.theory.measure import squared_distance
 from fedtide.theory.problem import Problem, at_seed
