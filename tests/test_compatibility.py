@@ -54,6 +54,9 @@ def test_a_run_begun_by_version_0_1_goes_on_to_its_end(
     finished = simulate(read_experiment(folder), folder)
     assert finished.rounds[: len(half)] == half
     assert len(finished.rounds) == ENDS[name]["aggregations"]
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {tuple(line) for line in lines} == {tuple(lines[0])}  # it stays in the format that it was begun in
+    assert "format" not in lines[-1]
     if numpy_has_avx512():
         return
     for part, file in (("rounds", "rounds.jsonl"), ("model", "model.npy")):

@@ -62,6 +62,7 @@ def test_one_line_per_round_with_what_the_issue_asks_for(tmp_path: Path) -> None
     assert len(lines) == 8
     assert list(json.loads(lines[0])) == [
         *(
+            "format",
             "index",
             "time",
             "ready",
@@ -75,6 +76,7 @@ def test_one_line_per_round_with_what_the_issue_asks_for(tmp_path: Path) -> None
             "num_kept",
         ),
         *("label_variance", "proved_minimal", "weight", "test_accuracy", "test_loss", "train_loss", "ledger"),
+        *("lost", "metrics"),
     ]
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +34,14 @@ from fedtide.records.reading import (
     read_experiment,
     read_versions,
 )
+<<<<<<< HEAD
 from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server.state import ServerState
+=======
+from fedtide.records.round import FORMAT as ROUND_FORMAT
+from fedtide.records.round import Ledger, RoundRecord, format_of
+from fedtide.server.step import ServerState
+>>>>>>> records
 from fedtide.types import Vector
 
 # After a SIGKILL whole aggregations of at most this long are repeated, and the one that was under way, however long it took.
@@ -97,6 +104,7 @@ class RunFolder:
     _file: io.BufferedWriter | None = field(default=None, repr=False)
     _last: _Saved = field(default_factory=_Saved, repr=False)  # after the last whole round
     _unchecked: bool = field(default=False, repr=False)  # resumed from a checkpoint that does not say who keeps state
+    _format: int = field(default=ROUND_FORMAT, repr=False)  # of the rounds: a run keeps to the one that it was begun in
     _versions: str = field(default="", repr=False)  # versions.json
     _lock: int | None = field(default=None, repr=False)
 
@@ -195,12 +203,19 @@ class RunFolder:
             raise StatefulError(self.path, saved.vouch.keeps_state)
         self._unchecked = saved.vouch.keeps_state is None
         with open(self.rounds_path, "rb") if rounds else io.BytesIO() as file:
-            self._last.add(file.read(saved.length), saved.state, saved.ledger)
+            kept = file.read(saved.length)
+        self._format = format_of(json.loads(kept.splitlines()[-1])) if rounds else ROUND_FORMAT
+        if self._format > ROUND_FORMAT and not complete:
+            raise RunFolderError(
+                f"{self.path} was begun by a later fedtide (its rounds are of format {self._format}, and this one writes up to "
+                f"{ROUND_FORMAT}); continue it with that one, or start in a new folder"
+            )
+        self._last.add(kept, saved.state, saved.ledger)
         return saved.state, saved.ledger, rounds
 
     def append(self, record: RoundRecord, state: ServerState) -> None:
         """Add one round, with the state after it; write a checkpoint now and then."""
-        line = record.to_json().encode() + b"\n"
+        line = record.to_json(self._format).encode() + b"\n"
         try:
             file = self._rounds()
             file.write(line)
@@ -233,20 +248,22 @@ class RunFolder:
             raise _resumable(self.rounds_path, error) from error
         buffer = io.BytesIO()
         known = sorted(state.models)
-        np.savez(
-            buffer,
-            format=FORMAT,
-            experiment=config.digest(self.experiment),
-            version=state.version,
-            versions=np.array(known, np.int64),
-            models=np.stack([state.models[each] for each in known]),
-            held=state.held,
-            uploads=state.uploads,
-            ledger_float=np.array(last.ledger[:2], np.float64),
-            ledger_int=np.array(last.ledger[2:], np.int64),
-            rounds_bytes=last.length,
-            vouch=json.dumps(Vouch(last.sha256.hexdigest(), self._versions, self.identity, keeps_state)._asdict()),
-        )
+        arrays: dict[str, Any] = {
+            "format": FORMAT,
+            "experiment": config.digest(self.experiment),
+            "version": state.version,
+            "versions": np.array(known, np.int64),
+            "models": np.stack([state.models[each] for each in known]),
+            "held": state.held,
+            "uploads": state.uploads,
+            "ledger_float": np.array(last.ledger[:2], np.float64),
+            "ledger_int": np.array(last.ledger[2:4], np.int64),
+            "rounds_bytes": last.length,
+            "vouch": json.dumps(Vouch(last.sha256.hexdigest(), self._versions, self.identity, keeps_state)._asdict()),
+        }
+        if self._format > 1:  # rounds of format 1 do not count them, and the two must agree
+            arrays["control_bits"] = last.ledger.control_bits
+        np.savez(buffer, **arrays)
         write_atomically(self.path / "checkpoint.npz", buffer.getvalue())
         self._saved_at = time.monotonic()
 

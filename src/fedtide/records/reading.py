@@ -14,6 +14,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.files import is_there, machine_fault
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.records import columns
 from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server.state import ServerState
 from fedtide.types import Vector
@@ -60,6 +61,8 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
             state = ServerState(int(saved["version"]), models, saved["held"], saved["uploads"])
             _check_state(state, experiment.fleet.num_devices)
             ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
+            if "control_bits" in saved:  # a run whose rounds are of format 1 counts none
+                ledger = ledger._replace(control_bits=float(saved["control_bits"]))
             vouch = Vouch() if kind == 1 else Vouch(**json.loads(str(saved["vouch"])))
             return Checkpoint(state, ledger, int(saved["rounds_bytes"]), vouch)
     except FileNotFoundError:
@@ -112,7 +115,7 @@ def checked_rounds(folder: Path, saved: Checkpoint, *, exactly: bool = False) ->
             f"{path} is damaged or was edited (its first {saved.length:,} bytes do not have the checksum in the checkpoint); "
             f"{restore}"
         )
-    rounds, count = _parsed(folder, content), saved.state.version - 1
+    rounds, count = _parsed(folder, content, len(saved.state.held)), saved.state.version - 1
     if [each.index for each in rounds] != list(range(1, count + 1)) or (rounds and rounds[-1].ledger != saved.ledger):
         raise RunFolderError(f"{path} does not match the checkpoint, which counts {count} rounds; {restore}")
     return rounds
@@ -252,9 +255,9 @@ def _rounds_bytes(folder: Path) -> bytes:
         raise machine_fault(path, "read", error) from error
 
 
-def _parsed(folder: Path, content: bytes) -> list[RoundRecord]:
+def _parsed(folder: Path, content: bytes, num_devices: int = columns.MOST) -> list[RoundRecord]:
     try:
-        return [RoundRecord.from_json(line) for line in content.decode("utf-8").split("\n")[:-1]]
+        return [RoundRecord.from_json(line, num_devices) for line in content.decode("utf-8").split("\n")[:-1]]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RunFolderError(
             f"{folder / 'rounds.jsonl'} is damaged ({why(error)}); rerun the experiment in a new folder"

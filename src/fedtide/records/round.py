@@ -1,18 +1,32 @@
-"""What is recorded of one aggregation."""
+"""What is recorded of one aggregation.
+
+Format 1 has no number in it. Format 2 begins with it, adds lost, metrics and the ledger's control_bits, and packs long
+columns. A reader takes older formats and passes over fields that it does not know.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, Final, NamedTuple
+
+from fedtide.core.forms import shown
+from fedtide.errors import FedtideError
+from fedtide.records import columns
+
+FORMAT: Final = 2
 
 
 class Ledger(NamedTuple):
-    """What the run has spent so far."""
+    """What the run has spent so far, whether it arrived or not."""
 
     symbols: float = 0.0
     bits: float = 0.0
     samples_used: int = 0  # visited in trainings whose updates were sent
     samples_trained: int = 0  # visited by all ready devices; the rest of it was wasted
+    control_bits: float = 0.0  # for statistics that devices reported before scheduling
 
 
 class RoundRecord(NamedTuple):
@@ -36,13 +50,88 @@ class RoundRecord(NamedTuple):
     test_loss: float | None
     train_loss: float | None
     ledger: Ledger
+    # The defaults are shared by all records: nobody may add to them, as their types say.
+    lost: Sequence[int] = []  # those picked whose update was sent and did not arrive
+    metrics: Mapping[str, float] = {}  # whatever else was measured, by name; finite numbers
 
-    def to_json(self) -> str:
-        """Return one line of JSON."""
-        return json.dumps({**self._asdict(), "ledger": self.ledger._asdict()}, separators=(",", ":"))
+    def to_json(self, format: int = FORMAT) -> str:
+        """Return one line of JSON. Format 1 leaves out what it does not know: a run that was begun in it stays in it."""
+        tree = {**self._asdict(), "ledger": self.ledger._asdict()}
+        if format == 1:
+            for later in LATER:
+                del tree[later]
+            del tree["ledger"]["control_bits"]
+        else:
+            tree |= {name: columns.written(tree[name]) for name in COLUMNS}
+            tree = {
+                "format": format,
+                **tree,
+                "metrics": {name: _finite(name, each) for name, each in self.metrics.items()},
+            }
+        return json.dumps(tree, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, line: str) -> RoundRecord:
-        """Read one line of JSON."""
+    def from_json(cls, line: str, most: int = columns.MOST) -> RoundRecord:
+        """Read one line of JSON; raise ValueError if it is no round. most: the devices that there can be."""
         tree = json.loads(line)
-        return cls(**{**tree, "ledger": Ledger(**tree["ledger"])})
+        kind = format_of(tree)
+        ledger = tree.get("ledger")
+        lacking = [name for name in REQUIRED if name not in tree]
+        lacking += (
+            [] if isinstance(ledger, dict) and {*ledger} >= {*LEDGER} else ["a whole ledger"] * ("ledger" in tree)
+        )
+        if lacking:
+            newer = f"; it is of format {kind}, and this fedtide knows up to {FORMAT}" if kind > FORMAT else ""
+            raise ValueError(f"a round lacks {', '.join(lacking[:3])}{newer}")
+        known = {name: tree[name] for name in cls._fields if name in tree}
+        known |= {name: columns.read(known[name], most) for name in COLUMNS if name in known}
+        known |= {"lost": known.get("lost", []), "metrics": _metrics(known.get("metrics", {}))}
+        return cls(**{**known, "ledger": Ledger(**{name: ledger[name] for name in Ledger._fields if name in ledger})})
+
+
+COLUMNS: Final = (
+    *(
+        "ready",
+        "picked",
+        "age",
+        "capacity",
+        "symbols",
+        "budget_bits",
+        "sent_bits",
+        "overhead_bits",
+        "num_kept",
+        "weight",
+    ),
+    "lost",
+)
+LATER: Final = ("lost", "metrics")
+REQUIRED: Final = tuple(name for name in RoundRecord._fields if name not in LATER)
+LEDGER: Final = Ledger._fields[:4]
+
+
+def format_of(tree: Any) -> int:
+    """Return the format of a round that was read as JSON; the first one does not say."""
+    if not isinstance(tree, dict):
+        raise ValueError(f"a round is a mapping, not a {type(tree).__name__}")
+    kind = tree.get("format", 1)
+    if type(kind) is not int or kind < 1:
+        raise ValueError(f"a round of format {shown(kind, 40)}; formats count from 1")
+    return kind
+
+
+def _metrics(tree: Any) -> dict[str, float]:
+    if not isinstance(tree, dict):
+        raise ValueError(f"a round's metrics are a {type(tree).__name__}, not a mapping")
+    for name, value in tree.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"the metric {shown(name, 40)} is {shown(value, 40)}, not a finite number")
+    return tree
+
+
+def _finite(name: Any, value: Any) -> float:
+    """Return a metric as JSON can hold it."""
+    if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise FedtideError(
+            f"the metric {shown(name)} is {shown(value)}: metrics are finite numbers by name; leave out what is not known"
+        )
+    return float(value)
