@@ -133,7 +133,7 @@ def test_args_are_replaced_whole() -> None:
         ({"policy": {"age_base": 0}}, ["policy.age_base=0", "gamma"]),
         ({"learning": {"local_steps": 3, "local_epochs": 3}}, ["exactly one"]),
         ({"learning": {"local_epochs": None}}, ["exactly one"]),
-        ({"learning": {"trainer": "jax"}}, ["learning.trainer='jax'", "'native' or 'torch'"]),
+        ({"learning": {"trainer": "jax"}}, ["learning.trainer='jax'", "Known: native, torch"]),
         ({"framework": "fedavgg"}, ["framework='fedavgg'", "'fedavg'"]),
         ({"seed": -1}, ["seed=-1"]),
         ({"seed": 1.5}, ["seed=1.5"]),

@@ -143,9 +143,12 @@ def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
 def test_ours_is_guarded_only_with_a_users_arguments() -> None:
     from fedtide.policy.combining import COMBINERS, Mix
 
-    assert parts.policy("combiner", "mix", COMBINERS, {}, {"mixing": 0.3}) == Mix(0.3)
+    assert parts.resolve("combiner", "mix", {"mixing": 0.3}) == parts.part("combiner", "mix", {"mixing": 0.3}).policy
+    assert parts.part("combiner", "mix", {}, known=COMBINERS) == Mix()
     assert parts.label("combiner", Mix()) == "the combiner"
-    wrong = parts.part("combiner", "mix", {"mixing": "much"}, known=COMBINERS)
+    with pytest.raises(FedtideError, match=r"combiner='mix': mixing='much' cannot be: .*share of the device's model"):
+        parts.part("combiner", "mix", {"mixing": "much"})
+    wrong = parts.part("combiner", "mix", {"mixing": 10.0**200, "staleness": -(10.0**200)})
     ones = np.ones(1)
     with pytest.raises(TrainingError, match=r"combiner='mix' raised .*; check the arguments that are given to it"):
         wrong(ones, ones[None], ones[None], ones, ones)

@@ -26,7 +26,7 @@ codecs = pytest.mark.parametrize(("name", "args"), CASES)
 
 
 def make(name: str, args: dict[str, Any]) -> Any:
-    return parts.resolve("codec", name, args, parts.default)
+    return parts.resolve("codec", name, args)
 
 
 @codecs

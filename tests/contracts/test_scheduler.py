@@ -45,7 +45,7 @@ def positions(answer: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_contract(name: str) -> None:
-    scheduler = parts.resolve("scheduler", name, {}, parts.default)
+    scheduler = parts.resolve("scheduler", name, {})
 
     @settings(max_examples=40)
     @given(tables(), st.integers(0, 2**32))
@@ -69,7 +69,7 @@ def test_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_needs_no_norms_unless_it_says_so(name: str) -> None:
-    scheduler = parts.resolve("scheduler", name, {}, parts.default)
+    scheduler = parts.resolve("scheduler", name, {})
     if getattr(scheduler, "needs_update_norm", False):
         return
     rng = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_needs_no_norms_unless_it_says_so(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_server_can_plan_with_it(name: str) -> None:
-    policy = Policy(parts.resolve("scheduler", name, {}, parts.default), 3, None, None)
+    policy = Policy(parts.resolve("scheduler", name, {}), 3, None, None)
     rng = np.random.default_rng(1)
     for m in range(6):
         counts = rng.integers(0, 9, (m, 3))

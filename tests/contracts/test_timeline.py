@@ -29,7 +29,7 @@ def test_all_are_here() -> None:
 
 @pytest.mark.parametrize(("name", "args"), CASES)
 def test_contract(name: str, args: dict[str, Any]) -> None:
-    timeline = lifted(parts.resolve("timeline", name, args, parts.default), redraws=False, label=name)
+    timeline = lifted(parts.resolve("timeline", name, args), redraws=False, label=name)
 
     @settings(max_examples=40)
     @given(st.lists(st.floats(0.02, 1.0), min_size=3, max_size=8), st.floats(0.1, 4), st.floats(0, 2))

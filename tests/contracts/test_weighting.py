@@ -29,7 +29,7 @@ def test_all_are_here() -> None:
 
 @pytest.mark.parametrize(("name", "args"), CASES)
 def test_contract(name: str, args: dict[str, Any]) -> None:
-    weighting = parts.resolve("weighting", name, args, parts.default)
+    weighting = parts.resolve("weighting", name, args)
 
     @settings(max_examples=50)
     @given(st.lists(st.tuples(st.integers(1, 10**5), st.integers(0, 10**4)), min_size=1, max_size=20), st.randoms())

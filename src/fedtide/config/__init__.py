@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         parse_overrides,
         read_file,
         read_words,
+        value,
     )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "parse_overrides",
     "read_file",
     "read_words",
+    "value",
 ]
 
 

@@ -30,7 +30,7 @@ from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 from fedtide.core import stop
-from fedtide.core.arguments import checked, parameters
+from fedtide.core.arguments import NO_DEFAULT, checked, parameters
 from fedtide.core.faults import named
 from fedtide.core.kinds import KINDS, table
 from fedtide.core.reading import is_file, is_own_file, locate
@@ -208,7 +208,7 @@ def resolve(
 def check_name(kind: str, name: str) -> None:
     """Raise if a name without a colon is neither one of ours nor an installed package's."""
     if ":" not in name and name not in (ours := table(kind)) and name not in (offered := _offered(kind)):
-        raise FedtideError(_unknown(kind, name, [*ours, *offered]))
+        raise FedtideError(_unknown(KINDS[kind].key, name, [*ours, *offered]))
 
 
 def find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
@@ -230,11 +230,11 @@ def _offered(kind: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"fedtide.{kind}")}
 
 
-def _unknown(kind: str, name: str, names: list[str]) -> str:
+def _unknown(key: str, name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     own = "Your own: path/to/file.py:name or package.module:name"
-    return f"{kind}={name!r} is not known{hint} Known: {', '.join(names)}. {own}"
+    return f"{key}={name!r} is not known{hint} Known: {', '.join(names)}. {own}"
 
 
 def source_digest(name: str) -> str | None:
@@ -367,8 +367,9 @@ def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given
     declared = {each.name: each for each in parameters(found, given)}
     made = {name: checked(declared[name], value, label) if name in declared else value for name, value in args.items()}
     for name, each in declared.items():
-        if name not in made and each.about.key is not None:
-            made[name] = fill(each.about.key)
+        if name in made or each.about.key is None or (fill is nothing and each.default is not NO_DEFAULT):
+            continue
+        made[name] = fill(each.about.key)
     return made
 
 

@@ -22,6 +22,7 @@ from fedtide.core import forms, parts
 from fedtide.core.files import is_there, machine_fault, write_atomically
 from fedtide.errors import RunFolderError
 from fedtide.records.identity import check_identity
+from fedtide.records.memory import to_arrays
 from fedtide.records.provenance import instruction_path, policy_files, versions
 from fedtide.records.reading import (
     FORMAT,
@@ -34,14 +35,9 @@ from fedtide.records.reading import (
     read_experiment,
     read_versions,
 )
-<<<<<<< HEAD
-from fedtide.records.round import Ledger, RoundRecord
-from fedtide.server.state import ServerState
-=======
 from fedtide.records.round import FORMAT as ROUND_FORMAT
 from fedtide.records.round import Ledger, RoundRecord, format_of
-from fedtide.server.step import ServerState
->>>>>>> records
+from fedtide.server.state import ServerState
 from fedtide.types import Vector
 
 # After a SIGKILL whole aggregations of at most this long are repeated, and the one that was under way, however long it took.
@@ -263,6 +259,7 @@ class RunFolder:
         }
         if self._format > 1:  # rounds of format 1 do not count them, and the two must agree
             arrays["control_bits"] = last.ledger.control_bits
+        arrays |= to_arrays(state.memory, state.devices)
         np.savez(buffer, **arrays)
         write_atomically(self.path / "checkpoint.npz", buffer.getvalue())
         self._saved_at = time.monotonic()

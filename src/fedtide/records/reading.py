@@ -15,6 +15,7 @@ from fedtide.config import Experiment
 from fedtide.core.files import is_there, machine_fault
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import columns
+from fedtide.records.memory import from_arrays
 from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server.state import ServerState
 from fedtide.types import Vector
@@ -58,7 +59,8 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
                     f"digest is {config.digest(experiment)}; restore experiment.yaml or start in a new folder"
                 )
             models = dict(zip(saved["versions"].tolist(), saved["models"], strict=True))
-            state = ServerState(int(saved["version"]), models, saved["held"], saved["uploads"])
+            memory, devices = from_arrays({name: saved[name] for name in saved.files if "/" in name})
+            state = ServerState(int(saved["version"]), models, saved["held"], saved["uploads"], memory, devices)
             _check_state(state, experiment.fleet.num_devices)
             ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
             if "control_bits" in saved:  # a run whose rounds are of format 1 counts none
