@@ -58,7 +58,7 @@ def test_a_scheduler_is_asked_for_no_more_than_are_ready() -> None:
     ("answer", "reason"),
     [
         ([0, 0], "duplicates"),
-        ([0], "there are 1, and min(limit, ready) = 2"),
+        ([0, 1, 3], "there are 3, and at most min(limit, ready) = 2"),
         ([0, 1, 2], "there are 3"),
         ([0, 4], "0..3; a scheduler returns positions within the candidates, not device numbers"),
         ([-1, 0], "0..3"),

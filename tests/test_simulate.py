@@ -241,7 +241,7 @@ def test_divergence_of_a_real_trainer_is_named() -> None:
     [
         ("[0] * limit", "duplicates"),
         ("list(range(limit + 1))", "are asked for"),
-        ("[]", "are asked for"),
+        ("list(range(limit + 2))", "at most"),
         ("[len(candidates.device) + i for i in range(limit)]", "not device numbers"),
         ("candidates.device[-limit:]", "not device numbers"),
         ("'abc'", "one-dimensional"),

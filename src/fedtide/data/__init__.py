@@ -27,15 +27,15 @@ __all__ = [
     "load",
     "load_mnist",
     "locate",
-    "mnist",
     "natural",
+    "of_mnist",
     "shards",
     "slow_labels",
     "synthetic",
 ]
 
 
-def mnist(
+def of_mnist(
     folder: Annotated[Path | None, arg("where the IDX files lie", key="data.folder")] = None,
     num_train: Annotated[int | None, arg("use only the first so many", key="data.num_train", le=60_000)] = None,
     num_test: Annotated[int | None, arg("use only the first so many", key="data.num_test", le=10_000)] = None,
@@ -64,7 +64,7 @@ def load(name: str, **args: Any) -> Dataset:
     return DATASETS[name](**args)
 
 
-DATASETS: Final[dict[str, Callable[..., Dataset]]] = {"mnist": mnist, "synthetic": drawn}
+DATASETS: Final[dict[str, Callable[..., Dataset]]] = {"mnist": of_mnist, "synthetic": drawn}
 
 
 def _first(samples: Samples, num: int | None, name: str) -> Samples:
