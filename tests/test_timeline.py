@@ -1,28 +1,87 @@
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from itertools import count
+from itertools import count, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedtide.core.parts import Guarded
 from fedtide.errors import FedtideError
-from fedtide.types import Tick
-from fedtide.world.timeline import Buffered, Periodic, Synchronous, Timeline, checked, per_arrival, start_times
-from helpers import ticks_of
+from fedtide.types import Clock, Floats, Ints, Tick
+from fedtide.world.clock import make_clock
+from fedtide.world.timeline import (
+    Buffered,
+    Periodic,
+    Synchronous,
+    Timeline,
+    checked,
+    lifted,
+    per_arrival,
+    start_times,
+)
+from helpers import constant_clock, ticks_of
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
-durations = st.lists(st.integers(1, 64).map(lambda n: n / 16), min_size=1, max_size=7)
+sixteenths = st.integers(1, 64).map(lambda n: n / 16)
+durations = st.lists(sixteenths, min_size=1, max_size=7)
 
 
-def play(duration: list[float], horizon: float, due: object) -> list[tuple[float, list[int], list[int]]]:
+class World(NamedTuple):
+    """Devices that take another time for every job and come and go."""
+
+    durations: list[list[float]]  # of every device, job after job, over and over
+    cycles: list[tuple[float, float]]  # of every device: there for so long, then gone for so long, from time 0 on
+
+    def clock(self, horizon: float) -> Clock:
+        def duration(seed: int, device: Ints, job: Ints) -> Floats:
+            return np.array(
+                [self.durations[k][(j - 1) % len(self.durations[k])] for k, j in zip(device, job, strict=True)]
+            )
+
+        def availability(seed: int, device: Ints, time: Floats) -> Floats:
+            there, gone = np.array(self.cycles)[device].T
+            inside = time % (there + gone)
+            return np.where(inside < there, time, time - inside + there + gone)
+
+        return make_clock(0, len(self.durations), horizon, duration, availability)
+
+    def elapsed(self, device: int, job: int, now: Fraction) -> Fraction:
+        """Return the same, by walking through the cycles in exact arithmetic."""
+        there, gone = map(Fraction, self.cycles[device])
+
+        def back(time: Fraction) -> Fraction:
+            begin = Fraction(0)
+            while begin + there + gone <= time:
+                begin += there + gone
+            return time if time < begin + there else begin + there + gone
+
+        jobs = self.durations[device]
+        return back(back(now) + Fraction(jobs[(job - 1) % len(jobs)])) - now
+
+
+def still(duration: list[float]) -> World:
+    return World([[each] for each in duration], [(1.0, 0.0)] * len(duration))
+
+
+worlds = st.lists(
+    st.tuples(st.lists(sixteenths, min_size=1, max_size=3), st.tuples(sixteenths, st.sampled_from([0.0, 0.5, 3.0]))),
+    min_size=1,
+    max_size=6,
+).map(lambda devices: World([jobs for jobs, _ in devices], [cycle for _, cycle in devices]))
+
+
+def play(world: World, horizon: float, due: Any) -> list[tuple[float, list[int], list[int]]]:
     """Play the devices event by event in exact arithmetic; due(now, waiting) says whether the server acts."""
-    length = [Fraction(each) for each in duration]
-    finish, begun, waiting, ticks = list(length), [1] * len(length), [], []
+    everyone = range(len(world.durations))
+    finish: list[Any] = [world.elapsed(k, 1, Fraction(0)) for k in everyone]
+    begun, job, waiting, ticks = [1 for _ in everyone], [1 for _ in everyone], [], []
     now = Fraction(0)
     while True:
         now, acts, arrive = due(now, finish, waiting)
@@ -35,7 +94,8 @@ def play(duration: list[float], horizon: float, due: object) -> list[tuple[float
             ready = sorted(waiting)
             ticks.append((float(now), ready, [begun[k] for k in ready]))
             for k in ready:
-                begun[k], finish[k] = len(ticks) + 1, now + length[k]
+                job[k] += 1
+                begun[k], finish[k] = len(ticks) + 1, now + world.elapsed(k, job[k], now)
             waiting.clear()
 
 
@@ -43,15 +103,31 @@ def plain(ticks: list[Tick]) -> list[tuple[float, list[int], list[int]]]:
     return [(tick.time, tick.ready.tolist(), tick.start.tolist()) for tick in ticks]
 
 
-@settings(max_examples=150)
-@given(durations, st.integers(1, 40).map(lambda n: n / 16), st.integers(0, 400).map(lambda n: n / 32))
-def test_periodic_is_the_event_simulation(duration: list[float], period: float, horizon: float) -> None:
+def every(period: float) -> Any:
+    """Let the server act at every multiple of a period."""
+
     def due(now: Fraction, finish: list, waiting: list) -> tuple:
         following = now + Fraction(period)
         return following, lambda _: True, [k for k, end in enumerate(finish) if end is not None and end <= following]
 
-    ticks = ticks_of(Periodic(period), np.array(duration), horizon)
-    assert plain(ticks) == play(duration, horizon, due)
+    return due
+
+
+def as_soon_as(size: int) -> Any:
+    """Let the server act as soon as so many devices wait for it."""
+
+    def due(now: Fraction, finish: list, waiting: list) -> tuple:
+        end, k = min((end, k) for k, end in enumerate(finish) if end is not None)
+        return end, lambda buffer: len(buffer) == size, [k]
+
+    return due
+
+
+@settings(max_examples=150)
+@given(durations, sixteenths, st.integers(0, 400).map(lambda n: n / 32))
+def test_periodic_is_the_event_simulation(duration: list[float], period: float, horizon: float) -> None:
+    ticks = ticks_of(Periodic(period), duration, horizon)
+    assert plain(ticks) == play(still(duration), horizon, every(period))
     checked(ticks, len(duration), horizon)
 
 
@@ -59,14 +135,45 @@ def test_periodic_is_the_event_simulation(duration: list[float], period: float, 
 @given(durations, st.integers(1, 7), st.integers(0, 200).map(lambda n: n / 32))
 def test_buffered_is_the_event_simulation(duration: list[float], size: int, horizon: float) -> None:
     size = min(size, len(duration))
-
-    def due(now: Fraction, finish: list, waiting: list) -> tuple:
-        end, k = min((end, k) for k, end in enumerate(finish) if end is not None)
-        return end, lambda buffer: len(buffer) == size, [k]
-
-    ticks = ticks_of(Buffered(size), np.array(duration), horizon)
-    assert plain(ticks) == play(duration, horizon, due)
+    ticks = ticks_of(Buffered(size), duration, horizon)
+    assert plain(ticks) == play(still(duration), horizon, as_soon_as(size))
     checked(ticks, len(duration), horizon)
+
+
+@settings(max_examples=100)
+@given(worlds, sixteenths, st.integers(1, 6), st.integers(0, 400).map(lambda n: n / 32))
+def test_devices_that_come_and_go_and_never_take_the_same_time(
+    world: World, period: float, size: int, horizon: float
+) -> None:
+    size = min(size, len(world.durations))
+    for timeline, due in (
+        (Periodic(period), every(period)),
+        (Synchronous(period), every(period)),
+        (Buffered(size), as_soon_as(size)),
+        (per_arrival(), as_soon_as(1)),
+    ):
+        ticks = checked(timeline(world.clock(horizon)), len(world.durations), horizon)
+        assert plain(ticks) == play(world, horizon, due)
+
+
+@pytest.mark.parametrize("timeline", [Periodic(0.25), Synchronous(1.0), Buffered(2), per_arrival()])
+def test_the_first_ticks_cost_no_more_than_they_need(timeline: Timeline) -> None:
+    asked: list[tuple[int, int, float]] = []
+
+    def elapsed(device: Ints, job: Ints, time: Floats) -> Floats:
+        asked.extend(zip(device.tolist(), job.tolist(), time.tolist(), strict=True))
+        return 0.1 * (device + 1) + 0.001 * job
+
+    first = list(islice(timeline(Clock(4, 1e5, elapsed)), 3))
+    assert [tick.index for tick in first] == [1, 2, 3]
+    assert {(k, 1, 0.0) for k in range(4)} <= set(asked)
+    assert max(time for _, _, time in asked) <= first[-1].time
+
+
+def test_stragglers_of_a_round_are_ready_at_the_end_of_the_round_in_which_they_finish() -> None:
+    ticks = ticks_of(Synchronous(1.0), [0.5, 2.5], 6.0)
+    assert [tick.ready.tolist() for tick in ticks] == [[0], [0], [0, 1], [0], [0], [0, 1]]
+    assert [tick.start.tolist() for tick in ticks][2] == [3, 1]
 
 
 thousandths = st.integers(1, 1000).map(lambda n: n / 1000)
@@ -180,3 +287,109 @@ NOBODY = np.zeros(0, np.int64)
 def test_an_endless_timeline_is_stopped(time: Callable[[int], float], says: str) -> None:
     with pytest.raises(FedtideError, match=says):
         checked((Tick(index, time(index), NOBODY, NOBODY) for index in count(1)), 4, 35.0)
+
+
+def test_jobs_of_another_length_each_are_not_judged_by_the_first() -> None:
+    """One short job says nothing of those to come; if they are all short, that is seen on the way."""
+    one_short = Clock(3, 35.0, lambda device, job, time: np.where(job == 1, 1e-9, 0.5))
+    assert 200 < len(checked(per_arrival()(one_short), 3, 35.0)) < 220
+    ever_shorter = Clock(3, 35.0, lambda device, job, time: 1e-9 / job)
+    with pytest.raises(FedtideError, match="at its pace it would have about"):
+        checked(per_arrival()(ever_shorter), 3, 35.0)
+
+
+# ---- what a timeline says of itself
+
+
+@pytest.mark.parametrize(
+    ("timeline", "least", "pace"),
+    [
+        (Periodic(0.25), 140, "timeline.period=0.25"),
+        (Synchronous(2.0), 17.5, "fleet.max_duration=2"),
+        (Buffered(8), 40 * 35 / 2 / 8, "fleet.max_duration=2 of 40 devices"),
+        (per_arrival(), 40 * 35 / 2, "fleet.max_duration=2 of 40 devices"),
+    ],
+)
+def test_least_ticks(timeline: Any, least: float, pace: str) -> None:
+    assert timeline.least_ticks(40, 2.0, 35.0) == least
+    assert timeline.pace(40, 2.0) == pace
+    slow = np.full(40, 2.0)
+    slow[:7] = 1.3  # nobody slower: never fewer, but for those in the buffer at the end
+    assert len(ticks_of(timeline, slow, 35.0)) >= least - 40
+
+
+LATE = "timeline.horizon=5.0 ends before the first aggregation at 6.0; lengthen the horizon or shorten the period"
+
+
+@pytest.mark.parametrize(
+    ("timeline", "says"),
+    [
+        (Periodic(5.0), None),
+        (Periodic(6.0), LATE),
+        (Synchronous(6.0), LATE),
+        (Buffered(3), None),
+        (Buffered(4), "timeline.buffer_size=4 exceeds fleet.num_devices=3: the buffer would never fill; lower it"),
+        (per_arrival(), None),
+    ],
+)
+def test_problem(timeline: Any, says: str | None) -> None:
+    assert timeline.problem(3, 5.0) == says
+
+
+# ---- timelines of the form (duration, horizon)
+
+
+def halves(duration: Floats, horizon: float, step: float = 0.5) -> list[Tick]:
+    """Return a tick every half, at which everyone is ready."""
+    assert not duration.flags.writeable
+    everyone = np.arange(len(duration))
+    return [Tick(t, t * step, everyone, np.full(len(duration), t)) for t in range(1, int(horizon / step) + 1)]
+
+
+def stepping(clock: Clock, period: float = 0.5) -> Iterator[Tick]:
+    """Take a clock, and have an argument besides."""
+    return Periodic(period)(clock)
+
+
+class Halves:
+    """The same, as an object."""
+
+    def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
+        return halves(duration, horizon)
+
+
+@functools.wraps(halves)
+def decorated(*args: Any) -> list[Tick]:
+    return halves(*args)
+
+
+OLD = [
+    halves,
+    Halves(),
+    decorated,
+    functools.partial(halves, step=0.25),
+    functools.update_wrapper(functools.partial(halves, step=0.25), halves),
+    lambda duration, horizon=9.0: halves(duration, horizon),
+    lambda *both: halves(*both),
+    Guarded("timeline", "mine.py:halves", halves),
+]
+NEW = [
+    stepping,
+    Periodic(0.5),
+    Guarded("timeline", "mine.py:stepping", stepping),
+    functools.update_wrapper(functools.partial(stepping, period=0.25), stepping),
+]
+
+
+@pytest.mark.parametrize("timeline", OLD)
+def test_a_column_of_durations_is_enough_for_some(timeline: Any) -> None:
+    ticks = checked(lifted(timeline, False, "mine")(constant_clock([0.1, 0.2], 2.0)), 2, 2.0)
+    assert len(ticks) in (4, 8)
+    with pytest.raises(FedtideError, match=r"^mine takes \(duration, horizon\), .* let it take \(clock\)"):
+        lifted(timeline, True, "mine")
+
+
+@pytest.mark.parametrize("timeline", NEW)
+@pytest.mark.parametrize("redraws", [False, True])
+def test_what_takes_a_clock_gets_it(timeline: Any, redraws: bool) -> None:
+    assert len(ticks_of(lifted(timeline, redraws, "mine"), [0.1, 0.2], 2.0)) in (4, 8)

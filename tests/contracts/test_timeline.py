@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -9,45 +10,63 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedtide import columns
 from fedtide.core import parts
+from fedtide.types import Clock, Floats, Ints
 from fedtide.world.timeline import TIMELINES, checked, lifted
-from helpers import EXAMPLES, ticks_of
+from helpers import EXAMPLES, constant_clock
+from promises import made
 
-CASES: list[tuple[str, dict[str, Any]]] = [
-    ("periodic", {"period": 0.25}),
-    ("periodic", {"period": 0.3}),
-    ("synchronous", {"round_duration": 1.0}),
-    ("per_arrival", {}),
-    ("buffered", {"size": 3}),
-    (f"{EXAMPLES}/my_timeline.py:quick_start", {}),
-]
+OURS = {name: made(maker) for name, maker in TIMELINES.items()}
+OTHERS = {
+    "another period": parts.resolve("timeline", "periodic", {"period": 0.3}),
+    "my_timeline": parts.resolve("timeline", f"{EXAMPLES}/my_timeline.py:quick_start", {}),
+}
 
 
-def test_all_are_here() -> None:
-    assert set(TIMELINES) <= {name for name, _ in CASES}
+def changing_clock(num_devices: int, horizon: float, seed: int) -> Clock:
+    """Return a clock on which every job of a device takes another time, and so does one that begins at another."""
+
+    def elapsed(device: Ints, job: Ints, time: Floats) -> Floats:
+        assert device.shape == job.shape == time.shape
+        assert np.all(job >= 1)
+        return 0.02 + columns.exponential(seed, "elapsed", device, job) + 0.1 * (time % 1)
+
+    return Clock(num_devices, horizon, elapsed)
 
 
-@pytest.mark.parametrize(("name", "args"), CASES)
-def test_contract(name: str, args: dict[str, Any]) -> None:
-    timeline = lifted(parts.resolve("timeline", name, args), redraws=False, label=name)
+def hold(timeline: Any, clock: Clock, more: float) -> None:
+    """Check the promises."""
+    ticks = checked(timeline(clock), clock.num_devices, clock.horizon)  # indices, times, readiness and versions fit,
+    began, job = [0.0, 0.0, *(tick.time for tick in ticks)], np.zeros(clock.num_devices, np.int64)
+    for tick in ticks:  # nobody is ready sooner than it can be,
+        assert tick.time <= clock.horizon * (1 + 1e-9)
+        job[tick.ready] += 1
+        begin = np.array([began[version] for version in tick.start.tolist()])
+        assert np.all(tick.time - begin >= clock.elapsed(tick.ready, job[tick.ready], begin) - 1e-9)
+    again = checked(timeline(clock), clock.num_devices, clock.horizon)  # it is the same when asked again,
+    longer = checked(timeline(clock._replace(horizon=clock.horizon + more)), clock.num_devices, clock.horizon + more)
+    start = list(islice(timeline(clock), 2))  # or for the first only,
+    assert len(again) == len(ticks) <= len(longer)  # and a longer horizon only adds to it.
+    for other in (again, longer, start):
+        for one, two in zip(ticks, other, strict=False):
+            assert (one.index, one.time) == (two.index, two.time)
+            assert np.array_equal(one.ready, two.ready)
+            assert np.array_equal(one.start, two.start)
 
-    @settings(max_examples=40)
-    @given(st.lists(st.floats(0.02, 1.0), min_size=3, max_size=8), st.floats(0.1, 4), st.floats(0, 2))
-    def hold(values: list[float], horizon: float, more: float) -> None:
-        duration = np.array(values)
-        duration.flags.writeable = False
-        ticks = ticks_of(timeline, duration, horizon)
-        checked(ticks, len(values), horizon)  # indices, times, readiness and versions fit together,
-        assert all(tick.time <= horizon * (1 + 1e-9) for tick in ticks)
-        began = [0.0, 0.0, *(tick.time for tick in ticks)]
-        for tick in ticks:  # nobody is ready sooner than it can be,
-            for k, version in zip(tick.ready.tolist(), tick.start.tolist(), strict=True):
-                assert tick.time - began[version] >= values[k] - 1e-9
-        longer = ticks_of(timeline, duration, horizon + more)  # and a longer horizon only adds to it.
-        assert len(longer) >= len(ticks)
-        for one, other in zip(ticks, longer, strict=False):
-            assert (one.index, one.time) == (other.index, other.time)
-            assert np.array_equal(one.ready, other.ready)
-            assert np.array_equal(one.start, other.start)
 
-    hold()
+@pytest.mark.parametrize("name", [*OURS, *OTHERS])
+@settings(max_examples=40)
+@given(st.lists(st.floats(0.02, 1.0), min_size=3, max_size=8), st.floats(0.1, 4), st.floats(0, 2))
+def test_contract(name: str, values: list[float], horizon: float, more: float) -> None:
+    timeline = lifted({**OURS, **OTHERS}[name], redraws=False, label=name)
+    hold(timeline, constant_clock(values, horizon), more)
+
+
+@pytest.mark.parametrize("name", OURS)
+@settings(max_examples=30)
+@given(st.integers(3, 9), st.floats(0.1, 6), st.floats(0, 2), st.integers(0, 1000))
+def test_contract_with_jobs_of_different_length(
+    name: str, num_devices: int, horizon: float, more: float, seed: int
+) -> None:
+    hold(OURS[name], changing_clock(num_devices, horizon, seed), more)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.world.allocation import equal_bits, symbols_per_tick
+from fedtide.world.allocation import EqualBits, equal_bits, symbols_per_tick
 from fedtide.world.timeline import Buffered, Periodic, Synchronous, per_arrival
 from helpers import ticks_of
 
@@ -41,6 +41,12 @@ def test_dead_links_take_all_and_nobody_sends() -> None:
 def test_nobody_scheduled() -> None:
     symbols, bits = equal_bits(np.zeros(0), 100)
     assert len(symbols) == len(bits) == 0
+
+
+def test_the_part_gives_the_same() -> None:
+    capacity = np.random.default_rng(1).exponential(3, 9)
+    shares = EqualBits()(capacity, 1e5)
+    assert [each.tolist() for each in shares] == [each.tolist() for each in equal_bits(capacity, 1e5)]
 
 
 DURATION = np.random.default_rng(0).uniform(0, 2, 20)  # T_max = 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedtide.world.channel import capacity, power_gain
+from fedtide.world.channel import Rayleigh, capacity, power_gain
 
 
 def test_gain_is_exponential_with_mean_one() -> None:
@@ -33,3 +33,12 @@ def test_capacity_formula_and_large_scale_fading() -> None:
 def test_capacity_of_faint_links(gain: float) -> None:
     exact = gain / np.log(2) * (1 - gain / 2 + gain**2 / 3)  # log2(1 + x) to the third order
     assert capacity(np.array([gain]), 0.0)[0] == pytest.approx(exact, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("large_scale", [1.0, 0.3, [0.5 + k / 40 for k in range(40)]])
+def test_rayleigh_keeps_the_bits_of_every_stored_result(large_scale: float | list[float]) -> None:
+    everyone = capacity(power_gain(5, 9, 40), 13.0, np.asarray(large_scale, np.float64))
+    some = np.array([39, 2, 17])
+    link = Rayleigh(40, 13.0, large_scale)(5, 9, 2.25, some)
+    assert link.capacity.tolist() == everyone[some].tolist()
+    assert link.believed.tolist() == link.capacity.tolist()

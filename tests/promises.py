@@ -1,0 +1,53 @@
+# ruff: noqa: NPY002  # what is tested is that nobody uses the shared generator
+"""What every part of the world promises, whatever its kind: it depends on what it is called with, and on nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedtide.core.arguments import NO_DEFAULT, parameters
+
+# Values of parameters that have no default. A new part whose parameter is not here needs a line.
+NEEDED: Mapping[str, Any] = {"num_devices": 30, "period": 0.25, "round_duration": 1.0, "size": 3}
+NUM_DEVICES = 30  # that the devices of a test lie below
+
+
+def made(maker: Callable[..., Any]) -> Any:
+    """Return a registered part with its defaults, and what it needs besides."""
+    return maker(**{each.name: NEEDED[each.name] for each in parameters(maker) if each.default is NO_DEFAULT})
+
+
+def frozen(values: Any, kind: Any = np.int64) -> Any:
+    """Return an array that cannot be written to."""
+    array = np.array(values, kind)
+    array.flags.writeable = False
+    return array
+
+
+def depends_on_its_arguments_alone(
+    ask: Callable[[Any], Any], num_rows: int, shuffle: Callable[[list[int]], None]
+) -> Any:
+    """Check that rows are answered alike asked together, again, alone, shuffled and in parts; return the answer.
+
+    ask: takes the positions of the rows wanted and returns an array with one entry for each.
+    """
+    everyone = np.arange(num_rows)
+    answer = np.asarray(ask(everyone))
+    assert answer.shape == (num_rows,)
+    before = random.getstate(), repr(np.random.get_state())
+    assert np.array_equal(ask(everyone), answer)
+    assert (random.getstate(), repr(np.random.get_state())) == before  # it draws from no shared generator,
+    random.seed(1)
+    np.random.seed(1)
+    assert np.array_equal(ask(everyone), answer)  # and does not read its state,
+    for at in range(num_rows):  # nor who else is asked,
+        assert np.array_equal(ask(everyone[at : at + 1]), answer[at : at + 1])
+    order = everyone.tolist()
+    shuffle(order)  # in which order,
+    assert np.array_equal(ask(np.array(order, np.int64)), answer[order])
+    assert np.asarray(ask(everyone[:0])).shape == (0,)  # and nobody is nobody.
+    return answer
