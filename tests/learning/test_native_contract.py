@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -400,6 +404,15 @@ def test_the_extension_itself_refuses_what_would_crash_it(changes):
 def test_the_extension_does_not_convert(changes):
     with pytest.raises(TypeError):
         low_level(**changes)
+
+
+def test_the_stub_tells_the_names_of_the_extension():
+    stub = ast.parse(Path(native.__file__).parents[1].joinpath("_native.pyi").read_text(encoding="utf-8"))
+    told = {each.name: [arg.arg for arg in each.args.args] for each in stub.body if isinstance(each, ast.FunctionDef)}
+    assert set(told) == {name for name in vars(native._native) if not name.startswith("_")}
+    for name, arguments in told.items():
+        signature = getattr(native._native, name).__doc__.splitlines()[0]
+        assert re.findall(r"[(,] ?(\w+): ", signature) == arguments
 
 
 def test_an_unknown_instruction_path_is_refused(monkeypatch):

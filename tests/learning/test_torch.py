@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.model import MODELS, initialize, num_parameters
 from fedtide.learning.torch import TorchTrainer, build_module
 from fedtide.learning.trainer import LocalWork, Task, batches
+from fedtide.records import trainer_name
 from fedtide.rng import stream
 from fedtide.types import Job
 from helpers import small_dataset
@@ -137,3 +139,103 @@ def test_initial_model_of_a_users_module_follows_the_seed_alone() -> None:
     assert np.array_equal(one, trainer.initial_model(4))
     assert torch.equal(before, torch.get_rng_state())
     assert not np.array_equal(one, trainer.initial_model(5))
+
+
+# ---- what it can be told -----------------------------------------------------------------------------------------------
+
+
+def two_steps(**options: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Train two steps on the whole data; return the first and the last model, and the gradient at any."""
+    model = MODELS["softmax"]((1, 8, 8), 3)
+    start = initialize(model, stream(0, "initial_model"))
+    work = LocalWork(24, None, 2, proximal=0.3)
+    update = TorchTrainer(task(model, work), **options).train([Job(0, 1, start, 0.1, DATA.train, np.arange(24))])[0]
+
+    def gradient(theta: np.ndarray) -> np.ndarray:
+        x = DATA.train.images.reshape(24, 64).astype(np.float64)
+        logits = x @ theta[:192].reshape(3, 64).T + theta[192:]
+        share = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        error = (share - np.eye(3)[DATA.train.labels]) / 24
+        return np.concatenate([(error.T @ x).ravel(), error.sum(axis=0)]) + 0.3 * (theta - start)
+
+    return start.astype(np.float64), start + update, gradient
+
+
+def test_momentum_and_weight_decay_by_hand() -> None:
+    for momentum, decay in ((0.0, 0.0), (0.9, 0.0), (0.0, 0.5), (0.9, 0.5)):
+        start, found, gradient = two_steps(momentum=momentum, weight_decay=decay)
+        first = gradient(start) + decay * start
+        theta = start - 0.1 * first
+        velocity = momentum * first + gradient(theta) + decay * theta
+        np.testing.assert_allclose(found, theta - 0.1 * velocity, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(("optimizer", "decay"), [("adam", 0.0), ("adam", 0.5), ("adamw", 0.5)])
+def test_adam_by_hand(optimizer: str, decay: float) -> None:
+    theta, found, gradient = two_steps(optimizer=optimizer, weight_decay=decay, beta1=0.8, beta2=0.99)
+    mean, square = np.zeros(195), np.zeros(195)
+    for step in (1, 2):
+        inside = decay * theta if optimizer == "adam" else 0.0
+        slope = gradient(theta) + inside
+        theta = theta - (0.1 * decay * theta if optimizer == "adamw" else 0.0)
+        mean, square = 0.8 * mean + 0.2 * slope, 0.99 * square + 0.01 * slope**2
+        theta = theta - 0.1 * (mean / (1 - 0.8**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-8)
+    np.testing.assert_allclose(found, theta, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"optimizer": "adam"}], ids=str)
+def test_an_optimizer_remembers_nothing_of_other_jobs(options: dict[str, Any]) -> None:
+    model = MODELS["mlp"]((1, 8, 8), 3)
+    start = initialize(model, stream(0, "initial_model"))
+    jobs = [Job(k, 1, start, 0.05, DATA.train, PARTITION[k]) for k in (0, 1)]
+    trainer = TorchTrainer(task(model, LocalWork(4, 2)), **options)
+    both = trainer.train(jobs)
+    assert np.isfinite(both).all()
+    for k in (1, 0):
+        assert np.array_equal(trainer.train([jobs[k]])[0], both[k])
+    assert np.array_equal(TorchTrainer(task(model, LocalWork(4, 2))._replace(threads=2), **options).train(jobs), both)
+    assert not np.array_equal(TorchTrainer(task(model, LocalWork(4, 2))).train(jobs), both)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"device": "abacus"}, "device='abacus' cannot be used"),
+        ({"device": "meta"}, "device='meta' cannot be used"),
+        ({"optimizer": "lbfgs"}, "'sgd', 'adam' or 'adamw'"),
+        ({"momentum": 1.0}, "momentum=1.0 cannot be"),
+        ({"momentum": True}, "is not a number"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1 cannot be"),
+        ({"optimizer": "adam", "momentum": 0.5}, "momentum=0.5 is an option of sgd"),
+        ({"beta1": 0.5}, "beta1=0.5 is an option of adam and adamw"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_one_line(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedtideError, match=says) as error:
+        TorchTrainer(task(MODELS["softmax"]((1, 8, 8), 3)), **options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_trains_on_the_cpu_unless_told_otherwise() -> None:
+    softmax = MODELS["softmax"]((1, 8, 8), 3)
+    assert TorchTrainer(task(softmax)).device == "cpu"
+    with pytest.raises(FedtideError, match=r"device='cuda' cannot be used .* choose device=cpu"):
+        TorchTrainer(task(softmax), device="cuda")
+
+
+def test_its_name_tells_what_makes_other_bits() -> None:
+    softmax = task(MODELS["softmax"]((1, 8, 8), 3))
+    assert trainer_name(TorchTrainer(softmax, device="cpu")) == "torch"
+    assert trainer_name(TorchTrainer(softmax, "cpu", momentum=0.9)) == "torch with momentum=0.9"
+    assert trainer_name(TorchTrainer(softmax, "cpu", "adam", beta2=0.9)) == "torch with optimizer=adam, beta2=0.9"
+
+
+def test_what_makes_a_module_is_named_whatever_its_arguments() -> None:
+    made = functools.partial(functools.partial(Broken), fails="making")
+    with pytest.raises(
+        FedtideError, match=r"learning\.model='Broken' raised KeyError: 'width' \(.*test_torch\.py:\d+\)"
+    ):
+        TorchTrainer(task(made))
+    assert TorchTrainer(task(functools.partial(Broken, ""))).initial_model(0).shape == (64 * 3 + 3 + 1,)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from fedtide.types import Ints, Job, Samples, Vector
 try:
     import fedtide._native as _native
 except ImportError:  # installed without a compiler
-    _native = None
+    _native = None  # type: ignore[assignment]
 
 MOST_THREADS: Final = 4096  # more than there are jobs is no use, and the kernel counts them in 32 bits
 
@@ -98,14 +99,12 @@ class NativeTrainer:
             raise FedtideError(f"threads is {task.threads}; the native trainer needs at least 1")
         _check_work(task.work)
         self.task: Final = task
-        self._kernel: Any = _native
         self._isa = _wanted_isa()
         self._layers = lower(task.model)
         self._num_parameters, self._num_labels = num_parameters(task.model), num_labels(task.model)
         self._threads = min(int(task.threads), MOST_THREADS)
-        self._tables: dict[
-            TableId, tuple[Samples, Samples]
-        ] = {}  # of the last call: as given, and as the kernel takes it
+        # The tables of the last call, as they were given and as the kernel takes them: those are not checked again.
+        self._tables: dict[TableId, tuple[Samples, Samples]] = {}
 
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""
@@ -124,14 +123,24 @@ class NativeTrainer:
         keys = [key(seed, "dropout", int(job.device), int(job.version)) for job in jobs]
         start = np.stack([job.start for job in jobs])
         rates = np.array([job.learning_rate for job in jobs], np.float64)
-        updates: Vector = self._call(
-            self._kernel.train,
-            *(self._layers, samples.images, samples.labels, start, rates, np.array(keys, np.uint64)),
-            *_joined([visited for visited, _ in order]),
-            *_joined([bounds for _, bounds in order]),
-            *(float(work.proximal), self._threads, self._isa),
-        )
-        return updates
+        visited, visited_start = _joined([visited for visited, _ in order])
+        bounds, bounds_start = _joined([bounds for _, bounds in order])
+        with _refusals():
+            return _native.train(
+                layers=self._layers,
+                images=samples.images,
+                labels=samples.labels,
+                start=start,
+                learning_rate=rates,
+                keys=np.array(keys, np.uint64),
+                visited=visited,
+                visited_start=visited_start,
+                bounds=bounds,
+                bounds_start=bounds_start,
+                proximal=float(work.proximal),
+                threads=self._threads,
+                isa=self._isa,
+            )
 
     def _table(self, jobs: Sequence[Job]) -> tuple[Samples, list[Ints]]:
         """Return one table with the samples of all jobs, and where in it those of each job are."""
@@ -154,9 +163,10 @@ class NativeTrainer:
             raise FedtideError(
                 f"the vector is {model.dtype} {model.shape}; the model needs float32 {(self._num_parameters,)}"
             )
-        correct, loss = self._call(
-            self._kernel.evaluate, self._layers, samples.images, samples.labels, model, self._threads, self._isa
-        )
+        with _refusals():
+            correct, loss = _native.evaluate(
+                self._layers, samples.images, samples.labels, model, self._threads, self._isa
+            )
         return Score(correct / len(samples.labels), loss / len(samples.labels))
 
     def _checked(self, samples: Samples) -> Samples:
@@ -172,11 +182,13 @@ class NativeTrainer:
             raise FedtideError(f"label {labels.max()} is out of range: the model gives {self._num_labels} logits")
         return Samples(np.ascontiguousarray(images), np.ascontiguousarray(labels))
 
-    def _call(self, function: Any, *arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except ValueError as error:
-            raise FedtideError(f"the native kernel refuses its input: {error}") from error
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise FedtideError(f"the native kernel refuses its input: {error}") from error
 
 
 def _joined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fedtide.core.arguments import arg, checked, parameters
+from fedtide.core.faults import named
 from fedtide.core.parts import reported
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
@@ -23,6 +25,13 @@ from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
 
 EVALUATION_BATCH = 1000
+
+Optimizer: TypeAlias = Literal["sgd", "adam", "adamw"]
+OWNERS: Final[dict[str, tuple[str, ...]]] = {
+    "momentum": ("sgd",),
+    "beta1": ("adam", "adamw"),
+    "beta2": ("adam", "adamw"),
+}
 
 
 class SeededDropout(nn.Module):
@@ -74,17 +83,28 @@ class TorchTrainer:
     """Trains one device after another in PyTorch, `threads` of them at a time, each on one thread.
 
     The task's model is a description or a function that makes an `nn.Module` taking images [b c h w] to logits [b labels].
-    One thread per job keeps the bits the same whatever the number of threads.
+    One thread per job keeps the bits the same whatever the number of threads. An optimizer is begun afresh by every job.
     """
 
     task: Task
-    device: str = "cpu"
+    device: Annotated[
+        str | None, arg("where it trains: cpu, cuda, cuda:1, ...; not given: cuda if there, else cpu")
+    ] = None
+    optimizer: Annotated[Optimizer, arg("what makes steps of gradients")] = "sgd"
+    momentum: Annotated[float, arg("of sgd: how much of a step goes into the next one", ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, arg("pulls every parameter to zero", ge=0)] = 0.0
+    beta1: Annotated[float, arg("of adam and adamw: memory of the mean gradient", ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, arg("of adam and adamw: memory of the mean squared gradient", ge=0, lt=1)] = 0.999
     _num_parameters: int = field(init=False, repr=False)
     _tables: dict[TableId, tuple[Samples, _Table]] = field(init=False, repr=False, default_factory=dict)
     _halt: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
+        for each in parameters(TorchTrainer, given=1):
+            object.__setattr__(self, each.name, checked(each, getattr(self, each.name), "the torch trainer"))
+        self._check_options()
+        object.__setattr__(self, "device", _place(self.device))
         module = self._module()
         object.__setattr__(self, "_num_parameters", sum(each.numel() for each in module.parameters()))
         stateful = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
@@ -95,6 +115,36 @@ class TorchTrainer:
             )
         if not isinstance(self.task.model, m.Model):
             self._try()
+
+    @property
+    def name(self) -> str:
+        """What it is called in the records of a run: torch, and whatever makes other bits than plain SGD on a CPU."""
+        place = "" if self.device == "cpu" else f" on {self.device}"
+        given = [f"{option}={value}" for option, value in self._options().items()]
+        return f"torch{place}" + (f" with {', '.join(given)}" if given else "")
+
+    def _options(self) -> dict[str, Any]:
+        """Return what is not as it would be if nothing were given, besides the device."""
+        declared = [each for each in parameters(TorchTrainer, given=1) if each.name != "device"]
+        return {each.name: value for each in declared if (value := getattr(self, each.name)) != each.default}
+
+    def _check_options(self) -> None:
+        """Raise if an option was given that the optimizer does not have."""
+        for option, owners in OWNERS.items():
+            if option in self._options() and self.optimizer not in owners:
+                raise FedtideError(
+                    f"{option}={getattr(self, option)} is an option of {' and '.join(owners)}, and the torch trainer's "
+                    f"optimizer is {self.optimizer}: leave it out or choose optimizer={owners[0]}"
+                )
+
+    def _optimizer(self, parameters: list[Any], learning_rate: float) -> Any:
+        """Return a fresh optimizer; None for plain SGD, whose step is written out."""
+        if self.optimizer == "sgd" and not self.momentum and not self.weight_decay:
+            return None
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(parameters, learning_rate, self.momentum, weight_decay=self.weight_decay)
+        made = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
+        return made(parameters, learning_rate, (self.beta1, self.beta2), weight_decay=self.weight_decay)
 
     def _try(self) -> None:
         """Raise if a user's module does not take two images to logits: sooner than after the first period."""
@@ -188,6 +238,7 @@ class TorchTrainer:
             layer.generator.manual_seed((dropout_key + position) % 2**63)
         if not isinstance(self.task.model, m.Model):
             torch.manual_seed(dropout_key)
+        optimizer = self._optimizer(parameters, learning_rate)
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             if self._halt.is_set():
                 raise InterruptedError
@@ -197,7 +248,13 @@ class TorchTrainer:
             with torch.no_grad():
                 for parameter, gradient, first in zip(parameters, gradients, origins, strict=True):
                     # eq:localItUpdate_async: the gradient of F_k + (lambda/2) ||theta - theta_start||^2
-                    parameter -= learning_rate * (gradient + work.proximal * (parameter - first))
+                    whole = gradient + work.proximal * (parameter - first)
+                    if optimizer is None:
+                        parameter -= learning_rate * whole
+                    else:
+                        parameter.grad = whole
+            if optimizer is not None:
+                optimizer.step()
         return np.asarray(_vector(module) - job.start)
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
@@ -214,6 +271,21 @@ class TorchTrainer:
                 right += int((logits.argmax(1) == labels).sum())
                 loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum").double())
         return Score(right / len(samples.labels), loss / len(samples.labels))
+
+
+def _place(wanted: str | None) -> str:
+    """Return where to train; raise if this machine cannot."""
+    place = wanted or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=place).cpu()
+    except (RuntimeError, AssertionError, ImportError) as error:
+        why = named(error).split(". ")[0]
+        raise FedtideError(
+            f"device={place!r} cannot be used by PyTorch here ({why}): choose device=cpu, or leave it out"
+        ) from error
+    if place.startswith("cuda"):  # the fastest convolution of the moment gives other bits each time
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    return place
 
 
 def _name(maker: Any) -> str:

@@ -113,8 +113,7 @@ def trainer_name(trainer: Any) -> str:
     """Name a trainer: native and torch are ours; one of your own is known by its class, and by its `name` if it has one."""
     kind = type(trainer)
     if kind.__module__.startswith("fedtide.learning."):
-        place = getattr(trainer, "device", "cpu")
-        return kind.__module__.rpartition(".")[2] + ("" if place == "cpu" else f" on {place}")
+        return str(getattr(trainer, "name", kind.__module__.rpartition(".")[2]))
     name = getattr(trainer, "name", None)
     return type_name(trainer) + (f" {name}" if isinstance(name, str) else "")
 

@@ -1,0 +1,41 @@
+"""The native training kernel (native/module.cpp). Arrays are C-contiguous and of exactly these types: nothing is converted."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtide.types import Floats, Ints, Vector
+
+Layer: TypeAlias = tuple[int, int, int, int, float]  # kind, size, kernel, padding, p
+
+def isas() -> list[str]:
+    """Instruction paths that this machine and build offer, fastest first."""
+
+def train(
+    layers: Sequence[Layer],
+    images: npt.NDArray[np.float32],  # [n channels height width]
+    labels: npt.NDArray[np.uint8],  # [n]
+    start: Vector,  # [r d]
+    learning_rate: Floats,  # [r]
+    keys: npt.NDArray[np.uint64],  # of the dropout masks [r]
+    visited: Ints,  # sample numbers, one job after the other [s]
+    visited_start: Ints,  # where each job's begin [r+1]
+    bounds: Ints,  # of the mini-batches, counted within the job, one job after the other
+    bounds_start: Ints,  # where each job's begin [r+1]
+    proximal: float,
+    threads: int,
+    isa: str,  # "": the fastest
+) -> Vector:
+    """Train every job and return the updates [r d]. Raise ValueError for what the kernel refuses."""
+
+def evaluate(
+    layers: Sequence[Layer],
+    images: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.uint8],
+    model: Vector,  # [d]
+    threads: int,
+    isa: str,
+) -> tuple[int, float]:
+    """Return how many samples the model labels right and the sum of its losses in nats."""
