@@ -41,7 +41,7 @@ def test_the_result_that_all_rows_begin_with_is_good(study, tmp_path):
 
 # Changes to what a good result holds (`...` takes a key away), and what the line must say.
 VALUES: list[tuple[dict, str]] = [
-    ({"format": 3}, "format 3.*reads 1, 2: use the fedtide that made it"),
+    ({"format": 4}, "format 4.*reads 1, 2, 3: use the fedtide that made it"),
     ({"format": 0}, "format 0"),
     ({"format": -1}, "format -1"),
     ({"format": True}, "format True"),
@@ -94,8 +94,8 @@ VALUES: list[tuple[dict, str]] = [
     ({"columns__test_accuracy": [0.5, 1.0000001]}, "test_accuracy is 1"),
     ({"columns__test_accuracy": [0.5, None]}, "test_accuracy is null"),
     ({"columns__test_accuracy": ["high", 0.5]}, "test_accuracy is 'high'"),
-    ({"columns__test_accuracy": [NAN, 0.5]}, "NaN, which is no number"),
-    ({"columns__test_loss": ["@Infinity@", 0.5]}, "Infinity, which is no number"),
+    ({"columns__test_accuracy": [NAN, 0.5]}, "NaN is no number"),
+    ({"columns__test_loss": ["@Infinity@", 0.5]}, "Infinity is no number"),
     ({"columns__test_loss": ["@1e999@", 0.5]}, "test_loss is inf"),
     ({"columns__test_loss": [-1.0, 0.5]}, r"test_loss is -1\.0"),
     ({"columns__train_loss": [1.0, "?"]}, "train_loss is '?"),

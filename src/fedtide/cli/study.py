@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, err, friendly, out, print_json, say, warn
 from fedtide.errors import FedtideError
+from fedtide.studies.reaching import HELP
 from fedtide.studies.result import Store
 from fedtide.studies.spec import Study, read
 from fedtide.studies.statistics import METRICS
@@ -55,7 +56,7 @@ Against = Annotated[
     ),
 ]
 Metric = Annotated[
-    str, typer.Option("--metric", "-m", help=f"The number per run that is compared: {', '.join(METRICS)}.")
+    str, typer.Option("--metric", "-m", help=f"The number per run that is compared: {', '.join(METRICS)}, or {HELP}.")
 ]
 
 
@@ -259,7 +260,9 @@ def _rows(study: Study, store: Store, metric: str, against: str | None = None) -
 def _compared(row: dict[str, Any]) -> tuple[str, str]:
     from fedtide.paper.rows import effect
 
-    return (effect(row), row["verdict"]) if "mean" in row else ("-" if row["against"] else "(others' reference)", "")
+    if "mean" in row:
+        return effect(row), row["verdict"]
+    return "-" if row["against"] else "(others' reference)", row["reason"]
 
 
 def _print_table(study: Study, store: Store, metric: str, against: str | None = None) -> None:

@@ -6,11 +6,12 @@ here raises ValueError with the field, the value and what it must be.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+from fedtide.core import strict_json
 
 LARGEST_NODE: Final = 2**64 - 1  # Flower's node numbers
 LARGEST_COUNT: Final = 2**53  # whole numbers stay exact in the scheduler's float64
@@ -41,10 +42,7 @@ NODE: Final = Range(0, LARGEST_NODE, whole=True)
 
 def parsed(line: bytes) -> dict[str, Any]:
     """Return the mapping that a line of JSON holds: no NaN, no field twice, not nested beyond reason."""
-    try:
-        tree = json.loads(line.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_no_doubles)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    tree = strict_json.parse(line)
     if not isinstance(tree, dict):
         raise ValueError(f"it is {_shown(tree)}, not a mapping")
     return tree
@@ -178,14 +176,3 @@ def _shown(value: Any) -> str:
         return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
     text = repr(value)
     return text if len(text) <= 44 else f"{text[:40]}..."
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    tree = dict(pairs)
-    if len(tree) != len(pairs):
-        raise ValueError("it has a field twice")
-    return tree

@@ -51,7 +51,7 @@ def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None,
         curves = found.setdefault(part.name, {})
         for run in part.runs:
             if run.name in kept:
-                curves.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
+                curves.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name, kept)
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.records import RoundRecord
+from fedtide.records.energy import Prices, joules, prices
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
 
@@ -19,12 +20,14 @@ def evaluated(rounds: Sequence[RoundRecord]) -> list[RoundRecord]:
     return [each for each in rounds if each.test_accuracy is not None]
 
 
-def time_to(rounds: Sequence[RoundRecord], accuracy: float) -> float | None:
-    """Return the simulated time at which the test accuracy first reached a target, or None."""
-    for each in evaluated(rounds):
-        if each.test_accuracy is not None and each.test_accuracy >= accuracy:
-            return each.time
-    return None
+def first_at(rounds: Sequence[RoundRecord], accuracy: float) -> RoundRecord | None:
+    """Return the first round whose model's test accuracy reached a target, or None."""
+    return next((each for each in evaluated(rounds) if (each.test_accuracy or 0.0) >= accuracy), None)
+
+
+def _energy(each: RoundRecord, price: Prices) -> float | None:
+    """Return what was spent up to a round in J, or None if nothing is known of it."""
+    return float(joules(each.ledger.symbols, each.ledger.samples_trained, *price)) if price.known else None
 
 
 def summarise(
@@ -39,6 +42,8 @@ def summarise(
     ages = [age for each in rounds for age in each.age]
     ledger = rounds[-1].ledger if rounds else None
     proved = [each.proved_minimal for each in rounds if each.proved_minimal is not None]
+    reached = {str(target): first_at(rounds, target) for target in TARGETS}
+    price = prices(experiment)
     return {
         "experiment": config.digest(experiment),
         "trainer": experiment.learning.trainer,
@@ -49,7 +54,11 @@ def summarise(
         "best_accuracy": max((each.test_accuracy or 0.0 for each in scored), default=None),
         "final_loss": scored[-1].test_loss if scored else None,
         "final_train_loss": scored[-1].train_loss if scored else None,
-        "time_to_accuracy": {str(target): time_to(rounds, target) for target in TARGETS},
+        "time_to_accuracy": {target: each.time if each else None for target, each in reached.items()},
+        "bits_to_accuracy": {
+            target: each.ledger.bits + each.ledger.control_bits if each else None for target, each in reached.items()
+        },
+        "joules_to_accuracy": {target: _energy(each, price) if each else None for target, each in reached.items()},
         "uploads": len(uploads),
         "mean_kept_share": float(np.mean(uploads)) / num_parameters if uploads and num_parameters else None,
         "mean_age": float(np.mean(ages)) if ages else None,
@@ -59,6 +68,7 @@ def summarise(
         "proved_minimal_share": float(np.mean(proved)) if proved else None,
         "symbols": ledger.symbols if ledger else 0.0,
         "bits": ledger.bits if ledger else 0.0,
+        "control_bits": ledger.control_bits if ledger else 0.0,
         "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
         "samples_used": ledger.samples_used if ledger else 0,
         "samples_wasted": ledger.samples_trained - ledger.samples_used if ledger else 0,

@@ -12,12 +12,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from fedtide import config
+from fedtide.config import Experiment
+from fedtide.core import strict_json
 from fedtide.errors import FedtideError
 from fedtide.records import names_files
+from fedtide.studies import uploads
 from fedtide.studies.spec import name_of
 
-FORMAT = 2
-READABLE = (1, FORMAT)  # the same numbers; 1 says nothing of where they come from
+FORMAT = 3
+# The same curves: 1 says nothing of where they come from, 2 nothing of single uploads.
+READABLE = (1, 2, FORMAT)
 MOST_BYTES = 2**27  # of the text inside: some 700,000 evaluations; beyond that it is no result
 
 
@@ -53,8 +57,10 @@ FORMS: Final[Mapping[str, Form]] = {
     "bits": Form(grows=True),
     "samples_used": Form(whole=True, grows=True),
     "samples_trained": Form(whole=True, grows=True),
+    "control_bits": Form(grows=True),
 }
 COLUMNS = tuple(FORMS)
+ZERO = ("control_bits",)  # columns that are there only if anything was spent
 TOTALS: Final[Mapping[str, Form]] = {
     "aggregations": Form(whole=True),
     "uploads": Form(whole=True),
@@ -74,10 +80,7 @@ class OtherFormatError(ValueError):
 
 def unpack(content: bytes) -> dict[str, Any]:
     """Return what a result's file holds as plain data; raise ValueError if that cannot be had from it."""
-    try:
-        tree = json.loads(_unzipped(content), parse_constant=_no_number, object_pairs_hook=_unique)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    tree = strict_json.parse(_unzipped(content))
     if not isinstance(tree, dict) or "format" not in tree:
         raise ValueError("it says no format")
     if type(tree["format"]) is not int or tree["format"] not in READABLE:
@@ -108,17 +111,6 @@ def _unzipped(content: bytes) -> bytes:
     return text
 
 
-def _no_number(word: str) -> None:
-    raise ValueError(f"it holds {word}, which is no number")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    tree = dict(pairs)
-    if len(tree) < len(pairs):
-        raise ValueError("a key is there twice")
-    return tree
-
-
 def check(tree: Mapping[str, Any], name: str) -> None:
     """Raise ValueError if a result is not what its name says, or holds what cannot be."""
     for part in ("experiment", "columns", "totals"):
@@ -126,14 +118,16 @@ def check(tree: Mapping[str, Any], name: str) -> None:
             raise ValueError(f"its {part} is {_short(tree.get(part))}, and should be a mapping")
     source = tree.get("provenance")
     _check_source(source)
-    horizon = _check_name(tree["experiment"], source, name)
-    _check_columns(tree["columns"], horizon)
+    experiment = _check_name(tree["experiment"], source, name)
+    _check_columns(tree["columns"], experiment.timeline.horizon)
     for total, form in TOTALS.items():
         if total in tree["totals"] or total not in LATER:
             form.check(f"its {total}", tree["totals"].get(total, ...))
     last, evaluated = tree["totals"]["aggregations"], tree["columns"]["index"][-1]
     if last != evaluated:  # a run is always evaluated at its end
         raise ValueError(f"its {last} aggregations do not end with the last that was evaluated, {evaluated}")
+    if tree.get("rounds") is not None:
+        uploads.check(tree["rounds"], experiment.fleet.num_devices, last, tree["totals"]["uploads"])
 
 
 def _check_source(source: object) -> None:
@@ -153,30 +147,32 @@ def _check_source(source: object) -> None:
         raise ValueError(f"its provenance says files={_short(files)}, and should say their hashes")
 
 
-def _check_name(tree: Mapping[str, Any], source: Mapping[str, Any] | None, name: str) -> float:
-    """Return the horizon of a result's experiment; raise if that is not the experiment that its name stands for."""
+def _check_name(tree: Mapping[str, Any], source: Mapping[str, Any] | None, name: str) -> Experiment:
+    """Return a result's experiment; raise if that is not the one that its name stands for."""
     try:
         experiment = config.experiment(tree)
     except FedtideError as error:
         raise ValueError(f"its experiment is none: {error}") from None
     files = (source or {}).get("files") or {}
     if names_files(experiment) and not files:  # older results do not say which files these were
-        return experiment.timeline.horizon
+        return experiment
     if name_of(experiment, files) != name:
         raise ValueError(f"it holds the run {name_of(experiment, files)}, not the one that its name says")
-    return experiment.timeline.horizon
+    return experiment
 
 
 def _check_columns(columns: Mapping[str, Any], horizon: float) -> None:
-    for name in COLUMNS:
+    columns = {name: columns.get(name) for name in COLUMNS if name in columns or name not in ZERO}
+    for name in columns:
         if not isinstance(columns.get(name), list) or not columns[name]:
             raise ValueError(f"its column {name} is {_short(columns.get(name))}, and should be a list of numbers")
-    if len({len(columns[name]) for name in COLUMNS}) > 1:
+    if len(set(map(len, columns.values()))) > 1:
         raise ValueError("its columns are not of equal length")
-    for name, form in FORMS.items():
-        for value in columns[name]:
+    for name, values in columns.items():
+        form = FORMS[name]
+        for value in values:
             form.check(name, value)
-        if form.grows and any(b < a for a, b in _steps(columns[name])):
+        if form.grows and any(b < a for a, b in _steps(values)):
             raise ValueError(f"{name} falls")
     if columns["index"][0] < 1 or any(b <= a for a, b in _steps(columns["index"])):
         raise ValueError("index does not count upwards from 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -13,7 +13,7 @@ from fedtide import config
 from fedtide.errors import FedtideError
 from fedtide.records import write_atomically
 from fedtide.studies.pairing import on_one_path
-from fedtide.studies.result import COLUMNS, RunResult, Store
+from fedtide.studies.result import COLUMNS, ZERO, RunResult, Store
 from fedtide.studies.spec import Run, Study
 
 
@@ -21,7 +21,7 @@ def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
     """Return a row per run and evaluation: the run, the keys that differ within the study, what made it, the columns."""
     kept = store.all_files()
     runs = [run for run in study.runs if run.name in kept]
-    results = _results(runs, store)
+    results = _results(runs, store, kept)
     trees = [_flat(config.dump(run.experiment)) for run in runs]
     differing = [
         key for key in (trees[0] if trees else {}) if len({repr(tree[key]) for tree in trees}) > 1 or key == "seed"
@@ -36,11 +36,12 @@ def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
         source = result.provenance or {}
         keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
         for position in range(len(result.columns["time"])):
-            rows.append(keys | {column: result.columns[column][position] for column in COLUMNS})
+            values = {column: result.columns[column][position] for column in COLUMNS if column in result.columns}
+            rows.append(keys | dict.fromkeys(ZERO, 0.0) | values)
     return rows
 
 
-def _results(runs: Sequence[Run], store: Store) -> dict[str, RunResult]:
+def _results(runs: Sequence[Run], store: Store, kept: Mapping[str, Sequence[Path]]) -> dict[str, RunResult]:
     """Return the results by name, every seed on the instruction path that most of its runs have."""
     names: dict[int, dict[str, None]] = {}
     for run in runs:
@@ -48,7 +49,7 @@ def _results(runs: Sequence[Run], store: Store) -> dict[str, RunResult]:
     return {
         name: result
         for each in names.values()
-        for name, result in zip(each, on_one_path(map(store.load, each)), strict=True)
+        for name, result in zip(each, on_one_path(store.load(name, kept) for name in each), strict=True)
     }
 
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.errors import RunFolderError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import UNKNOWN, RoundRecord, machine_fault, provenance, sweep, write_atomically, write_new
+from fedtide.records.columns import unpack as unpack_column
 from fedtide.report.summary import evaluated
-from fedtide.studies import checking
+from fedtide.studies import checking, uploads
 from fedtide.studies.checking import MOST_BYTES, OtherFormatError, check, pack, unpack
-from fedtide.types import Floats
+from fedtide.types import Floats, Ints
 
-FORMAT, COLUMNS = checking.FORMAT, checking.COLUMNS
+FORMAT, COLUMNS, ZERO = checking.FORMAT, checking.COLUMNS, checking.ZERO
 ENDING = ".json.gz"
-STORED = ("experiment", "columns", "totals", "provenance")
+STORED = ("experiment", "columns", "totals", "provenance", "rounds")
 
 
 class RunResult(NamedTuple):
@@ -33,14 +35,37 @@ class RunResult(NamedTuple):
     totals: dict[str, float | None]
     provenance: dict[str, Any] | None = None  # None: not known
     elsewhere: tuple[RunResult, ...] = ()  # the same run on other instruction paths, as the store has it
+    rounds: dict[str, str] | None = None  # columns over all aggregations and uploads, packed; None: older, or too long
 
     def stored(self) -> dict[str, Any]:
         """Return what is kept of it, as plain data."""
-        return {part: getattr(self, part) for part in STORED}
+        return {part: getattr(self, part) for part in STORED if part != "rounds" or self.rounds is not None}
 
     def column(self, name: str) -> Floats:
-        """Return one curve; missing values are NaN."""
+        """Return one curve, an entry per evaluation; missing values are NaN."""
+        if name in ZERO and name not in self.columns:
+            return np.zeros(len(self.columns["time"]))
         return np.array([np.nan if value is None else value for value in self.columns[name]])
+
+    def ragged(self, name: str) -> tuple[npt.NDArray[Any], Ints]:
+        """Return picked, age, capacity (bit/symbol) or lost (1: did not arrive) of all uploads [u], and offsets [n + 1].
+
+        Aggregation t = 1, 2, ..., n has the entries from offsets[t - 1] up to offsets[t].
+        """
+        return self._round_column(name, uploads.FLAT), uploads.offsets(self.rounds or {})
+
+    def each_round(self, name: str) -> npt.NDArray[Any]:
+        """Return time, num_ready or counts (of uploads) of all aggregations [n], evaluated or not."""
+        return self._round_column(name, uploads.EACH)
+
+    def _round_column(self, name: str, known: Mapping[str, str]) -> npt.NDArray[Any]:
+        if name not in known:
+            raise FedtideError(f"{name!r} is no such column; use one of {', '.join(known)}")
+        if self.rounds is None:
+            raise FedtideError(
+                f"this result was stored without its {name} (by an older fedtide); run it again to have it"
+            )
+        return unpack_column(self.rounds[name])
 
     @property
     def path(self) -> str:
@@ -61,9 +86,6 @@ def from_rounds(
 ) -> RunResult:
     """Condense the rounds of a run."""
     scored = evaluated(rounds)
-    rows = [
-        (each.index, each.time, each.test_accuracy, each.test_loss, each.train_loss, *each.ledger) for each in scored
-    ]
     kept = [kept / num_parameters for each in rounds for kept in each.num_kept]
     sent = [each for each in rounds if each.picked]
     proved = [each.proved_minimal for each in rounds if each.proved_minimal is not None]
@@ -78,14 +100,26 @@ def from_rounds(
         # Wall time, None if not done in one go; the one number that may differ between repetitions.
         "seconds": None if seconds is None else round(seconds, 1),
     }
-    columns = {name: [row[position] for row in rows] for position, name in enumerate(COLUMNS)}
-    return RunResult(config.dump(experiment), columns, totals, provenance(experiment))
+    rows = [{**each._asdict(), **each.ledger._asdict()} for each in scored]
+    columns = {name: [row[name] for row in rows] for name in COLUMNS}
+    columns = {name: values for name, values in columns.items() if name not in ZERO or any(values)}
+    return RunResult(config.dump(experiment), columns, totals, provenance(experiment), rounds=uploads.condensed(rounds))
 
 
 def same(one: RunResult, other: RunResult) -> bool:
-    """Say whether two results are equal in everything but wall time and provenance."""
+    """Say whether two results are equal in everything but wall time and provenance.
+
+    Single uploads are compared if both have them, and not as text: another zlib packs otherwise.
+    """
     a, b = ({**each.totals, "seconds": None} for each in (one, other))
-    return (one.columns, a) == (other.columns, b)
+    if (one.columns, a) != (other.columns, b):
+        return False
+    if one.rounds is None or other.rounds is None:
+        return True
+    first, second = (
+        {name: unpack_column(each).tobytes() for name, each in rounds.items()} for rounds in (one.rounds, other.rounds)
+    )
+    return first == second
 
 
 class Store:
@@ -145,9 +179,12 @@ class Store:
             other = True
         write_atomically(self._beside(name, result.path) if other else self._path(name), content)
 
-    def load(self, name: str) -> RunResult:
-        """Read a finished run, with its results on other instruction paths."""
-        files = self.all_files().get(name, [])
+    def load(self, name: str, kept: Mapping[str, Sequence[Path]] | None = None) -> RunResult:
+        """Read a finished run, with its results on other instruction paths.
+
+        kept: all files, if the caller has looked already; one look is enough for many runs.
+        """
+        files = (self.all_files() if kept is None else kept).get(name, [])
         if not files:
             raise RunFolderError(f"{self._path(name)} is not there (any more); run the study again")
         found: dict[str, RunResult] = {}
@@ -162,7 +199,8 @@ class Store:
         tree = read_tree(file)
         try:
             check(tree, name)
-            result = RunResult(tree["experiment"], tree["columns"], tree["totals"], tree.get("provenance"))
+            found: dict[str, Any] = {part: tree.get(part) for part in STORED}
+            result = RunResult(**found)
             if path and path != _word(result.path):
                 raise ValueError(f"it was made on {result.path}, not on the path that its name says")
         except ValueError as error:

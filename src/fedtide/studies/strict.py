@@ -43,7 +43,7 @@ def plan(studies: Sequence[Study], store: Store, mode: Mode = "any") -> Plan:
         tuple[str, str], dict[str, Run]
     ] = {}  # (path of the others, this machine's) -> runs that do not fit to them
     for (trainer, _, _), runs in _groups(studies).items():
-        have = {name: store.load(name).paths if name in kept else [] for name in runs}
+        have = {name: store.load(name, kept).paths if name in kept else [] for name in runs}
         missing = {name: run for name, run in runs.items() if not have[name]}
         counts, here = Counter(each for paths in have.values() for each in paths), offered(trainer)
         if len(runs) in counts.values() or (mode != "redo" and not missing):

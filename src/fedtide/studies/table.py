@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from fedtide.errors import FedtideError
 from fedtide.studies.against import references
 from fedtide.studies.pairing import note, paired
+from fedtide.studies.reaching import HELP, named
 from fedtide.studies.result import RunResult, Store
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import METRICS, compare, shared
@@ -20,21 +22,25 @@ def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
     kept = store.all_files()
     for run in study.runs:
         if run.name in kept:
-            found[run.label][run.experiment.seed] = store.load(run.name)
+            found[run.label][run.experiment.seed] = store.load(run.name, kept)
     return found
 
 
 def rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
     """Return one row per variant, as plain data; `against` as in `references`."""
-    if metric not in METRICS:
-        raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}")
+    reaching = named(metric)
+    if metric not in METRICS and reaching is None:
+        raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}, {HELP}")
     compared = references(study, against)
-    measure, results = METRICS[metric], by_label(study, store)
+    measure: Callable[[RunResult], float] = METRICS[metric] if reaching is None else reaching
+    results = by_label(study, store)
     even = shared(results)
     table = []
     for label in study.labels:
-        runs = results[label]
-        if any(math.isnan(measure(result)) for result in runs.values()):
+        runs, reason = results[label], ""
+        if reaching is not None:
+            reason = reaching.reason(list(runs.values()))
+        elif any(math.isnan(measure(result)) for result in runs.values()):
             need = (
                 "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
             )
@@ -46,8 +52,9 @@ def rows(study: Study, store: Store, metric: str, against: str | None = None) ->
             "variant": label,
             "seeds": sum(run.label == label for run in study.runs),
             "done": len(runs),
-            "mean_value": sum(alike) / len(alike) if alike else None,
+            "mean_value": sum(alike) / len(alike) if alike and not any(map(math.isnan, alike)) else None,
             "verdict": "",
+            "reason": reason,  # why there is no mean, or nothing to compare
             "paths": dict(
                 Counter(path for each in runs.values() for path in each.paths)
             ),  # a run may be there on several
@@ -55,8 +62,12 @@ def rows(study: Study, store: Store, metric: str, against: str | None = None) ->
             "against": reference.label if reference else None,
             "against_part": reference.text if reference else None,  # what of it differs from this variant
         }
-        if pairs:
-            found = compare([measure(one) for one, _ in pairs], [measure(other) for _, other in pairs])
+        ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
+        if reaching is not None and reference and not reason:
+            other = reaching.reason(theirs)
+            row["reason"] = reaching.reason(ours) or (f"{reference.label}: {other}" if other else "")
+        if pairs and not row["reason"]:
+            found = compare(list(map(measure, ours)), list(map(measure, theirs)))
             row["paths_note"] = note(pairs)
             row |= {
                 key: value if value is None or math.isfinite(value) else None for key, value in found._asdict().items()

@@ -1,0 +1,67 @@
+"""What it takes to reach an accuracy: time, bits or joules up to the first evaluation that shows it.
+
+`time_to_0.9`, `bits_to_0.9` and `joules_to_0.9` are metrics like others, for any accuracy; but a run may never get there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from fedtide.records.energy import UNPRICED, joules, prices
+from fedtide.studies.result import RunResult
+from fedtide.types import Floats
+
+_NAME = re.compile(r"(time|bits|joules)_to_(0?\.\d+|1(?:\.0*)?)")
+HELP: Final = "time_to_A, bits_to_A, joules_to_A with an accuracy A such as 0.9"
+
+
+def _bits(result: RunResult) -> Floats:
+    return np.asarray(result.column("bits") + result.column("control_bits"))
+
+
+def _joules(result: RunResult) -> Floats:
+    """Return the energy up to every evaluation in J; NaN without prices."""
+    found = prices(result.experiment)
+    spent = joules(result.column("symbols"), result.column("samples_trained"), *found)
+    return spent if found.known else np.full_like(spent, np.nan)
+
+
+SPENT: Final[Mapping[str, Callable[[RunResult], Floats]]] = {
+    "time": lambda result: result.column("time"),
+    "bits": _bits,  # payloads and what was reported before scheduling
+    "joules": _joules,
+}
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """A metric: what of something is spent until an accuracy is reached."""
+
+    what: str  # time, bits, joules
+    accuracy: float
+
+    def __call__(self, result: RunResult) -> float:
+        """Return the amount at the first evaluation that shows the accuracy; NaN if none does, or nothing is known of it."""
+        reached = np.flatnonzero(result.column("test_accuracy") >= self.accuracy)
+        return float(SPENT[self.what](result)[reached[0]]) if len(reached) else math.nan
+
+    def reason(self, results: Sequence[RunResult]) -> str:
+        """Say why some of these runs have no such number; nothing if all have."""
+        missing = [each for each in results if math.isnan(self(each))]
+        if not missing:
+            return ""
+        if self.what == "joules" and not all(prices(each.experiment).known for each in missing):
+            return UNPRICED
+        return f"{len(missing)} of {len(results)} seeds do not reach {self.accuracy:g}"
+
+
+def named(name: str) -> Reaching | None:
+    """Return the metric of this name; None if it is none of these."""
+    found = _NAME.fullmatch(name)
+    return Reaching(found[1], float(found[2])) if found and float(found[2]) > 0 else None

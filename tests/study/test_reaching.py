@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedtide.cli.main import app
+from fedtide.errors import FedtideError
+from fedtide.records import Ledger, RoundRecord
+from fedtide.records.energy import Prices, joules, prices
+from fedtide.report.summary import summarise
+from fedtide.studies.reaching import named
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.table import rows
+from helpers import small
+from stored import put, result, two_variants
+
+COLUMNS = {
+    "index": [1, 2, 3],
+    "time": [1.0, 2.0, 4.0],
+    "test_accuracy": [0.3, 0.8, 0.7],
+    "symbols": [10.0, 20.0, 40.0],
+    "bits": [100.0, 200.0, 300.0],
+    "samples_trained": [5, 6, 7],
+}
+PRICED = {"radio": {"joules_per_symbol": 2.0}, "fleet": {"joules_per_sample": 0.5}}
+
+
+def made(experiment=PRICED, **more) -> RunResult:
+    return RunResult(experiment, {**COLUMNS, **more}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time_to_0.3", 1.0),
+        ("time_to_0.5", 2.0),
+        ("time_to_.8", 2.0),
+        ("bits_to_0.75", 200.0),
+        ("joules_to_0.3", 22.5),
+        ("joules_to_0.8", 43.0),
+        ("time_to_0.81", None),
+        ("joules_to_1", None),
+    ],
+)
+def test_the_first_evaluation_that_shows_it_counts(name, value):
+    found = named(name)(made())
+    assert math.isnan(found) if value is None else found == value
+
+
+def test_bits_are_those_of_control_too():
+    assert named("bits_to_0.8")(made(control_bits=[1.0, 2.0, 3.0])) == 202.0
+
+
+@pytest.mark.parametrize("name", ["time_to_0", "time_to_2", "time_to_", "time_to_0.9x", "cost_to_0.9", "bits_to_-0.5"])
+def test_what_is_no_such_metric(name):
+    assert named(name) is None
+
+
+def test_why_there_is_no_number():
+    assert named("time_to_0.9").reason([made(), made(test_accuracy=[0.9, 0.9, 0.9])]) == "1 of 2 seeds do not reach 0.9"
+    assert named("time_to_0.8").reason([made()]) == ""
+    assert "radio.joules_per_symbol and fleet.joules_per_sample" in named("joules_to_0.8").reason([made({})])
+    assert named("joules_to_0.9").reason([made()]) == "1 of 1 seeds do not reach 0.9"
+
+
+def test_joules():
+    assert joules([1, 2], [10, 30], 3.0, 0.5).tolist() == [8.0, 21.0]
+    assert prices({}) == prices(small()) == Prices(0.0, 0.0)
+    assert prices(PRICED) == Prices(2.0, 0.5)
+    assert Prices(0.0, 0.1).known
+    assert not Prices().known
+
+
+def filled(folder: Path, levels) -> Store:
+    store = Store(folder)
+    for run in two_variants(2).runs:
+        put(store, run, level=levels[run.label])
+    return store
+
+
+def test_the_table_compares_what_is_reached(tmp_path):
+    table = rows(two_variants(2), filled(tmp_path, {"a": 0.5, "b": 0.6}), "bits_to_0.5")
+    assert [row["mean_value"] for row in table] == [5.0, 5.0]
+    assert [row["reason"] for row in table] == ["", ""]
+    assert table[1]["verdict"] == "no difference"
+
+
+@pytest.mark.parametrize(
+    ("metric", "levels", "means", "reasons"),
+    [
+        ("time_to_0.6", {"a": 0.5, "b": 0.6}, [None, 0.5], ["2 of 2 seeds", "a: 2 of 2 seeds do not reach 0.6"]),
+        ("time_to_0.6", {"a": 0.6, "b": 0.5}, [0.5, None], ["", "2 of 2 seeds do not reach 0.6"]),
+        ("joules_to_0.5", {"a": 0.6, "b": 0.5}, [None, None], ["are both 0", "are both 0"]),
+    ],
+)
+def test_the_table_says_why_there_is_nothing_to_compare(tmp_path, metric, levels, means, reasons):
+    table = rows(two_variants(2), filled(tmp_path, levels), metric)
+    assert [row["mean_value"] for row in table] == means
+    for row, reason in zip(table, reasons, strict=True):
+        assert reason in row["reason"]
+        assert "mean" not in row
+        assert json.dumps(row, allow_nan=False)
+
+
+def test_an_unknown_metric_is_told_of_these(tmp_path):
+    with pytest.raises(FedtideError, match="time_to_A, bits_to_A, joules_to_A with an accuracy A"):
+        rows(two_variants(2), filled(tmp_path, {"a": 0.5, "b": 0.5}), "time_to_2")
+
+
+def test_the_command_shows_the_reason(tmp_path):
+    (tmp_path / "two.yaml").write_text(
+        "version: 1\nname: two\nseeds: 1\nvariants: {a: {policy.limit: 1}, b: {policy.limit: 2}}\n"
+        "base: {data: {name: synthetic, num_train: 100, num_test: 20, num_shards: 10}, fleet.num_devices: 4, "
+        "timeline.horizon: 1, learning.model: softmax}\n"
+    )
+    filled(tmp_path / "r", {"a": 0.5, "b": 0.5})
+    words = ["study", "show", str(tmp_path / "two.yaml"), "-s", str(tmp_path / "r"), "-m", "time_to_0.9"]
+    found = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert found.exit_code == 0
+    assert "1 of 1 seeds do not reach 0.9" in found.stdout
+
+
+def test_a_runs_summary_has_them():
+    rounds = [
+        RoundRecord(
+            index,
+            1.0 * index,
+            *([[]] * 9),
+            0.0,
+            None,
+            [],
+            0.4 * index,
+            None,
+            None,
+            Ledger(10.0, 7.0 * index, 1, 2, 1.0),
+        )
+        for index in (1, 2)
+    ]
+    found = summarise(small(), rounds, 30)
+    assert found["time_to_accuracy"] == {"0.5": 2.0, "0.8": 2.0, "0.9": None, "0.95": None}
+    assert found["bits_to_accuracy"] == {"0.5": 15.0, "0.8": 15.0, "0.9": None, "0.95": None}
+    assert set(found["joules_to_accuracy"].values()) == {None}
+    assert found["control_bits"] == 1.0
+
+
+def test_results_made_by_hand_are_as_before():
+    assert named("time_to_0.5")(result()) == 0.5
