@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import DataError, FedtideError, RunFolderError
 from fedtide.learning.trainer import MadeOf
 from fedtide.records import data_digest, is_deployment
 from fedtide.system import System
 from fedtide.types import Dataset, Samples
+
+
+def as_experiment(given: Any) -> Any:
+    """Return a mapping or a file as the experiment that it stands for, all else as it is."""
+    return config.experiment(given) if isinstance(given, (str, Path, Mapping)) else given
 
 
 def check_arguments(experiment: Any, threads: Any, on_round: Any) -> None:

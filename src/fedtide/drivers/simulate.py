@@ -15,7 +15,8 @@ from fedtide.config import Experiment
 from fedtide.core import parts as plugins
 from fedtide.core.ram import need
 from fedtide.drivers.again import Answered, check_answers
-from fedtide.drivers.handed import check_arguments, check_handed, check_trainer, checked_folder
+from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
+from fedtide.drivers.result import Result as Result
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
 from fedtide.learning.schedule import SCHEDULES
@@ -38,15 +39,6 @@ class Planned(NamedTuple):
     tick: Tick
     candidates: Candidates
     grant: Grant | None
-
-
-class Result(NamedTuple):
-    """A finished run."""
-
-    experiment: Experiment
-    rounds: list[RoundRecord]
-    model: Vector
-    seconds: dict[str, float]  # wall time by stage of this session
 
 
 def candidates_at(system: System, tick: Tick, uploads: Ints) -> Candidates:
@@ -97,7 +89,7 @@ class Stopwatch:
 
 
 def simulate(
-    experiment: Experiment,
+    experiment: Experiment | Mapping[str, Any] | Path | str,
     folder: Path | str | None = None,
     *,
     threads: int = 1,
@@ -108,7 +100,7 @@ def simulate(
     dataset: Dataset | None = None,
     trainer: Trainer | None = None,
 ) -> Result:
-    """Run an experiment and return its rounds and final model.
+    """Run an experiment (or what fedtide.experiment makes one of: a file, a mapping); return its rounds and final model.
 
     folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
     time. eager: train every ready device, scheduled or not (same results, more work). on_round is called with every record
@@ -117,6 +109,7 @@ def simulate(
     runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
     watch = Stopwatch()
+    experiment = as_experiment(experiment)
     check_arguments(experiment, threads, on_round)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)

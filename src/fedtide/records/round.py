@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from fedtide.documented import documented
 
+
+@documented
 class Ledger(NamedTuple):
     """What the run has spent so far."""
 
@@ -15,6 +18,7 @@ class Ledger(NamedTuple):
     samples_trained: int = 0  # visited by all ready devices; the rest of it was wasted
 
 
+@documented
 class RoundRecord(NamedTuple):
     """One aggregation. Lists run over the picked devices, ascending."""
 
