@@ -18,17 +18,17 @@ from fedtide.system import System
 from fedtide.types import Dataset, Samples
 
 
-def as_experiment(given: Any) -> Any:
-    """Return a mapping or a file as the experiment that it stands for, all else as it is."""
-    return config.experiment(given) if isinstance(given, (str, Path, Mapping)) else given
+def as_experiment(given: Any) -> Experiment:
+    """Return an experiment as it is, and a mapping or a file as the experiment that it stands for."""
+    if isinstance(given, (str, Path, Mapping)):
+        return config.experiment(given)
+    if not isinstance(given, Experiment):
+        raise FedtideError(f"a {_kind(given)} was given for an experiment: make one with fedtide.experiment(...)")
+    return given
 
 
-def check_arguments(experiment: Any, threads: Any, on_round: Any) -> None:
-    """Raise if a caller gave something else than an experiment, a number of threads and a function."""
-    if not isinstance(experiment, Experiment):
-        raise FedtideError(
-            f"simulate was given a {_kind(experiment)} for an experiment: make one with fedtide.experiment(...)"
-        )
+def check_arguments(threads: Any, on_round: Any) -> None:
+    """Raise if a caller gave something else than a number of threads and a function."""
     if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1:
         raise FedtideError(f"threads={threads!r} must be a whole number of at least 1")
     if on_round is not None and not callable(on_round):

@@ -110,7 +110,7 @@ def simulate(
     """
     watch = Stopwatch()
     experiment = as_experiment(experiment)
-    check_arguments(experiment, threads, on_round)
+    check_arguments(threads, on_round)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)
     if system is None:
