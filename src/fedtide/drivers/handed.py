@@ -23,7 +23,7 @@ def as_experiment(given: Any) -> Experiment:
     if isinstance(given, (str, Path, Mapping)):
         return config.experiment(given)
     if not isinstance(given, Experiment):
-        raise FedtideError(f"a {_kind(given)} was given for an experiment: make one with fedtide.experiment(...)")
+        raise FedtideError(f"got a {_kind(given)} for an experiment: make one with fedtide.experiment(...)")
     return given
 
 

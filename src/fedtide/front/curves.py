@@ -9,6 +9,7 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.report.figure import COLOURS, axis_name
+from fedtide.report.panels import time_name
 from fedtide.studies.against import Reference
 from fedtide.studies.pairing import across
 from fedtide.studies.plot import LINES
@@ -55,7 +56,8 @@ def draw(figure: Any, results: Results, compared: Mapping[str, Reference | None]
             panels[1].fill_between(gain.x, gain.low, gain.high, color=style["color"], alpha=0.18, linewidth=0)
     panels[0].set_ylabel(f"{axis_name(column)}, mean")
     panels[0].legend(fontsize=8, title=across(even) or "seeds in brackets", title_fontsize=7)
-    panels[-1].set_xlabel(axis_name(over))
+    units = {run.experiment["fleet"]["max_duration"] for runs in even.values() for run in runs.values()}
+    panels[-1].set_xlabel(time_name(units == {1}) if over == "time" else axis_name(over))
     if drawn:
         others = {reference.text for label in drawn if (reference := compared[label]) is not None}
         other = _text(others.pop()) if len(others) == 1 else "its reference"

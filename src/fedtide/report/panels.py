@@ -39,10 +39,9 @@ def inline_figure(width: float, height: float) -> Iterator[Any]:
         yield new_figure(width, height)
 
 
-def time_name(experiment: Experiment | None) -> str:
-    """Name the axis of simulated time, with its unit if there is one."""
-    whole = experiment is None or experiment.fleet.max_duration == 1
-    return AXES["time"].replace("time", "simulated time") if whole else "simulated time"
+def time_name(in_units: bool) -> str:
+    """Name the axis of simulated time; in_units: the unit is the longest computation, T_max, and not the user's own."""
+    return AXES["time"].replace("time", "simulated time") if in_units else "simulated time"
 
 
 def draw_run(axes: Any, experiment: Experiment, rounds: Sequence[RoundRecord], column: str, **style: Any) -> Any:
@@ -55,7 +54,7 @@ def draw_run(axes: Any, experiment: Experiment, rounds: Sequence[RoundRecord], c
         [math.nan if value is None else value for value in values],
         **{"color": COLOURS[0], **points, **style},
     )
-    axes.set_xlabel(time_name(experiment))
+    axes.set_xlabel(time_name(experiment.fleet.max_duration == 1))
     axes.set_ylabel(axis_name(column))
     return axes
 
@@ -80,5 +79,5 @@ def draw_plan(figure: Any, experiment: Experiment, rows: Sequence[Mapping[str, A
         bottom.text(0.5, 0.5, "not known before training", transform=bottom.transAxes, ha="center", va="center")
     bottom.set_ylabel("kbit per\nupload")
     bottom.set_ylim(bottom=0)
-    bottom.set_xlabel(time_name(experiment))
+    bottom.set_xlabel(time_name(experiment.fleet.max_duration == 1))
     return top, bottom
