@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import pydoc
 import re
 import subprocess
@@ -158,6 +159,19 @@ def test_a_result_shows_itself() -> None:
     assert experiment == small()
 
 
+@pytest.mark.parametrize(("backend", "used"), [("svg", "svg"), ("nonsense", "agg"), (None, "agg")])
+def test_a_sessions_backend_stays_its_own(backend: str | None, used: str) -> None:
+    """A notebook names its backend in MPLBACKEND, and its own pictures must still appear; a mistake there is none of ours."""
+    text = (
+        "from helpers import run, small\nresult = run(small())\nresult._repr_html_()\nresult.plot()\n"
+        "import matplotlib\nprint(matplotlib.get_backend())"
+    )
+    kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "DISPLAY", "WAYLAND_DISPLAY")}
+    there = kept | {"PYTHONPATH": str(Path(__file__).parent)} | ({"MPLBACKEND": backend} if backend else {})
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=there)
+    assert done.stdout.strip() == used, done.stderr
+
+
 def test_long_names_do_not_make_long_reprs() -> None:
     result = run(small())
     long = config.experiment(result.experiment, {"policy.scheduler": f"{'x' * 400}.py:mine"})
@@ -262,7 +276,7 @@ def test_a_comparison_shows_itself(compared: fedtide.StudyResult) -> None:
 
 def test_many_long_labels_make_a_short_repr_and_safe_html() -> None:
     labels = [f"<script>{'x' * 80}{each}" for each in range(9)]
-    studied = fedtide.compare({label: TINY for label in labels}, seeds=1)
+    studied = fedtide.compare(dict.fromkeys(labels, TINY), seeds=1)
     assert len(repr(studied)) < 400
     assert "and 5 more" in repr(studied)
     page = Page(studied._repr_html_())
@@ -308,6 +322,15 @@ def test_a_study_crosses_axes_and_variants_and_keeps_its_store(tmp_path: Path) -
 def test_worker_processes_give_the_same(compared: fedtide.StudyResult) -> None:
     studied = fedtide.compare({"random": RANDOM, "proposed": {}}, base=TINY, seeds=3, workers=2)
     assert studied.values() == compared.values()
+
+
+@pytest.mark.slow
+def test_a_script_that_its_workers_start_again_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import fedtide\nfedtide.compare({{'a': {TINY}}}, seeds=1, workers=2)\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "put the call below `if __name__ == '__main__':`" in done.stderr
 
 
 def test_a_study_file(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Tick(NamedTuple):
     """One aggregation of a timeline. Ticks count from 1; the model before tick t is version t."""
 
     index: int  # type: ignore[assignment]  # t; hides tuple.index
-    time: float
+    time: float  # simulated, in the unit of fleet.max_duration
     ready: Ints  # K(t), ascending device numbers [m]
     start: Ints  # s_k(t), the version each of them trained from [m]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import math
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +17,11 @@ from fedtide.report.summary import evaluated
 
 def _for_sessions() -> None:
     """Import Matplotlib with the backend that a notebook asks for, so that its own pictures appear as ever."""
-    with contextlib.suppress(ImportError, ValueError):  # MPLBACKEND may be a mistake
-        importlib.import_module("matplotlib")
-    load_matplotlib()
+    first, backend = "matplotlib" not in sys.modules, os.environ.get("MPLBACKEND")
+    matplotlib = load_matplotlib()
+    if first and backend:
+        with contextlib.suppress(ValueError):  # it may be a mistake
+            matplotlib.rcParams["backend"] = backend
 
 
 @contextlib.contextmanager
