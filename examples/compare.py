@@ -3,8 +3,6 @@
 python examples/compare.py
 """
 
-from statistics import mean
-
 import fedtide
 
 BASE = {
@@ -17,22 +15,19 @@ BASE = {
 }
 
 
-def accuracy(scheduler: str, seed: int, trainer: str) -> float:
-    """Run one experiment and return its final test accuracy."""
-    policy = {**BASE["policy"], "scheduler": scheduler}
-    learning = {**BASE["learning"], "trainer": trainer}
-    result = fedtide.simulate(fedtide.experiment({**BASE, "seed": seed, "policy": policy, "learning": learning}))
-    return result.rounds[-1].test_accuracy
-
-
 def main(trainer: str = "native", seeds: int = 3) -> list[float]:
     """Print and return the gain of data_importance over random, seed by seed."""
-    gains = []
-    for seed in range(seeds):
-        ours, theirs = (accuracy(scheduler, seed, trainer) for scheduler in ("data_importance", "random"))
-        gains.append(ours - theirs)
-        print(f"seed {seed}: data_importance {ours:.3f}, random {theirs:.3f}, gain {gains[-1]:+.3f}")
-    print(f"mean gain {mean(gains):+.3f}")
+    base = fedtide.experiment(BASE, **{"learning.trainer": trainer})
+    compared = fedtide.compare(
+        {name: {"policy.scheduler": name} for name in ("random", "data_importance")}, base=base, seeds=seeds
+    )
+    final = compared.values("final_accuracy")
+    gains = [ours - final["random"][seed] for seed, ours in final["data_importance"].items()]
+    for seed, gain in enumerate(gains):
+        ours, theirs = final["data_importance"][seed], final["random"][seed]
+        print(f"seed {seed}: data_importance {ours:.3f}, random {theirs:.3f}, gain {gain:+.3f}")
+    print(f"mean gain {sum(gains) / len(gains):+.3f}")
+    print(compared)  # by the mean accuracy over the run, with the paired 95 % interval
     return gains
 
 

@@ -13,6 +13,7 @@ import fedtide
 
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
+    ("documented",),
     ("errors", "rng", "types"),
     ("columns",),
     ("core",),
@@ -25,8 +26,9 @@ ORDER = [
     ("server",),
     ("system",),
     ("records",),
-    ("drivers",),
-    ("report", "studies", "paper", "theory", "flower"),
+    ("drivers", "report"),  # a result shows itself
+    ("studies", "paper", "theory", "flower"),
+    ("front",),
     ("cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

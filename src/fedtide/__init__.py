@@ -1,5 +1,12 @@
 """fedtide: asynchronous federated learning over wireless networks.
 
+experiment(...)   what to run: a file, keys, or both
+plan(e)           who is ready, who is picked, what an upload may cost; nothing is trained
+simulate(e)       run it                                        -> Result
+load(folder)      read a run back                               -> Result
+compare({...})    named experiments on the same seeds, paired   -> StudyResult
+study(base, ...)  axes, variants, seeds                         -> StudyResult
+
 What is offered here is imported when it is first asked for: `fedtide --help` needs none of it.
 """
 
@@ -10,20 +17,75 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedtide.config import Experiment, experiment
-    from fedtide.drivers.simulate import Result, simulate
+    from fedtide.core.arguments import arg
+    from fedtide.drivers.result import Result
+    from fedtide.drivers.simulate import simulate
     from fedtide.errors import FedtideError
-    from fedtide.types import Candidates, Grant, Selection, Tick
+    from fedtide.front.load import load
+    from fedtide.front.plan import Plan, plan
+    from fedtide.front.studied import StudyResult
+    from fedtide.front.study import compare, study
+    from fedtide.rng import stream
+    from fedtide.types import (
+        Candidates,
+        Clock,
+        Dataset,
+        Grant,
+        Job,
+        Link,
+        Memory,
+        Samples,
+        Selection,
+        Shares,
+        Tick,
+        Trained,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["Candidates", "Experiment", "FedtideError", "Grant", "Result", "Selection", "Tick", "experiment", "simulate"]
+__all__ = [
+    "Candidates",
+    "Clock",
+    "Dataset",
+    "Experiment",
+    "FedtideError",
+    "Grant",
+    "Job",
+    "Link",
+    "Memory",
+    "Plan",
+    "Result",
+    "Samples",
+    "Selection",
+    "Shares",
+    "StudyResult",
+    "Tick",
+    "Trained",
+    "arg",
+    "compare",
+    "experiment",
+    "load",
+    "plan",
+    "simulate",
+    "stream",
+    "study",
+]
 
+_VALUES = "Candidates Clock Dataset Grant Job Link Memory Samples Selection Shares Tick Trained"
 _HOMES = {
     "Experiment": "config",
     "experiment": "config",
     "FedtideError": "errors",
-    "Result": "drivers.simulate",
+    "Plan": "front.plan",
+    "Result": "drivers.result",
+    "StudyResult": "front.studied",
+    "arg": "core.arguments",
+    "compare": "front.study",
+    "load": "front.load",
+    "plan": "front.plan",
     "simulate": "drivers.simulate",
-    **dict.fromkeys(("Candidates", "Grant", "Selection", "Tick"), "types"),
+    "stream": "rng",
+    "study": "front.study",
+    **dict.fromkeys(_VALUES.split(), "types"),
 }
 
 

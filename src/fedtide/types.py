@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.documented import documented
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Vector: TypeAlias = npt.NDArray[np.float32]  # a model or an update [d], or several [r d]
@@ -31,6 +33,7 @@ def lent(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
     return read_only(array.copy())
 
 
+@documented
 class Samples(NamedTuple):
     """Labelled images, normalised."""
 
@@ -38,6 +41,7 @@ class Samples(NamedTuple):
     labels: npt.NDArray[np.uint8]  # [n]
 
 
+@documented
 class Dataset(NamedTuple):
     """A learning task: what the devices share out between them and what the server tests on."""
 
@@ -49,15 +53,17 @@ class Dataset(NamedTuple):
     owners: Ints | None = None  # who each training sample belongs to by nature, 0, 1, ... [n]; None: nobody
 
 
+@documented
 class Tick(NamedTuple):
     """One aggregation of a timeline. Ticks count from 1; the model before tick t is version t."""
 
     index: int  # type: ignore[assignment]  # t; hides tuple.index
-    time: float
+    time: float  # simulated, in the unit of fleet.max_duration
     ready: Ints  # K(t), ascending device numbers [m]
     start: Ints  # s_k(t), the version each of them trained from [m]
 
 
+@documented
 class Clock(NamedTuple):
     """What a timeline is told of the devices: how many there are, and how long each takes."""
 
@@ -67,6 +73,7 @@ class Clock(NamedTuple):
     elapsed: Callable[[Ints, Ints, Floats], Floats]
 
 
+@documented
 class Link(NamedTuple):
     """The uplinks of some devices at one tick. An update that was granted more than its link carries does not arrive."""
 
@@ -74,6 +81,7 @@ class Link(NamedTuple):
     believed: Floats  # what the server takes it for, which scheduler and allocation see [m]
 
 
+@documented
 class Shares(NamedTuple):
     """How the symbols of a tick are shared."""
 
@@ -81,6 +89,7 @@ class Shares(NamedTuple):
     bits: Floats  # [r]
 
 
+@documented
 class Candidates(NamedTuple):
     """Everything a scheduler may see about the ready devices, one row each."""
 
@@ -96,6 +105,7 @@ class Candidates(NamedTuple):
     loss: Floats | None = None  # of the model each received, on its own samples [m], only for schedulers that need it
 
 
+@documented
 class Job(NamedTuple):
     """One local training: everything it depends on."""
 
@@ -108,6 +118,7 @@ class Job(NamedTuple):
     memory: Memory | None = None  # what the trainer keeps for this device; None for a trainer without memory
 
 
+@documented
 class Trained(NamedTuple):
     """What a trainer with memory returns: one row and one memory per job."""
 
@@ -115,6 +126,7 @@ class Trained(NamedTuple):
     memory: list[Memory]  # [r]
 
 
+@documented
 class Selection(NamedTuple):
     """What a scheduler chose, with what it can say about the choice."""
 
@@ -122,6 +134,7 @@ class Selection(NamedTuple):
     proved_minimal: bool | None = None  # is the label variance proved the smallest possible? None: not the aim
 
 
+@documented
 class Grant(NamedTuple):
     """The uplink of one tick, as planned."""
 

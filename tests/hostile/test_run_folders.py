@@ -647,9 +647,10 @@ def trainer(**methods: Any) -> Any:
 
 DATA = small_dataset()
 ARGUMENTS: list[tuple[dict[str, Any], str]] = [
-    ({"experiment": {"seed": 1}}, "dict for an experiment"),
+    ({"experiment": {"seed": -1}}, "seed=-1"),
+    ({"experiment": ["seed"]}, "list for an experiment"),
     ({"experiment": None}, "NoneType for an experiment"),
-    ({"experiment": "file.yaml"}, "str for an experiment"),
+    ({"experiment": "file.yaml"}, "there is no experiment file"),
     ({"folder": 3}, "folder=3 names no folder"),
     ({"folder": ""}, "folder='' names no folder"),
     ({"folder": b"run"}, "names no folder"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,9 +62,17 @@ __all__ = [
 ]
 
 
+@functools.cache
+def _keys() -> ModuleType:
+    """Import the keys, and let help() tell of them."""
+    from fedtide.config import keys
+    from fedtide.config.describe import document
+
+    document(keys.Experiment)
+    return keys
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'fedtide.config' has no attribute {name!r}")
-    from fedtide.config import keys
-
-    return getattr(keys, name)
+    return getattr(_keys(), name)

@@ -322,14 +322,15 @@ def _read_experiment(path: Path) -> dict[str, Any]:
     return tree
 
 
-def experiment(*given: Mapping[str, Any] | Experiment | str | Path) -> Experiment:
+def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any) -> Experiment:
     """Make an Experiment, the later ones of what is given on top; one clear line if it cannot be.
 
     Each is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` word. What is laid
-    on an Experiment changes it: all else keeps its value.
+    on an Experiment changes it: all else keeps its value. Keywords come on top of all: `seed=3`, `policy={"limit": 4}` or
+    `**{"policy.limit": 4}`.
     """
     merged: dict[str, Any] = {}
-    for each in given:
+    for each in (*given, keys):
         merged = _on_top(merged, _tree(each))
     try:
         return Experiment.model_validate(merged)

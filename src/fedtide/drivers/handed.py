@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedtide import config
 from fedtide.config import Experiment
 from fedtide.data.checking import check_dataset
 from fedtide.errors import FedtideError, RunFolderError
@@ -17,12 +19,17 @@ from fedtide.records import data_digest, is_deployment
 from fedtide.system import System, make_task
 
 
-def check_arguments(experiment: Any, threads: Any, on_round: Any) -> None:
-    """Raise if a caller gave something else than an experiment, a number of threads and a function."""
-    if not isinstance(experiment, Experiment):
-        raise FedtideError(
-            f"simulate was given a {_kind(experiment)} for an experiment: make one with fedtide.experiment(...)"
-        )
+def as_experiment(given: Any) -> Experiment:
+    """Return an experiment as it is, and a mapping or a file as the experiment that it stands for."""
+    if isinstance(given, (str, Path, Mapping)):
+        return config.experiment(given)
+    if not isinstance(given, Experiment):
+        raise FedtideError(f"got a {_kind(given)} for an experiment: make one with fedtide.experiment(...)")
+    return given
+
+
+def check_arguments(threads: Any, on_round: Any) -> None:
+    """Raise if a caller gave something else than a number of threads and a function."""
     if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)) or threads < 1:
         raise FedtideError(f"threads={threads!r} must be a whole number of at least 1")
     if on_round is not None and not callable(on_round):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from fedtide.config import Experiment
 from fedtide.core.ram import need
 from fedtide.drivers.again import Answered, check_answers
 from fedtide.drivers.evaluation import evaluate, samples_per_training
-from fedtide.drivers.handed import check_arguments, check_handed, check_trainer, checked_folder
+from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
+from fedtide.drivers.result import Result as Result
 from fedtide.drivers.simulated import Simulated, candidates_at
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.witness import Witness
@@ -26,17 +27,8 @@ from fedtide.system import System, build, load_dataset, make_trainer
 from fedtide.types import Dataset, Vector
 
 
-class Result(NamedTuple):
-    """A finished run."""
-
-    experiment: Experiment
-    rounds: list[RoundRecord]
-    model: Vector
-    seconds: dict[str, float]  # wall time by stage of this session
-
-
 def simulate(
-    experiment: Experiment,
+    experiment: Experiment | Mapping[str, Any] | Path | str,
     folder: Path | str | None = None,
     *,
     threads: int = 1,
@@ -47,7 +39,7 @@ def simulate(
     dataset: Dataset | None = None,
     trainer: Trainer | None = None,
 ) -> Result:
-    """Run an experiment and return its rounds and final model.
+    """Run an experiment (or what fedtide.experiment makes one of: a file, a mapping); return its rounds and final model.
 
     folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
     time. eager: train every ready device, scheduled or not (same results, more work). on_round is called with every record
@@ -56,7 +48,8 @@ def simulate(
     runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
     watch = Stopwatch()
-    check_arguments(experiment, threads, on_round)
+    experiment = as_experiment(experiment)
+    check_arguments(threads, on_round)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)
     if system is None:

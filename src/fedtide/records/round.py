@@ -13,12 +13,14 @@ from numbers import Real
 from typing import Any, Final, NamedTuple
 
 from fedtide.core.forms import shown
+from fedtide.documented import documented
 from fedtide.errors import FedtideError
 from fedtide.records import columns
 
 FORMAT: Final = 2
 
 
+@documented
 class Ledger(NamedTuple):
     """What the run has spent so far, whether it arrived or not."""
 
@@ -29,6 +31,7 @@ class Ledger(NamedTuple):
     control_bits: float = 0.0  # for statistics that devices reported before scheduling
 
 
+@documented
 class RoundRecord(NamedTuple):
     """One aggregation. Lists run over the picked devices, ascending."""
 

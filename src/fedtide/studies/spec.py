@@ -18,7 +18,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.fields import explain
 from fedtide.core import parts
-from fedtide.core.forms import in_line, shown
+from fedtide.core.forms import NotAForm, in_line, plain, shown
 from fedtide.errors import FedtideError
 from fedtide.records import policy_files
 
@@ -80,11 +80,11 @@ class _File(BaseModel):
 
 def make(
     name: str,
-    variants: Mapping[str, Mapping[str, Any]],
+    variants: Mapping[str, Mapping[str, Any] | Experiment],
     seeds: Sequence[int],
-    base: Mapping[str, Any] | None = None,
+    base: Mapping[str, Any] | Experiment | None = None,
 ) -> Study:
-    """Make a study from labelled override trees: every variant with every seed, seeds outermost.
+    """Make a study from labelled override trees (or whole experiments): every variant with every seed, seeds outermost.
 
     Seeds come outermost so that a study that is stopped has complete pairs for the seeds it reached.
     """
@@ -103,17 +103,49 @@ def read(path: Path) -> Study:
     tree = config.read_file(path, "study")
     try:
         file, folder = _checked(tree, path), path.parent.absolute()
-        grid = _grid(file)
-        labels = [", ".join(_words(cell)) or file.name for cell, _ in grid]
         with parts.beside(folder):
-            made = make(
-                file.name, {label: each for label, (_, each) in zip(labels, grid, strict=True)}, file.seeds, file.base
-            )
+            made = _crossed(file, file.base)
     except FedtideError as error:
         raise FedtideError(f"{path}: {error}") from None
-    cells = {label: cell for label, (cell, _) in zip(labels, grid, strict=True)}
-    runs = tuple(run._replace(beside=folder) for run in made.runs)
-    return _told_apart(Study(file.name, runs, cells), path)
+    return made._replace(runs=tuple(run._replace(beside=folder) for run in made.runs))
+
+
+def cross(
+    name: str,
+    base: Mapping[str, Any] | Experiment,
+    axes: Mapping[str, Sequence[Any]],
+    variants: Mapping[str, Mapping[str, Any]],
+    seeds: Any,
+) -> Study:
+    """Make a study as a file does, but from Python; the seeds take the place of the base's."""
+    tree = {"version": VERSION, "name": name, "axes": axes, "variants": variants, "seeds": seeds}
+    try:
+        form = _checked(plain(tree), Path())
+    except NotAForm as error:
+        raise FedtideError(str(error)) from None
+    return _crossed(form, base)
+
+
+def side_by_side(
+    name: str,
+    variants: Mapping[str, Mapping[str, Any] | Experiment],
+    seeds: Any,
+    base: Mapping[str, Any] | Experiment | None = None,
+) -> Study:
+    """Make a study of named experiments; the seeds take the place of theirs."""
+    for label in (name, *variants):
+        if not isinstance(label, str):
+            raise FedtideError(f"the name {shown(label)} is no text; a name has 1 to {_LONGEST_NAME} characters")
+        _check_name("the name", label)
+    return make(name, variants, _seeds(seeds), base)
+
+
+def _crossed(form: _Form, base: Mapping[str, Any] | Experiment) -> Study:
+    """Return the study of variants crossed with axes; raise if two cells are the same experiment."""
+    grid = _grid(form)
+    labels = [", ".join(_words(cell)) or form.name for cell, _ in grid]
+    made = make(form.name, {label: each for label, (_, each) in zip(labels, grid, strict=True)}, form.seeds, base)
+    return _told_apart(made._replace(cells={label: cell for label, (cell, _) in zip(labels, grid, strict=True)}))
 
 
 class _Form(NamedTuple):
@@ -203,14 +235,14 @@ def _seeds(given: Any) -> Sequence[int]:
     return range(given)
 
 
-def _told_apart(study: Study, path: Path) -> Study:
+def _told_apart(study: Study) -> Study:
     """Raise if two cells that only axes tell apart are one and the same experiment."""
     seen: dict[tuple[str, str], str] = {}
     for run in itertools.takewhile(lambda run: run.experiment.seed == study.runs[0].experiment.seed, study.runs):
         variant = dict(study.cells[run.label]).get(VARIANT, "")
         other = seen.setdefault((variant, run.name), run.label)
         if other != run.label:
-            raise FedtideError(f"{path}: {shown(other)} and {shown(run.label)} are the same experiment; keep one")
+            raise FedtideError(f"{shown(other)} and {shown(run.label)} are the same experiment; keep one")
     return study
 
 

@@ -179,18 +179,24 @@ def run_study(
     plan: Plan | None = None,
     on_done: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Failure]:
-    """Do what is missing, or what a plan says, and keep every result as it comes; return the runs that failed."""
+    """Do what is missing, or what a plan says, and keep every result as it comes; return the runs that failed.
+
+    backend: local, worker processes on this machine; dask, a cluster; here, this process, one run after another.
+    """
     store.prepare()
     todo, path = (plan.todo, plan.path) if plan else (missing(study, store), {})
-    if backend not in ("local", "dask"):
+    if backend not in ("local", "dask", "here"):
         raise FedtideError(f"--backend {backend!r} is not known; use local or dask")
     if address is not None and backend != "dask":
         raise FedtideError(f"--address {address!r} is a Dask scheduler's: say --backend dask too")
-    if backend != "local" and path:
+    if backend == "dask" and path:
         raise FedtideError(
             "--isa-strict and --isa-redo choose among this machine's paths: use them with --backend local"
         )
-    outcomes = _local(todo, store, workers, path) if backend == "local" else _dask(todo, workers, address)
+    if backend == "here":
+        outcomes = _here(todo, store, path)
+    else:
+        outcomes = _local(todo, store, workers, path) if backend == "local" else _dask(todo, workers, address)
     failures = []
     for outcome in outcomes:
         if outcome.result is not None:
@@ -213,6 +219,17 @@ def _folder(store: Store, run: Run, path: Paths) -> Path:
     asked = path.get(run.name)
     own = asked is None or asked == offered(run.experiment.learning.trainer)[0]
     return store.folder / ".work" / (run.name if own else f"{run.name}.{asked}")
+
+
+def _here(todo: Sequence[Run], store: Store, path: Paths) -> Iterator[Outcome]:
+    """Run in this process: needs no script that a worker can import, as a session at a prompt or a notebook has none."""
+    for run in todo:
+        try:
+            result = RunResult(**run_one(*_task(run, _folder(store, run, path), path.get(run.name))))
+        except Exception as error:
+            yield _failed(run, error)
+        else:
+            yield Outcome(run, result, None)
 
 
 def _local(todo: Sequence[Run], store: Store, workers: int, path: Paths) -> Iterator[Outcome]:

@@ -1,0 +1,73 @@
+"""Pictures of studies: what each variant reaches, and what each gains on the seeds that it shares with its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedtide.errors import FedtideError
+from fedtide.report.figure import COLOURS, axis_name
+from fedtide.report.panels import time_name
+from fedtide.studies.against import Reference
+from fedtide.studies.pairing import across
+from fedtide.studies.plot import LINES
+from fedtide.studies.result import COLUMNS, RunResult
+from fedtide.studies.statistics import FEW, aligned, band, difference_band
+
+Results = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
+
+
+def check(results: Results, column: str, over: str) -> None:
+    """Raise if there is nothing to draw, or not this."""
+    for what, name in (("column", column), ("over", over)):
+        if name not in COLUMNS:
+            raise FedtideError(f"{what}={name!r} is not recorded; use one of {', '.join(COLUMNS)}")
+    if any(np.isnan(run.column(column)).all() for runs in results.values() for run in runs.values()):
+        need = ": it needs learning.training_loss=true" if column == "train_loss" else ""
+        raise FedtideError(f"{column} was not measured in all of these runs{need}")
+
+
+def draw(figure: Any, results: Results, compared: Mapping[str, Reference | None], column: str, over: str) -> Any:
+    """Draw the mean curves and, with enough seeds, paired differences below them; return the one or two Axes.
+
+    The upper panel has no bands: what seeds have in common would widen them, and hide what the lower one shows.
+    """
+    even = {label: runs for label, runs in aligned(results).items() if runs}
+    names = {label: _text(label) for label in even}
+    gains = {
+        label: difference_band(results[label], results[reference.label], column, over)
+        for label in even
+        if (reference := compared.get(label)) is not None and results.get(reference.label)
+    }
+    drawn = {label: gain for label, gain in gains.items() if gain is not None and gain.num_seeds >= FEW}
+    panels = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)) if drawn else [figure.subplots()]
+    for position, (label, runs) in enumerate(even.items()):
+        style = {
+            "color": COLOURS[position % len(COLOURS)],
+            "linestyle": LINES[position // len(COLOURS) % len(LINES)],
+        }
+        curve = band(list(runs.values()), column, over)
+        panels[0].plot(curve.x, curve.mean, **style, label=f"{names[label]} ({curve.num_seeds})")
+        if label in drawn:
+            gain = drawn[label]
+            panels[1].plot(gain.x, gain.mean, **style)
+            panels[1].fill_between(gain.x, gain.low, gain.high, color=style["color"], alpha=0.18, linewidth=0)
+    panels[0].set_ylabel(f"{axis_name(column)}, mean")
+    panels[0].legend(fontsize=8, title=across(even) or "seeds in brackets", title_fontsize=7)
+    units = {run.experiment["fleet"]["max_duration"] for runs in even.values() for run in runs.values()}
+    panels[-1].set_xlabel(time_name(units == {1}) if over == "time" else axis_name(over))
+    if drawn:
+        others = {reference.text for label in drawn if (reference := compared[label]) is not None}
+        other = _text(others.pop()) if len(others) == 1 else "its reference"
+        panels[1].axhline(0, color="black", linewidth=0.8)
+        panels[1].set_ylabel(f"average so far,\nless {other}", fontsize=8)
+        panels[1].set_title("paired over seeds, 95 % interval", fontsize=8)
+    return tuple(panels)
+
+
+def _text(label: str) -> str:
+    """A label as it is, cut: Matplotlib would take $ for mathematics and hide what begins with an underscore."""
+    text = (label if len(label) <= 40 else f"{label[:37]}...").replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
