@@ -24,6 +24,7 @@ ORDER = [
     ("server",),
     ("system",),
     ("records",),
+    ("trackers",),
     ("drivers",),
     ("report", "studies", "paper", "theory", "flower"),
     ("cli", "__main__"),
