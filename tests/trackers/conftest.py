@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import run, small
 
 import fedtide
 from fedtide.trackers import Trackers
+from helpers import run, small
 
 OWN_WARNINGS = (  # of the packages about one another, none about what we ask of them
     "ignore:.*noload.*",  # mlflow's tables with SQLAlchemy 2.1

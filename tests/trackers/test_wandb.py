@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +38,9 @@ def records(path: Path) -> Iterator[Any]:
 
 def written(folder: Path) -> tuple[list[tuple[str, int, float]], list[dict[str, Any]], set[tuple[str, str]]]:
     """Return numbers (name, step, value), the configs, and the runs (id, project) of all offline files of a folder."""
+    import wandb
+
+    wandb.teardown()  # its service writes on for a moment after a run is finished
     numbers, configs, runs = [], [], set()
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         for record in records(path):
@@ -93,32 +93,3 @@ def test_no_folder(session: Any, result: fedtide.Result, tmp_path: Path, monkeyp
     numbers, _, runs = written(tmp_path)
     check_numbers(numbers, result)
     assert [project for _, project in runs] == ["mine"]
-
-
-OFFLINE = """
-import sys
-from pathlib import Path
-from fedtide import config
-from fedtide.records import Ledger, RoundRecord
-from fedtide.trackers import Trackers
-trackers = Trackers(sys.argv[2:], lambda line: sys.exit(line))
-trackers.begin(config.experiment({}), Path(sys.argv[1]), 1)
-trackers.round(RoundRecord(1, 0.1, [0], [0], [1], [2.0], [3.0], [4.0], [5.0], [6], [7], 0.0, None, [1.0], 0.5, 1.0, None, Ledger()))
-trackers.end(None)
-"""
-
-
-@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
-def test_nothing_goes_over_the_network(tmp_path: Path, name: str) -> None:
-    trace = tmp_path / "trace"
-    command = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,bind", "-o", str(trace)]
-    probe = subprocess.run([*command, "true"], capture_output=True)
-    if probe.returncode:
-        pytest.skip("strace may not trace here")
-    done = subprocess.run(
-        [*command, sys.executable, "-c", OFFLINE, str(tmp_path), name], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert [line for line in trace.read_text().splitlines() if "AF_INET" in line] == []

@@ -74,7 +74,7 @@ class WandB:
         return wandb.init(
             project=self.project,
             mode=self.mode,
-            dir=str(self._folder) if self._folder else None,
+            dir=str((self._folder or Path()).resolve()),  # it would remember the folder of its first run
             id=before.get("id"),
             name=self._folder.name if self._folder else None,
             config=self._keys,
