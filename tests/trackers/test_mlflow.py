@@ -17,15 +17,6 @@ from fedtide.trackers import dotted, scalars
 pytest.importorskip("mlflow")
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with nothing in it: making one takes seconds."""
-    folder = tmp_path_factory.mktemp("store")
-    (folder / "mlflow").mkdir()
-    client(folder).search_experiments()
-    return folder / "mlflow"
-
-
 @pytest.fixture
 def stored(session: Any, tables: Path) -> Any:
     """Sessions of a run whose store is made already."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
+import signal
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,3 +97,27 @@ def test_no_folder(session: Any, result: fedtide.Result, tmp_path: Path, monkeyp
     numbers, _, runs = written(tmp_path)
     check_numbers(numbers, result)
     assert [project for _, project in runs] == ["mine"]
+
+
+KILLED = """
+import os, pickle, signal, sys, time
+from pathlib import Path
+from fedtide.trackers import Trackers
+experiment, rounds = pickle.loads(sys.stdin.buffer.read())
+trackers = Trackers(["wandb"], lambda line: sys.exit(line))
+trackers.begin(experiment, Path(sys.argv[1]), 12)
+for record in rounds:
+    trackers.round(record)
+time.sleep(1.0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_lacks_nothing(session: Any, result: fedtide.Result) -> None:
+    told = pickle.dumps((result.experiment, result.rounds[:8]))
+    done = subprocess.run([sys.executable, "-c", KILLED, str(session.folder)], input=told, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    session(["wandb"], result, slice(6, None))
+    numbers, _, runs = written(session.folder)
+    check_numbers(list(set(numbers)), result)  # the two steps that were repeated are there twice
+    assert len(runs) == 1

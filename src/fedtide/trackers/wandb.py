@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fedtide.config import Experiment
     from fedtide.drivers.simulate import Result
 
+FLUSH_SECONDS = 0.1  # to the file; more is lost if the run is killed. Older versions know no such setting.
+
 
 @dataclass
 class WandB:
@@ -44,14 +46,15 @@ class WandB:
             self._run = self._open()
         if record.index <= self._last:
             return
-        self._run.log(scalars(record), step=record.index)
+        self._run.log(scalars(record), step=record.index, commit=True)  # not when the next one comes
         self._last = record.index
-        remember(self._folder, self._mark, id=self._run.id, last=self._last)
 
     def end(self, result: Result | None) -> None:
         """Close the run."""
         if self._run is not None:
             self._run.finish(exit_code=1 if result is None else 0)
+            # Only now: a session that is killed may not have written its last steps, and twice is better than never.
+            remember(self._folder, self._mark, id=self._run.id, last=self._last)
             self._run = None
 
     @property
@@ -64,14 +67,16 @@ class WandB:
         before = remembered(self._folder, self._mark)
         last = before.get("last", 0)
         self._last = last if isinstance(last, int) else 0
+        prompt = {"x_transaction_log_flush_interval": FLUSH_SECONDS}
         settings = wandb.Settings(
             silent=True,
             console="off",  # ours stays ours
             disable_git=True,
             save_code=False,
             x_disable_stats=True,  # the machine's; asks addresses of the network, too
+            **{key: value for key, value in prompt.items() if key in wandb.Settings.model_fields},
         )
-        return wandb.init(
+        run = wandb.init(
             project=self.project,
             mode=self.mode,
             dir=str((self._folder or Path()).resolve()),  # it would remember the folder of its first run
@@ -82,3 +87,5 @@ class WandB:
             reinit="create_new",  # a run of the user's own stays as it is
             settings=settings,
         )
+        remember(self._folder, self._mark, id=run.id, last=self._last)
+        return run
