@@ -26,6 +26,7 @@ ORDER = [
     ("server",),
     ("system",),
     ("records",),
+    ("trackers",),
     ("drivers", "report"),  # a result shows itself
     ("studies", "paper", "theory", "flower"),
     ("front",),

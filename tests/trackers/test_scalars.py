@@ -1,0 +1,68 @@
+"""The numbers that all trackers show."""
+
+from __future__ import annotations
+
+import math
+
+from fedtide.records import Ledger, RoundRecord
+from fedtide.trackers import dotted, scalars
+
+RECORD = RoundRecord(
+    index=3,
+    time=0.75,
+    ready=[0, 2, 5],
+    picked=[2, 5],
+    age=[1, 4],
+    capacity=[2.0, 3.0],
+    symbols=[10.0, 30.0],
+    budget_bits=[20.0, 90.0],
+    sent_bits=[19.0, 88.0],
+    overhead_bits=[8, 8],
+    num_kept=[1, 2],
+    label_variance=0.25,
+    proved_minimal=None,
+    weight=[0.5, 0.5],
+    test_accuracy=0.9,
+    test_loss=None,
+    train_loss=None,
+    ledger=Ledger(100.0, 200.0, 7, 9),
+)
+
+
+def test_every_number_has_its_name() -> None:
+    assert scalars(RECORD) == {
+        "test/accuracy": 0.9,
+        "uplink/symbols": 40.0,
+        "uplink/bits": 107.0,
+        "uplink/mean_capacity": 2.5,
+        "devices/ready": 3.0,
+        "devices/picked": 2.0,
+        "devices/mean_age": 2.5,
+        "devices/label_variance": 0.25,
+        "time": 0.75,
+        "spent/symbols": 100.0,
+        "spent/bits": 200.0,
+        "spent/samples_used": 7.0,
+        "spent/samples_trained": 9.0,
+    }
+
+
+def test_what_nobody_sent_has_no_mean() -> None:
+    nobody = RECORD._replace(picked=[], age=[], capacity=[], symbols=[], sent_bits=[])
+    names = scalars(nobody)
+    assert not {"uplink/mean_capacity", "devices/mean_age"} & set(names)
+    assert names["uplink/bits"] == names["devices/picked"] == 0.0
+
+
+def test_metrics_of_ones_own() -> None:
+    class WithMetrics(RoundRecord):
+        metrics = {"joules": 2, "nan": math.nan, "who": "me", "none": None}  # noqa: RUF012
+
+    found = scalars(WithMetrics(*RECORD))
+    assert found["metrics/joules"] == 2.0
+    assert math.isnan(found["metrics/nan"])
+    assert not {"metrics/who", "metrics/none"} & set(found)
+
+
+def test_dotted_keys() -> None:
+    assert dotted({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}
