@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fedtide.server import border
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import step
 from fedtide.system import System, build, load_dataset, make_trainer
+from fedtide.trackers import Trackers
 from fedtide.types import Dataset, Vector
 
 
@@ -38,12 +40,15 @@ def simulate(
     system: System | None = None,
     dataset: Dataset | None = None,
     trainer: Trainer | None = None,
+    tracker: Sequence[Any] = (),
+    warn: Callable[[str], None] | None = None,
 ) -> Result:
     """Run an experiment (or what fedtide.experiment makes one of: a file, a mapping); return its rounds and final model.
 
     folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
     time. eager: train every ready device, scheduled or not (same results, more work). on_round is called with every record
-    and the number of ticks in all, say with what is fetched. None of these changes a bit of the result. system: what `build`
+    and the number of ticks in all, say with what is fetched. tracker: who else watches, besides those that the experiment
+    names; warn: told of one that fails. None of these changes a bit of the result. system: what `build`
     made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them for several
     runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
@@ -52,6 +57,7 @@ def simulate(
     check_arguments(threads, on_round)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)
+    watching = Trackers([*experiment.tracker, *tracker], warn or _warned)
     if system is None:
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
@@ -78,6 +84,7 @@ def simulate(
             state, ledger, rounds = begin(_first_model(trainer, experiment), system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
         exchange = Simulated(system, trainer, eager, watch)
+        watching.begin(experiment, where, len(system.ticks))
         for tick in system.ticks[state.version - 1 :]:
             state, info = step(system.rules, state, tick, exchange)
             watch.lap("aggregation")
@@ -89,22 +96,30 @@ def simulate(
             if run:
                 run.append(record, state)
                 watch.lap("records")
+            watching.round(record)
             if on_round:
                 on_round(record, len(system.ticks))
-                watch.lap("other")
+            watch.lap("other")
         model = state.models[state.version]
         if run:
             run.checkpoint()
             run.finish(model)
+        watch.lap("records" if run else "other")
+        result = Result(experiment, rounds, model, watch.seconds)
+        watching.end(result)
+        return result
     except BaseException:
         if run:  # Ctrl-C and errors leave a run that can be resumed from its last aggregation
             run.checkpoint()
+        watching.end(None)
         raise
     finally:
         if run:
             run.close()
-    watch.lap("records" if run else "other")
-    return Result(experiment, rounds, model, watch.seconds)
+
+
+def _warned(line: str) -> None:
+    warnings.warn(line, RuntimeWarning, stacklevel=3)
 
 
 def _check_work(system: System) -> None:
@@ -138,5 +153,8 @@ def _answered(system: System, rounds: Sequence[RoundRecord]) -> Iterator[Answere
     """Return what the policies of a run saw and answered so far; update norms are not on record."""
     uploads = np.zeros(system.fleet.num_devices, np.int64)
     for record, tick in zip(rounds, system.ticks, strict=False):
-        yield Answered(candidates_at(system, tick, uploads), record.picked, record.picked, record.weight)
-        uploads[record.picked] += 1
+        weight = dict(zip(record.picked, record.weight, strict=True))
+        arrived = [device for device in record.picked if device not in record.lost]
+        rows = candidates_at(system, tick, uploads)
+        yield Answered(rows, record.picked, arrived, [weight[device] for device in arrived])
+        uploads[arrived] += 1

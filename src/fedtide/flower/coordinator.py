@@ -34,6 +34,7 @@ from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, round_r
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import Info, step
 from fedtide.system import System, build, make_trainer, parameter_count
+from fedtide.trackers import Trackers
 from fedtide.types import Vector
 
 log = logging.getLogger("fedtide.flower")
@@ -80,8 +81,10 @@ class Coordinator:
         """Run all periods that are left and return the final model."""
         folder = RunFolder.open(self._folder, self._terms.experiment)
         folder.keeps_state = self._witness.keeps_state
+        watching = Trackers(self._terms.experiment.tracker, log.warning)
         try:
             state, ledger, writer = self._load(folder)
+            watching.begin(self._terms.experiment, self._folder, len(self._system.ticks))
             left = self._system.ticks[state.version - 1 :]
             if left:
                 self._wait_for_nodes()
@@ -99,6 +102,7 @@ class Coordinator:
                 writer.append(period)
                 folder.append(record, state)
                 folder.checkpoint()
+                watching.round(record)
                 if self._on_round:
                     self._on_round(Status(record, period, len(self._system.ticks)))
                 if tick is not left[-1]:
@@ -107,6 +111,7 @@ class Coordinator:
             folder.finish(model)
             return model
         finally:
+            watching.end(None)
             folder.close()
 
     def _load(self, folder: RunFolder) -> tuple[ServerState, Ledger, trace.Writer]:

@@ -6,7 +6,7 @@ A tracker has any of the three methods of `Tracker`; a plain function is called 
 
 from __future__ import annotations
 
-import importlib
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fedtide.core import parts
-from fedtide.core.arguments import checked, parameters
 from fedtide.core.forms import shown
 from fedtide.errors import FedtideError
 from fedtide.records.round import RoundRecord
@@ -79,16 +78,10 @@ def _make(wanted: str | Mapping[str, Any] | object) -> Lifted:
 
 
 def _named(name: str, args: Mapping[str, Any]) -> Lifted:
-    known: dict[str, Any] = dict(TRACKERS)
-    if name in TRACKERS:
-        module, _, attribute = TRACKERS[name].partition(":")
-        known[name] = getattr(importlib.import_module(module), attribute)
-        declared = {each.name: each for each in parameters(known[name])}
-        args = {
-            key: checked(declared[key], value, f"tracker={name!r}") if key in declared else value
-            for key, value in args.items()
-        }
-    return lifted(name, parts.resolve("tracker", name, known, args))
+    found = parts.find("tracker", name, TRACKERS)
+    if inspect.isroutine(found):  # a function of the record
+        return lifted(name, functools.partial(found, **args) if args else found)
+    return lifted(name, parts.resolve("tracker", name, args))
 
 
 def lifted(name: str, made: Any) -> Lifted:
