@@ -15,6 +15,7 @@ import fedtide
 from fedtide import config
 from fedtide.drivers import witness
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
+from fedtide.learning.trainer import TRAINERS
 from fedtide.records import folder as run_folder
 from fedtide.server.border import checked_vector
 from fedtide.system import build, make_trainer
@@ -135,6 +136,17 @@ def test_a_trainer_of_another_system_is_refused(change: dict[str, Any], says: st
     with pytest.raises(FedtideError, match=f"another system .*{says}"):
         fedtide.simulate(one, system=system, trainer=make_trainer(other))
     assert fedtide.simulate(one, system=system, trainer=make_trainer(system)).rounds
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_data_that_a_trainer_cannot_take_is_told_before_a_run_begins(tmp_path: Path, trainer: str, part: str) -> None:
+    data = small_dataset()
+    wide = getattr(data, part)._replace(images=getattr(data, part).images.astype(np.float64))
+    one = small({"learning": {"trainer": trainer}})
+    with pytest.raises(FedtideError, match=r"images are float64 .* needs float32"):
+        fedtide.simulate(one, tmp_path / "run", dataset=data._replace(**{part: wide}))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_trainer_trains_whatever_fleet_and_data_its_jobs_bring() -> None:

@@ -60,10 +60,17 @@ def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any
 
 
 def check_trainer(trainer: Any, system: System) -> None:
-    """Raise if a trainer of ours was made of another system; what one of a user's own is made of is the user's business."""
+    """Raise if a trainer was made of another system, or cannot take its data; one that tells neither is the user's business."""
+    check_samples = getattr(trainer, "check_samples", None)
     task = getattr(trainer, "task", None)
-    if not isinstance(task, Task):
-        return
+    if isinstance(task, Task):
+        _check_task(task, system)
+    if callable(check_samples):
+        check_samples(system.dataset.train)
+        check_samples(system.dataset.test)
+
+
+def _check_task(task: Task, system: System) -> None:
     wanted = make_task(system)
     differs = {
         "seed": task.seed != wanted.seed,

@@ -63,9 +63,8 @@ def simulate(
         watch.lap("data")
         system = build(experiment, dataset=dataset)
     _check_work(system)
-    if trainer is not None:
-        check_trainer(trainer, system)
     trainer = trainer or make_trainer(system, threads)
+    check_trainer(trainer, system)
     watch.lap("set-up")
     run, witness = None, None
     if where is not None:

@@ -169,6 +169,10 @@ class NativeTrainer:
             )
         return Score(correct / len(samples.labels), loss / len(samples.labels))
 
+    def check_samples(self, samples: Samples) -> None:
+        """Raise if it can neither train nor score on such samples."""
+        self._checked(samples)
+
     def _checked(self, samples: Samples) -> Samples:
         images, labels = np.asarray(samples.images), np.asarray(samples.labels)
         wanted = tuple(self.task.shape)

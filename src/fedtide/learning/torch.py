@@ -195,7 +195,20 @@ class TorchTrainer:
         with self._reported():
             return self._train(jobs)
 
+    def check_samples(self, samples: Samples) -> None:
+        """Raise if it can neither train nor score on such samples."""
+        images, labels = np.asarray(samples.images), np.asarray(samples.labels)
+        if images.dtype != np.float32 or images.shape[1:] != tuple(self.task.shape):
+            raise FedtideError(
+                f"images are {images.dtype} {images.shape}; the task needs float32 [n, *{tuple(self.task.shape)}]"
+            )
+        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+            raise FedtideError(
+                f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
+            )
+
     def _table(self, samples: Samples) -> _Table:
+        self.check_samples(samples)
         images = torch.from_numpy(np.require(samples.images, requirements="W"))
         return _Table(images.to(self.device), torch.from_numpy(samples.labels.astype(np.int64)).to(self.device))
 

@@ -53,7 +53,8 @@ class Trainer(Protocol):
 
     A trainer may remember something of each device (control variates): it then has `init(num_parameters) -> Memory`, what it
     begins with for every device; every job has its device's `memory`, arrays of its own that may be written to; and `train`
-    returns `Trained(updates, memory)`.
+    returns `Trained(updates, memory)`. One that cannot take every kind of samples may have `check_samples(samples)`, which
+    raises if it cannot take these: it is asked before a run begins.
     """
 
     def initial_model(self, seed: int) -> Vector:
