@@ -92,10 +92,7 @@ def beyond_reach(e: Experiment) -> str | None:
             f"{images * _IMAGE_BYTES / 1e9:,.3g} GB; the {e.data.name} set has at most {MOST_IMAGES:,}"
         )
     if (ticks := least_ticks(e)) > MOST_TICKS:
-        pace = {
-            "periodic": f"timeline.period={timeline.period:g}",
-            "synchronous": f"fleet.max_duration={fleet.max_duration:g}",
-        }.get(timeline.name, f"fleet.max_duration={fleet.max_duration:g} of {fleet.num_devices:,} devices")
+        pace = _timeline(e).pace(fleet.num_devices, fleet.max_duration)
         remedy = f"raise {pace.partition('=')[0]} or lower timeline.horizon"
         return too_many_ticks(ticks, f"timeline.horizon={timeline.horizon:g} with {pace}", remedy)
     key = "local_epochs" if e.learning.local_steps is None else "local_steps"

@@ -22,6 +22,7 @@ class Kind(NamedTuple):
     remembers: Mapping[str, tuple[str, ...]] | None = None  # the same for one with memory; None: it may have none
     init: tuple[str, ...] = ()  # what init of one with memory is given
     formerly: tuple[str, ...] | None = None  # another way of calling it that is still understood
+    asked_before: bool = False  # it is asked before a run begins, not while it is on
     made_with: tuple[str, ...] = ()  # what its class is given besides its arguments, filled in as run.<name>
 
 
@@ -31,13 +32,14 @@ _TRAIN = {"initial_model": ("seed",), "train": ("jobs",), "evaluate": ("model", 
 _DECODE = {"decode": ("packet",), "num_kept": ("num_parameters", "budget_bits")}
 
 KINDS: Final[dict[str, Kind]] = {
-    "data": Kind("data.name", "data.args", "fedtide.data:DATASETS", {}, "what is learned"),
+    "data": Kind("data.name", "data.args", "fedtide.data:DATASETS", {}, "what is learned", asked_before=True),
     "partition": Kind(
         "data.partition",
         "data.partition_args",
         "fedtide.data.partition:PARTITIONS",
         {"": ("dataset", "num_devices", "seed")},
         "who holds which samples",
+        asked_before=True,
     ),
     "duration": Kind(
         "fleet.duration",
@@ -45,6 +47,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.duration:DURATIONS",
         {"": ("seed", "device", "job")},
         "how long a local training takes",
+        asked_before=True,
     ),
     "availability": Kind(
         "fleet.availability",
@@ -52,6 +55,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.availability:AVAILABILITIES",
         {"": ("seed", "device", "time")},
         "when a device is there",
+        asked_before=True,
     ),
     "channel": Kind(
         "radio.channel",
@@ -74,6 +78,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("clock",)},
         "when the server acts",
         formerly=("duration", "horizon"),
+        asked_before=True,
     ),
     "scheduler": Kind(
         "policy.scheduler",

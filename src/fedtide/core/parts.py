@@ -74,8 +74,8 @@ class Guarded:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        # A timeline is asked before the run begins; all others while it is on.
-        with reported(self.kind, self.name, self.policy, FedtideError if self.kind == "timeline" else TrainingError):
+        failure = FedtideError if KINDS[self.kind].asked_before else TrainingError
+        with reported(self.kind, self.name, self.policy, failure):
             yield
 
 

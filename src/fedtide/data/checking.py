@@ -10,7 +10,7 @@ from fedtide.errors import DataError
 from fedtide.types import Dataset, Samples
 
 
-def check_dataset(dataset: Any, label: str = "dataset") -> None:
+def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = False) -> None:
     """Raise if something is not a data set that can be shared out and trained on."""
     if not isinstance(dataset, Dataset):
         raise DataError(f"{label} is a {_kind(dataset)}: give a fedtide.types.Dataset, as fedtide.data.load returns")
@@ -33,6 +33,8 @@ def check_dataset(dataset: Any, label: str = "dataset") -> None:
                 f"the data set's {part} has images {images.dtype}{list(images.shape)} and labels {labels.dtype}"
                 f"{list(labels.shape)}: give float32 [n channels height width] and uint8 [n]"
             )
+        if may_be_empty and not len(labels):
+            continue
         if not len(labels) or labels.min() < 0 or labels.max() >= dataset.num_labels:
             has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no samples"
             raise DataError(f"the data set's {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")

@@ -44,9 +44,10 @@ def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any
         raise FedtideError(f"system is a {_kind(system)}: give what fedtide.system.build made of the experiment")
     if system is not None and system.experiment != experiment:
         raise FedtideError("the system was built from another experiment; build it from the one that is simulated")
-    for each in (dataset, system.dataset if system is not None else None):
-        if each is not None:
-            check_dataset(each)
+    if dataset is not None:
+        check_dataset(dataset)
+    if system is not None:  # a trainer of one's own may hold all the data itself
+        check_dataset(system.dataset, may_be_empty=trainer is not None)
     own = dataset if system is None else system.dataset
     if dataset is not None and dataset is not own and data_digest(dataset) != data_digest(own):
         raise FedtideError("the dataset is not the one that the system was built with; hand over one of them alone")

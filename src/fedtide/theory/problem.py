@@ -141,13 +141,8 @@ def _system(options: Options, objective: Objective) -> System:
             },
         }
     )
-    built = system.build(experiment, dataset=_stand_in(options.num_devices))
     partition = [np.arange(n) for n in objective.num_samples]  # a device's samples, counted on the device
-    fleet = Fleet(built.fleet.duration, partition, objective.num_samples, objective.label_counts)
-    return built._replace(fleet=fleet)
-
-
-def _stand_in(num_devices: int) -> Dataset:
-    """Return one blank image per device: the objective holds the data, the system only needs a Dataset to be built."""
-    blank = Samples(np.zeros((num_devices, 1, 1, 1), np.float32), np.zeros(num_devices, np.uint8))
-    return Dataset("theory", blank, blank, 2, "none")
+    fleet = Fleet(system.durations(experiment), partition, objective.num_samples, objective.label_counts)
+    nothing = Samples(np.zeros((0, 1, 1, 1), np.float32), np.zeros(0, np.uint8))
+    dataset = Dataset("theory", nothing, nothing, 2, "the objective holds the data")
+    return system.build(experiment, dataset=dataset, fleet=fleet)
