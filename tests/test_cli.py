@@ -273,6 +273,9 @@ def nothing(*args):
 def text(num_samples, age):
     return ["a"] * len(age)
 
+def three(one, two, three):
+    return []
+
 class Picky:
     def __init__(self, size=1):
         if size > 1:
@@ -309,8 +312,9 @@ def power(num_samples, age, power=1.0):
         (["policy.scheduler=p.py:raises"], 5, "raised KeyError: 'no such device' (p.py:9)"),
         (["policy.scheduler=p.py:ragged"], 5, "returned positions [[1], [2, 3]]: they must be a one-dimensional"),
         (["policy.scheduler=p.py:Picky"], 2, "cannot be called as (candidates, limit, rng)"),
-        (["policy.scheduler=p.py:Picky", "policy.scheduler_args={size: 2}"], 2, "raised ValueError: size=2 (p.py:23)"),
-        (["policy.scheduler_args={pool_share: much}"], 5, "scheduler='data_importance' raised ValueError"),
+        (["policy.scheduler=p.py:Picky", "policy.scheduler_args={size: 2}"], 2, "raised ValueError: size=2 (p.py:26)"),
+        (["policy.scheduler_args={pool_share: much}"], 2, "scheduler='data_importance': pool_share='much' cannot be"),
+        (["policy.scheduler_args={pool_share: -1e308}"], 5, "scheduler='data_importance' raised OverflowError"),
         (
             ["policy.weighting=p.py:power", "policy.weighting_args={pwer: 1}"],
             2,
@@ -331,9 +335,10 @@ def power(num_samples, age, power=1.0):
             2,
             "raised TypeError: 'float' object cannot be interpreted as an integer (p.py:6)",
         ),
-        (["timeline.name=p.py:two", "timeline.args={limit: 3}"], 2, "is called as (duration, horizon)"),
+        (["timeline.name=p.py:two", "timeline.args={limit: 3}"], 2, "(p.py:"),
+        (["timeline.name=p.py:three"], 2, "is called as (clock)"),
         (["timeline.name=p.py:raises"], 2, "(p.py:9)"),
-        (["timeline.name=p.py:late"], 2, "raised OSError: the clock stopped (p.py:39)"),
+        (["timeline.name=p.py:late"], 2, "raised OSError: the clock stopped (p.py:42)"),
         (["timeline.name=p.py:numbers"], 2, "timeline='p.py:numbers'"),
     ],
 )
@@ -350,7 +355,7 @@ def test_a_broken_codec_in_a_plan(tmp_path):
     (tmp_path / "p.py").write_text(BROKEN)
     found = invoke("plan", *SMALL, "codec.name=p.py:Torn")
     assert found.exit_code == 5
-    assert "codec='p.py:Torn' raised IndexError: list index out of range (p.py:35)" in found.output
+    assert "codec='p.py:Torn' raised IndexError: list index out of range (p.py:38)" in found.output
 
 
 def test_another_experiment_in_the_folder_is_refused():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import Ledger, RoundRecord, RunFolder, read_rounds, read_run
-from fedtide.server.step import begin
+from fedtide.server.state import begin
 from helpers import small
 
 EXPERIMENT = small({"timeline": {"horizon": 2.0}})

@@ -764,7 +764,7 @@ def test_commands_that_are_imported_late_are_listed_as_they_describe_themselves(
 def test_the_package_offers_what_it_did():
     code = (
         "import fedtide\nimport fedtide.drivers.simulate\nfrom fedtide import simulate, experiment, Tick\n"
-        "from fedtide.drivers.simulate import planned\n"
+        "from fedtide.drivers.planned import planned\n"
         "assert callable(fedtide.simulate) and fedtide.simulate is simulate\nassert fedtide.config.experiment is experiment\n"
         "assert {'simulate', 'experiment', 'Tick'} <= set(dir(fedtide))\n"
         "try: fedtide.nonsense\nexcept AttributeError as error: assert 'nonsense' in str(error)\nelse: raise SystemExit(1)\n"

@@ -88,7 +88,7 @@ WORDS = [
     wrong(*DEMO, "policy.scheduler=nope", says="scheduler='nope' is not known"),
     wrong(*DEMO, "policy.scheduler=nope.py:pick", says="there is no file"),
     wrong(*DEMO, "policy.combiner=averag_models", says="did you mean 'average_models'"),
-    wrong(*DEMO, "codec.name=nope", says="codec='nope' is not known"),
+    wrong(*DEMO, "codec.name=nope", says="codec.name='nope' is not known"),
     wrong(*DEMO, "learning.model=nope", says="model='nope' is not known"),
     wrong(*DEMO, "learning.model=nope.py:make", "learning.trainer=torch", says="there is no file|needs PyTorch"),
     wrong(*DEMO, "data.num_shards=3", says="more devices than shards"),
@@ -168,7 +168,7 @@ WHAT_IF = [
     wrong("policy.scheduler=nope.py:x", says="there is no file"),
     wrong("policy.scheduler_args={x: 1}", says="does not accept"),
     wrong("policy.age_base=.nan", says="age_base"),
-    wrong("codec.name=nope", says="codec='nope'"),
+    wrong("codec.name=nope", says="codec.name='nope'"),
     wrong("codec.num_levels=0", says="num_levels"),
     wrong("radio.num_symbols=0", says="num_symbols"),
     wrong("radio.num_symbols=.inf", says="num_symbols"),
@@ -656,8 +656,7 @@ class Brittle:
 )
 def test_whatever_decoding_raises_is_a_refusal(tmp_path: Path, error: type[Exception]) -> None:
     coordinator = Federation(small(ban_after=None), tmp_path / "run").coordinator()
-    system = coordinator._exchange._system
-    coordinator._exchange._system = system._replace(codec=Brittle(system.codec, error))
+    coordinator._talk._codec = Brittle(coordinator._talk._codec, error)
     coordinator.run()
     periods = trace.read(tmp_path / "run").periods
     assert not any(each.arrived for each in periods)

@@ -17,7 +17,7 @@ from fedtide.drivers import witness
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import TRAINERS
 from fedtide.records import folder as run_folder
-from fedtide.server.border import checked_vector
+from fedtide.server import border
 from fedtide.system import build, make_trainer
 from helpers import run, small, small_dataset
 
@@ -228,7 +228,7 @@ class Stubborn:
 )
 def test_an_answer_that_holds_no_plain_numbers_is_the_policy_s_fault(answer: Any) -> None:
     with pytest.raises(TrainingError, match=r"mine returned .*must give the 30 numbers"):
-        checked_vector(answer, 30, "mine")
+        border.vector(answer, 30, "mine")
 
 
 @pytest.mark.parametrize("shape", [(0, 8, 8), (1, 0, 8), (1, 8, 0)])

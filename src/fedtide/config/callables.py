@@ -23,7 +23,7 @@ def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     for key, value in tree.items():
         whole = f"{above}{key}"
-        if whole in _KEYS and not isinstance(value, (str, Mapping)):
+        if whole in _KEYS and (callable(value) or dataclasses.is_dataclass(value)):
             name, args = _named(_KEYS[whole], value)
             made[key] = name
             if args:

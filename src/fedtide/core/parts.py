@@ -214,8 +214,7 @@ def check_name(kind: str, name: str) -> None:
 def find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
     """Return the class, function or object that `name` stands for, as it is."""
     if name in known:
-        found = known[name]
-        return attribute(kind, found) if isinstance(found, str) else found
+        return _ours(kind, name, known[name])
     if ":" in name:
         return attribute(kind, name)
     offered = _offered(kind)
@@ -223,6 +222,19 @@ def find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
         raise FedtideError(_unknown(kind, name, [*known, *offered]))
     with _read(kind, name, "loading it"):
         return offered[name].load()
+
+
+def _ours(kind: str, name: str, found: Any) -> Any:
+    """Return one of ours, which may be named by its place, so that it is imported when it is used."""
+    if not isinstance(found, str):
+        return found
+    module, _, attribute = found.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise FedtideError(
+            f"{KINDS[kind].key}={name} needs a package that is not there ({error}): pip install 'fedtide[{name}]'"
+        ) from error
 
 
 def _offered(kind: str) -> dict[str, EntryPoint]:
@@ -344,7 +356,11 @@ def _neighbours(path: Path) -> Iterator[None]:
 def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill) -> Any:
     """Make the part of what was found: a class with its arguments, a function to be called with them besides its own."""
     called = KINDS[kind].calls.get("")
-    is_maker = inspect.isclass(found) or called is None or (inspect.isroutine(found) and _makes(found, len(called)))
+    is_maker = (
+        inspect.isclass(found)
+        or not KINDS[kind].calls
+        or (inspect.isroutine(found) and called is not None and _makes(found, len(called)))
+    )
     context = {each: fill(f"run.{each}") for each in KINDS[kind].made_with} if is_maker else {}
     _check_arguments(kind, name, found, args, is_maker, context)
     given = len(context) if is_maker else len(called or ())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from fedtide.flower.conversation import Got
-from fedtide.flower.seats import Seat
 from fedtide.flower.trace import Period, Refusal
 from fedtide.server.step import Info
+
+if TYPE_CHECKING:  # these need Flower
+    from fedtide.flower.conversation import Got
+    from fedtide.flower.seats import Seat
 
 
 def trace_period(

@@ -137,7 +137,7 @@ class _Memory:
         """Return the names of the runs; there are no files."""
         return {name: [] for name in self._kept}
 
-    def load(self, name: str) -> RunResult:
+    def load(self, name: str, kept: Any = None) -> RunResult:
         """Return a run."""
         return self._kept[name]
 
