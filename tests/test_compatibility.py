@@ -88,7 +88,7 @@ def test_a_users_scheduler_that_was_changed_since_is_noticed(tmp_path: Path, mon
     monkeypatch.setenv("FEDTIDE_ISA", "baseline")
     monkeypatch.chdir(tmp_path)
     before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
-    with pytest.raises(RunFolderError, match="own.py"):
+    with pytest.raises(RunFolderError, match=r"own\.py"):
         simulate(read_experiment(tmp_path / "run"), tmp_path / "run")
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == before
 

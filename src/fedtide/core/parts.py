@@ -39,6 +39,8 @@ from fedtide.errors import FedtideError, TrainingError
 Fill: TypeAlias = Callable[[str], Any]  # the value of an experiment's key
 
 MODULE: Final = "fedtide_user_"  # begins the names of the modules that users' files become
+# Parts that are asked before a run begins; all others are asked while it is on.
+BEFORE_A_RUN: Final = {"data", "partition", "duration", "availability", "timeline", "model"}
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Guarded:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        # A timeline is asked before the run begins; all others while it is on.
-        with reported(self.kind, self.name, self.policy, FedtideError if self.kind == "timeline" else TrainingError):
+        failure = FedtideError if self.kind in BEFORE_A_RUN else TrainingError
+        with reported(self.kind, self.name, self.policy, failure):
             yield
 
 
