@@ -14,11 +14,11 @@ from fedtide.codec.base import Codec
 from fedtide.config import Experiment
 from fedtide.core import parts
 from fedtide.core.kinds import KINDS, table
-from fedtide.data.checking import check_dataset
+from fedtide.data.checking import checked_dataset
 from fedtide.data.partition import checked as checked_partition
 from fedtide.data.partition import label_counts
 from fedtide.errors import FedtideError
-from fedtide.learning.model import Model, num_parameters, without_dropout
+from fedtide.learning.model import Model, check_model, num_parameters, without_dropout
 from fedtide.learning.trainer import LocalWork, Task, Trainer
 from fedtide.server.state import Policy, Rules
 from fedtide.types import Dataset, Floats, Ints, Tick
@@ -98,9 +98,7 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
     """Load the data set that an experiment names; a plan can do without the images."""
     made: Any = part(experiment, "data", run_say=say, run_images=images)
     loaded: Dataset = made.policy if isinstance(made, parts.Guarded) else made
-    if experiment.data.name not in table("data"):
-        check_dataset(loaded, made.label)
-    return loaded
+    return loaded if experiment.data.name in table("data") else checked_dataset(loaded, made.label)
 
 
 def durations(experiment: Experiment) -> Floats:
@@ -142,7 +140,7 @@ def _ticks(experiment: Experiment) -> Sequence[Tick]:
     made = part(experiment, "timeline")
     steps = timeline.lifted(made, redraws(duration) or not always(availability), parts.label("timeline", made))
     with parts.reported("timeline", wanted.name, made):  # a generator raises only as it is read
-        ticks = timeline.checked(steps(clock), count, wanted.horizon)
+        ticks = timeline.checked(steps(clock), count, wanted.horizon, parts.label("timeline", made))
     if not ticks:
         raise FedtideError(
             f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
@@ -166,7 +164,10 @@ def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) 
     wanted = experiment.learning
     found = parts.find("model", wanted.model, table("model"))
     if wanted.model in table("model") or _describes(found):
-        model: Model = found((shape[0], shape[1], shape[2]), num_labels, **wanted.model_args)
+        with parts.reported("model", wanted.model, found):
+            model: Model = found((shape[0], shape[1], shape[2]), num_labels, **wanted.model_args)
+        if wanted.model not in table("model"):
+            check_model(model, shape, num_labels, f"model={wanted.model!r}")
         model = model if wanted.dropout else without_dropout(model)
         num_parameters(model)  # raises if the layers do not fit the images
         return model

@@ -11,6 +11,7 @@ from streams of their own, so the same seed gives the same relative sizes under 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.core.arguments import arg
+from fedtide.core.faults import named
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Ints, Rng
@@ -181,15 +183,23 @@ PARTITIONS: Final[dict[str, Callable[..., list[Ints]]]] = {
 def checked(answer: Any, num_samples: int, num_devices: int, label: str) -> list[Ints]:
     """Return what a partition dealt out as ascending sample numbers of our own; raise if that cannot be."""
     try:
-        parts = [np.asarray(part) for part in answer]
-    except (TypeError, ValueError):
+        given = list(itertools.islice(answer, num_devices + 1))  # it may not end by itself
+    except Exception as error:  # whatever a generator of the user's raises as it is read
+        why = "" if isinstance(error, TypeError) else f" that raised {named(error)}"
         raise FedtideError(
-            f"{label} returned a {type(answer).__name__}: return one array of sample numbers each"
-        ) from None
-    if len(parts) != num_devices:
-        raise FedtideError(f"{label} dealt to {len(parts)} devices: there are fleet.num_devices={num_devices}")
-    for device, part in enumerate(parts):
+            f"{label} returned a {type(answer).__name__}{why}: return one array of sample numbers each"
+        ) from error
+    if len(given) != num_devices:
+        dealt = len(given) if len(given) < num_devices else f"more than {num_devices}"
+        raise FedtideError(f"{label} dealt to {dealt} devices: there are fleet.num_devices={num_devices}")
+    parts = []
+    for device, each in enumerate(given):
         problem = None
+        try:
+            part = np.asarray(each)
+        except Exception:  # lists of unequal length, and whatever the object's conversion raises
+            part = np.array(None)
+        parts.append(part)
         if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
             problem = f"{part.dtype}{list(part.shape)}; it needs a vector of at least one sample number"
         elif part.min() < 0 or part.max() >= num_samples:

@@ -8,10 +8,11 @@ The flat vector [d] holds, layer by layer, weight then bias, each in PyTorch's o
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fedtide.core.forms import shown
 from fedtide.errors import FedtideError
 from fedtide.types import Rng, Vector
 
@@ -109,6 +110,30 @@ def _output_shape(position: int, layer: Layer, shape: Shape) -> Shape:
             raise fail("it needs at least one output")
         return (layer.out,)
     return shape
+
+
+def check_model(model: Any, shape: Shape, num_labels: int, label: str) -> None:
+    """Raise if what a user's part made is no description of a model for images of this shape and so many labels."""
+    if not isinstance(model, Model) or not isinstance(model.layers, (tuple, list)):
+        what = f"layers in a {type(model.layers).__name__}" if isinstance(model, Model) else f"a {type(model).__name__}"
+        raise FedtideError(f"{label} made {what}: return fedtide.learning.model.Model(input_shape, a tuple of layers)")
+    for position, layer in enumerate(model.layers):
+        if not isinstance(layer, Layer):
+            raise FedtideError(
+                f"{label}: layer {position} is a {type(layer).__name__}: use those of fedtide.learning.model"
+            )
+        for name, value in layer._asdict().items():
+            wanted = (int, float) if name == "p" else (int, np.integer)
+            if isinstance(value, bool) or not isinstance(value, wanted):
+                raise FedtideError(f"{label}: layer {position} has {name}={shown(value)}: it must be a number")
+    if not isinstance(model.input_shape, (tuple, list)) or tuple(model.input_shape) != shape:
+        raise FedtideError(f"{label} takes images {shown(model.input_shape)}, and there are {shape}: take input_shape")
+    try:
+        logits = shapes(model)[-1][0]
+    except FedtideError as error:
+        raise FedtideError(f"{label}: {error}") from error
+    if logits < num_labels:
+        raise FedtideError(f"{label} gives {logits} logits for {num_labels} labels: end with Linear(num_labels)")
 
 
 def parameters(model: Model) -> list[Parameters]:

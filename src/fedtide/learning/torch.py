@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
-from torch import nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedtide.core.arguments import arg, checked, parameters
 from fedtide.core.faults import named
@@ -23,6 +20,13 @@ from fedtide.learning import model as m
 from fedtide.learning.trainer import Score, TableId, Task, batches, check_jobs, known_as, read_tables
 from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn.utils import parameters_to_vector, vector_to_parameters
+except ImportError as error:
+    raise FedtideError(f"learning.trainer=torch needs PyTorch ({error}): pip install 'fedtide[torch]'") from error
 
 EVALUATION_BATCH = 1000
 

@@ -131,7 +131,7 @@ def is_whole(path: Path) -> bool:
 def describe(experiment: Experiment) -> str:
     """Say in one line what an experiment is."""
     names = {"shards": "non-i.i.d.", "iid": "i.i.d.", "dirichlet": "Dirichlet", "slow_labels": "slow labels"}
-    setting = names[experiment.data.partition]
+    setting = names.get(experiment.data.partition, experiment.data.partition)  # a name of the user's own as it is
     return (
         f"{experiment.data.name}, {setting}, N={experiment.fleet.num_devices}, R={experiment.policy.limit}, "
         f"n={experiment.radio.num_symbols:,.0f}, {experiment.timeline.name}, {experiment.policy.scheduler}, "

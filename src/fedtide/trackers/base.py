@@ -81,7 +81,9 @@ def _named(name: str, args: Mapping[str, Any]) -> Lifted:
     found = parts.find("tracker", name, TRACKERS)
     if inspect.isroutine(found):  # a function of the record
         return lifted(name, functools.partial(found, **args) if args else found)
-    return lifted(name, parts.resolve("tracker", name, args))
+    with parts.reported("tracker", name, found):  # making it, and even looking at it, may run code of its own
+        made = parts.resolve("tracker", name, args)
+    return lifted(name, made)
 
 
 def lifted(name: str, made: Any) -> Lifted:

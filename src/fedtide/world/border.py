@@ -143,4 +143,7 @@ def _column(answer: Any, count: int, label: str, what: str, failure: type[Fedtid
 
 
 def _shown(answer: Any) -> str:
-    return " ".join(str(answer).split())[:200]
+    try:
+        return " ".join(str(answer).split())[:200]
+    except Exception:  # whatever the object's own words raise
+        return f"a {type(answer).__name__}"

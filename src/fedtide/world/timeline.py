@@ -19,6 +19,7 @@ import numpy as np
 
 from fedtide.config.effort import MOST_TICKS, too_many_ticks
 from fedtide.core.arguments import arg
+from fedtide.core.forms import shown
 from fedtide.core.parts import Guarded
 from fedtide.core.ram import need
 from fedtide.errors import FedtideError
@@ -272,7 +273,23 @@ def _endless(index: int, time: float, horizon: float, at_once: int, num_devices:
     return None
 
 
-def checked(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tick]:
+def _plain(tick: Any) -> Tick | None:
+    """Return a tick with its columns as arrays; None if it is none."""
+    try:
+        time, given, start = float(tick.time), np.asarray(tick.ready), np.asarray(tick.start)
+    except Exception:  # it has no such columns, or they do not become arrays
+        return None
+    if given.ndim != 1 or start.dtype.kind not in "iuf" or given.dtype.kind not in "iuf":
+        return None
+    ready = given.astype(np.int64, copy=False)
+    return Tick(tick.index, time, ready, start) if np.array_equal(ready, given) else None
+
+
+def _some(numbers: Ints) -> str:
+    return shown(numbers.ravel()[:30].tolist())
+
+
+def checked(ticks: Iterable[Tick], num_devices: int, horizon: float, label: str = "the timeline") -> list[Tick]:
     """Return the ticks in our own types, or raise if a timeline breaks the contract or does not come to its end.
 
     The contract: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
@@ -280,8 +297,14 @@ def checked(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tic
     version = np.ones(num_devices, np.int64)
     time, at_once = 0.0, 0
     good = []
-    for index, tick in enumerate(ticks, 1):
-        ready = np.asarray(tick.ready, np.int64)
+    for index, given in enumerate(ticks, 1):
+        tick = _plain(given)
+        if tick is None:
+            raise FedtideError(
+                f"{label} is inconsistent at tick {index}: it is {shown(given)}; give Tick(index, time, ready, start) with a "
+                "number for the time and whole numbers for who is ready and where from"
+            )
+        ready = tick.ready
         problem = None
         if tick.index != index:
             problem = f"tick {index} says its index is {tick.index}"
@@ -290,15 +313,15 @@ def checked(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tic
         elif tick.time > horizon * (1 + 1e-9):
             problem = f"its time {tick.time} lies beyond timeline.horizon={horizon}"
         elif len(ready) and (np.any(np.diff(ready) <= 0) or ready[0] < 0 or ready[-1] >= num_devices):
-            problem = f"its ready devices {ready.tolist()} are not ascending, distinct and below {num_devices}"
+            problem = f"its ready devices {_some(ready)} are not ascending, distinct and below {num_devices}"
         elif not np.array_equal(version[ready], tick.start):
-            problem = f"its start versions {np.asarray(tick.start).tolist()} should be {version[ready].tolist()}"
+            problem = f"its start versions {_some(tick.start)} should be {_some(version[ready])}"
         else:
             at_once = at_once + 1 if tick.time == time else 1
             problem = _endless(index, tick.time, horizon, at_once, num_devices)
         if problem:
-            raise FedtideError(f"the timeline is inconsistent at tick {index}: {problem}")
-        good.append(Tick(index, float(tick.time), ready, version[ready]))
+            raise FedtideError(f"{label} is inconsistent at tick {index}: {problem}")
+        good.append(Tick(index, tick.time, ready, version[ready]))
         version[ready] = index + 1
         time = tick.time
     return good

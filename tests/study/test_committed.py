@@ -1,0 +1,54 @@
+"""Every result that is committed is found by the study that it was run for, under the name that it was given then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedtide import config
+from fedtide.paper.figures import FIGURES, study
+from fedtide.studies.result import Store
+from fedtide.studies.spec import Study, name_of, read
+from fedtide.studies.work import missing
+
+ROOT = Path(__file__).parents[2]
+STORE = Store(ROOT / "results" / "paper")
+SEEDS = 10  # more than any study has so far
+# How many runs of each study the version before open parts found among the results of that day: never fewer.
+FOUND = {
+    "R": 30, "period": 30, "frameworks": 22, "training_loss": 15, "schedulers": 50, "weights": 60, "slow_labels": 17,
+    "profiles": 21, "codec-weights.yaml": 12, "codec.yaml": 48, "gamma.yaml": 30, "study.yaml": 10,
+}  # fmt: skip
+
+
+def the_study(name: str) -> Study:
+    return (
+        read(ROOT / "examples" / name) if name.endswith(".yaml") else study(FIGURES[name], range(FIGURES[name].seeds))
+    )
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_study_finds_its_results(name: str) -> None:
+    wanted = the_study(name)
+    unique = {run.name for run in wanted.runs}
+    found = unique - {run.name for run in missing(wanted, STORE)}
+    assert len(wanted.runs) - len(missing(wanted, STORE)) >= FOUND[name]
+    for each in sorted(found)[:3]:
+        assert name_of(config.experiment(STORE.load(each).experiment)) == each
+
+
+def test_every_figure_of_runs_is_in_the_table() -> None:
+    assert {*FIGURES} | {path.name for path in (ROOT / "examples").glob("*.yaml")} - {"experiment.yaml"} == {*FOUND}
+
+
+def test_every_committed_result_belongs_to_a_study() -> None:
+    studies = [study(figure, range(SEEDS)) for figure in FIGURES.values()]
+    studies += [the_study(name) for name in FOUND if name.endswith(".yaml")]
+    known = {run.name for each in studies for run in each.runs}
+    assert set(STORE.all_files()) <= known
+
+
+def test_every_committed_result_is_still_called_what_it_was() -> None:
+    for name in STORE.all_files():
+        assert name_of(config.experiment(STORE.load(name).experiment)) == name
