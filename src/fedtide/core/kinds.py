@@ -23,21 +23,24 @@ class Kind(NamedTuple):
     init: tuple[str, ...] = ()  # what init of one with memory is given
     formerly: tuple[str, ...] | None = None  # another way of calling it that is still understood
     made_with: tuple[str, ...] = ()  # what its class is given besides its arguments, filled in as run.<name>
+    gives: Mapping[str, str] = {}  # what it answers, by method; one that is never called: what is made of it
 
 
 _ENCODE = ("update", "budget_bits", "rng")
 _COMBINE = ("model", "starts", "updates", "weights", "age")
 _TRAIN = {"initial_model": ("seed",), "train": ("jobs",), "evaluate": ("model", "samples")}
+_TRACK = {"begin": ("experiment", "folder", "total"), "round": ("record",), "end": ("result",)}
 _DECODE = {"decode": ("packet",), "num_kept": ("num_parameters", "budget_bits")}
 
 KINDS: Final[dict[str, Kind]] = {
-    "data": Kind("data.name", "data.args", "fedtide.data:DATASETS", {}, "what is learned"),
+    "data": Kind("data.name", "data.args", "fedtide.data:DATASETS", {}, "what is learned", gives={"": "Dataset"}),
     "partition": Kind(
         "data.partition",
         "data.partition_args",
         "fedtide.data.partition:PARTITIONS",
         {"": ("dataset", "num_devices", "seed")},
         "who holds which samples",
+        gives={"": "one array of sample numbers for each device [N]"},
     ),
     "duration": Kind(
         "fleet.duration",
@@ -45,6 +48,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.duration:DURATIONS",
         {"": ("seed", "device", "job")},
         "how long a local training takes",
+        gives={"": "times [m]"},
     ),
     "availability": Kind(
         "fleet.availability",
@@ -52,6 +56,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.availability:AVAILABILITIES",
         {"": ("seed", "device", "time")},
         "when a device is there",
+        gives={"": "when each is next there [m]"},
     ),
     "channel": Kind(
         "radio.channel",
@@ -59,6 +64,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.channel:CHANNELS",
         {"": ("seed", "tick", "time", "device")},
         "what the uplinks carry, and what the server believes of them",
+        gives={"": "Link(capacity [m], believed [m]), in bit/symbol"},
     ),
     "allocation": Kind(
         "radio.allocation",
@@ -66,6 +72,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.allocation:ALLOCATIONS",
         {"": ("capacity", "num_symbols")},
         "how a tick's symbols are shared",
+        gives={"": "symbols [r], or Shares(symbols [r], bits [r])"},
     ),
     "timeline": Kind(
         "timeline.name",
@@ -74,6 +81,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("clock",)},
         "when the server acts",
         formerly=("duration", "horizon"),
+        gives={"": "ticks, one after the other"},
     ),
     "scheduler": Kind(
         "policy.scheduler",
@@ -83,6 +91,7 @@ KINDS: Final[dict[str, Kind]] = {
         "who uploads",
         {"": ("memory", "candidates", "limit", "rng")},
         ("num_devices",),
+        gives={"": "positions within the candidates, limit at most, or a Selection"},
     ),
     "weighting": Kind(
         "policy.weighting",
@@ -92,6 +101,7 @@ KINDS: Final[dict[str, Kind]] = {
         "how much each arrived update counts",
         {"": ("memory", "num_samples", "age", "device")},
         ("num_devices",),
+        gives={"": "weights [r]"},
     ),
     "combiner": Kind(
         "policy.combiner",
@@ -101,6 +111,7 @@ KINDS: Final[dict[str, Kind]] = {
         "how arrived updates become the next model",
         {"": ("memory", *_COMBINE, "device")},
         ("model",),
+        gives={"": "the next model [d]"},
     ),
     "codec": Kind(
         "codec.name",
@@ -110,8 +121,17 @@ KINDS: Final[dict[str, Kind]] = {
         "how an update becomes bits",
         {"encode": ("memory", *_ENCODE), **_DECODE},
         ("num_parameters",),
+        gives={"encode": "Packet", "decode": "update [d]", "num_kept": "elements that such a budget keeps"},
     ),
-    "model": Kind("learning.model", "learning.model_args", "fedtide.learning.model:MODELS", {}, "what is trained"),
+    "model": Kind(
+        "learning.model",
+        "learning.model_args",
+        "fedtide.learning.model:MODELS",
+        {},
+        "what is trained",
+        made_with=("input_shape", "num_labels"),
+        gives={"": "Model; without input_shape and num_labels, a torch.nn.Module"},
+    ),
     "trainer": Kind(
         "learning.trainer",
         "learning.trainer_args",
@@ -121,8 +141,9 @@ KINDS: Final[dict[str, Kind]] = {
         _TRAIN,
         ("num_parameters",),
         made_with=("task",),
+        gives={"initial_model": "model [d]", "train": "updates [r d]", "evaluate": "Score(accuracy, loss)"},
     ),
-    "tracker": Kind("tracker", "", "fedtide.trackers:TRACKERS", {}, "who watches a run"),
+    "tracker": Kind("tracker", "", "fedtide.trackers:TRACKERS", _TRACK, "who watches a run"),
 }
 
 # Those whose name is a key of the experiment's own; a tracker changes nothing and is named in a list.
