@@ -216,7 +216,7 @@ def find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
     """Return the class, function or object that `name` stands for, as it is."""
     if name in known:
         found = known[name]
-        return attribute(kind, found) if isinstance(found, str) else found
+        return _ours_later(kind, name, found) if isinstance(found, str) else found
     if ":" in name:
         return attribute(kind, name)
     offered = _offered(kind)
@@ -224,6 +224,18 @@ def find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
         raise FedtideError(_unknown(kind, name, [*known, *offered]))
     with _read(kind, name, "loading it"):
         return offered[name].load()
+
+
+def _ours_later(kind: str, name: str, where: str) -> Any:
+    """Import one of ours that is imported only when it is used; the extra that it needs is called as it is."""
+    try:
+        return attribute(kind, where)
+    except FedtideError as error:
+        if not isinstance(error.__cause__, ImportError):
+            raise
+        raise FedtideError(
+            f"{kind}={name!r} needs a package that is not here ({named(error.__cause__)}): pip install 'fedtide[{name}]'"
+        ) from error
 
 
 def _offered(kind: str) -> dict[str, EntryPoint]:
