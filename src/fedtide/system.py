@@ -86,7 +86,7 @@ def build(
         ticks=ticks,
         born=timeline.start_times(ticks),
         num_symbols=symbols_per_tick(ticks, experiment.radio.num_symbols, experiment.fleet.max_duration),
-        policy=_policy(experiment),
+        policy=make_policy(experiment),
         codec=make_codec(experiment),
         model=make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels),
         channel=_bordered(part(experiment, "channel"), border.CheckedChannel),
@@ -148,7 +148,8 @@ def _ticks(experiment: Experiment) -> Sequence[Tick]:
     return ticks
 
 
-def _policy(experiment: Experiment) -> Policy:
+def make_policy(experiment: Experiment) -> Policy:
+    """Make who uploads, and how what arrives is weighed and combined."""
     scheduler, weighting, combiner = (part(experiment, kind) for kind in ("scheduler", "weighting", "combiner"))
     return Policy(scheduler, experiment.policy.limit, weighting, combiner)
 
@@ -164,8 +165,7 @@ def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) 
     wanted = experiment.learning
     found = parts.find("model", wanted.model, table("model"))
     if wanted.model in table("model") or _describes(found):
-        with parts.reported("model", wanted.model, found):
-            model: Model = found((shape[0], shape[1], shape[2]), num_labels, **wanted.model_args)
+        model = _described(experiment, found, (shape[0], shape[1], shape[2]), num_labels)
         if wanted.model not in table("model"):
             check_model(model, shape, num_labels, f"model={wanted.model!r}")
         model = model if wanted.dropout else without_dropout(model)
@@ -177,6 +177,18 @@ def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) 
     if not wanted.model_args:
         return made
     return functools.update_wrapper(functools.partial(found, **wanted.model_args), found)
+
+
+def _described(experiment: Experiment, found: Any, shape: tuple[int, int, int], num_labels: int) -> Model:
+    """Make a description of one of ours, or of a user's own."""
+    name, args, given = experiment.learning.model, experiment.learning.model_args, KINDS["model"].made_with
+    parts.check_arguments("model", name, found, args, True, given)
+    all_args = parts.arguments(found, args, lambda key: config.value(experiment, key), f"model={name!r}", len(given))
+    with parts.reported("model", name, found):
+        model = found(shape, num_labels, **all_args)
+    if not isinstance(model, Model):
+        raise FedtideError(f"model={name!r} made a {type(model).__name__}: return a fedtide.learning.model.Model")
+    return model
 
 
 def _describes(found: Any) -> bool:

@@ -1,8 +1,7 @@
-"""Lists of what there is to choose: `fedtide policies`, and `--keys` of the commands that take keys."""
+"""Lists of what there is to choose by key: `fedtide policies`, and `--keys` of the commands that take keys."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -12,15 +11,16 @@ from rich.table import Table
 
 from fedtide import config
 from fedtide.cli.command import choices, out, print_json
+from fedtide.cli.parts import described
+from fedtide.cli.presets import presets
+from fedtide.core import parts
+from fedtide.core.kinds import KINDS
 
 
 def list_policies(as_json: bool) -> None:
-    """Print everything that can be chosen by name, with what it does."""
-    listed = {
-        key: {name: _first_sentence(each) for name, each in known.items()} for key, known in _registries().items()
-    }
-    listed["framework"] = {name: _flat(tree) or "the defaults" for name, tree in config.FRAMEWORKS.items()}
-    listed["profile"] = {name: _flat(tree) or "the defaults" for name, tree in config.PROFILES.items()}
+    """Print everything that can be chosen by name, by key, with what it does: `fedtide parts` in one table."""
+    kinds = {KINDS[kind].key: described(kind)["parts"] for kind in KINDS}
+    listed = {key: {name: each["about"] for name, each in known.items()} for key, known in kinds.items()} | presets()
     if as_json:
         print_json(listed)
         return
@@ -30,42 +30,15 @@ def list_policies(as_json: bool) -> None:
     table.add_column("what it does", overflow="fold")  # a value too long for the line is wrapped, not cut off
     for key, known in listed.items():
         for position, (name, text) in enumerate(known.items()):
-            table.add_row(f"[bold]{key}[/]" if position == 0 else "", f"[cyan]{name}[/]", escape(text))
+            table.add_row(f"[bold]{key}[/]" if position == 0 else "", f"[cyan]{escape(name)}[/]", escape(text))
     out.print(table, highlight=False)
-    out.print("\nYour own: path/to/file.py:name, package.module:name, or an entry point of the group fedtide.<kind>.")
-
-
-def _registries() -> dict[str, dict[str, Any]]:
-    """Return what can be chosen by name, by key."""
-    from fedtide.codec.registry import CODECS
-    from fedtide.learning.model import MODELS
-    from fedtide.policy.combining import COMBINERS
-    from fedtide.policy.scheduling import SCHEDULERS
-    from fedtide.policy.weighting import WEIGHTINGS
-    from fedtide.world.timeline import TIMELINES
-
-    return {
-        "timeline.name": TIMELINES,
-        "policy.scheduler": SCHEDULERS,
-        "policy.weighting": WEIGHTINGS,
-        "policy.combiner": COMBINERS,
-        "codec.name": CODECS,
-        "learning.model": MODELS,
-    }
-
-
-def _first_sentence(thing: Any) -> str:
-    text = inspect.getdoc(thing) or ""
-    return " ".join(text.split("\n\n")[0].split())
-
-
-def _flat(tree: dict[str, Any]) -> str:
-    return ", ".join(f"{group}.{key}={value}" for group, keys in tree.items() for key, value in keys.items())
+    out.print("\nMore, with parameters and how to bring your own: fedtide parts, fedtide parts KIND.", highlight=False)
 
 
 def list_keys(as_json: bool) -> None:
     """Print every key of an experiment: its default, its meaning, its choices."""
-    defaults, known = config.dump(config.Experiment()), _registries()
+    defaults = config.dump(config.Experiment())
+    known = {KINDS[kind].key: list(parts.named_parts(kind)) for kind in KINDS}
     rows = {}
     for key, field in config.all_keys().items():
         group, _, leaf = key.rpartition(".")
@@ -87,8 +60,8 @@ def _literals(annotation: Any) -> list[Any]:
         return [None]
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
-    parts = [_literals(each) for each in get_args(annotation)] if get_origin(annotation) in (Union, UnionType) else []
-    return [value for part in parts for value in part] if all(parts) else []
+    either = [_literals(each) for each in get_args(annotation)] if get_origin(annotation) in (Union, UnionType) else []
+    return [value for each in either for value in each] if all(either) else []
 
 
 def print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:

@@ -65,7 +65,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Asynchronous federated learning over wireless networks: simulate it, compare policies, trust the plot.",
     epilog="Start with [bold]fedtide run[/bold] (the paper's default experiment), look ahead with [bold]fedtide plan[/bold], "
-    "list what you can choose with [bold]fedtide policies[/bold].\n\n"
+    "list what you can choose with [bold]fedtide parts[/bold].\n\n"
     "Exit codes: 0 done, 1 a defect of fedtide, 2 bad input, 3 data, 4 run folder, 5 training or a policy of yours, "
     "6 the machine cannot, 130 interrupted, 143 terminated.",
 )
@@ -133,10 +133,9 @@ def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> N
 def _default_folder(experiment: Experiment) -> Path:
     from fedtide import config
 
-    clock, who = (
-        Path(name.rpartition(":")[2]).name for name in (experiment.timeline.name, experiment.policy.scheduler)
-    )
-    return Path("runs") / f"{clock}-{who}-{experiment.data.partition}-{config.digest(experiment)[:8]}"
+    named = (experiment.timeline.name, experiment.policy.scheduler, experiment.data.partition)
+    words = [Path(name.rpartition(":")[2]).name for name in named]
+    return Path("runs") / "-".join([*words, config.digest(experiment)[:8]])
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
@@ -153,7 +152,7 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
         say(long)
     try:
         with _progress("training") as advance:
-            result = simulate(experiment, folder, threads=threads, say=say, on_round=advance)
+            result = simulate(experiment, folder, threads=threads, say=say, on_round=advance, warn=warn)
     except KeyboardInterrupt as error:
         if stop.foreign(error):
             raise
@@ -322,8 +321,33 @@ def plan(
 
 @app.command()
 @friendly
+def parts(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="One kind in detail, such as scheduler or channel.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what an experiment is made of: every kind of part, what there is to choose, its parameters, and how to add yours.
+
+    [dim]fedtide parts[/]
+    [dim]fedtide parts scheduler[/]
+    [dim]fedtide run 'policy.scheduler={name: age_based, pool_share: 0.3}'[/]
+    [dim]fedtide run radio.channel=my_channel.py:rician[/]
+
+    Parts of installed packages (entry points of the groups fedtide.KIND) are listed as ours are.
+    """
+    from fedtide.cli.parts import list_parts
+
+    list_parts(kind, as_json)
+
+
+@app.command(hidden=True)
+@friendly
 def policies(as_json: AsJson = False) -> None:
-    """List the timelines, schedulers, weightings, combiners, codecs, models, frameworks and profiles to choose from."""
+    """List all that is chosen by name in one table, by key; frameworks and profiles too. `fedtide parts` tells more.
+
+    [dim]fedtide policies --json[/]
+    """
     from fedtide.cli.keys import list_policies
 
     list_policies(as_json)

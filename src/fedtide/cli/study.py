@@ -32,7 +32,8 @@ Workers = Annotated[int, typer.Option("--workers", "-j", min=1, help="Runs at a 
 Backend = Annotated[
     str,
     typer.Option(
-        "--backend", help="local: processes on this machine; dask: the cluster at --address, or one started here."
+        "--backend",
+        help="local: processes on this machine; dask: the cluster at --address, or one started for it; here: this process.",
     ),
 ]
 Address = Annotated[str | None, typer.Option("--address", help="A Dask scheduler, as in tcp://host:8786.")]
@@ -95,7 +96,7 @@ def do_runs(
         *columns, console=err, transient=True, disable=not err.is_terminal, speed_estimate_period=3600
     ) as progress:
         # Runs differ in length: the time left goes by their expected work, not by their number.
-        total = sum(expected_work(run.experiment) for run in todo)
+        total = sum(expected_work(run) for run in todo)
         task = progress.add_task(escape(study.name), total=total, last="", done=0, runs=len(todo))
         done = 0
 
@@ -105,7 +106,7 @@ def do_runs(
             accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
             word = f"{accuracy:.4f}" if accuracy is not None else f"failed: {outcome.reason}"
             text = f"{outcome.run.label}, seed {outcome.run.experiment.seed}: {word}"
-            progress.update(task, advance=expected_work(outcome.run.experiment), done=done, last=escape(text))
+            progress.update(task, advance=expected_work(outcome.run), done=done, last=escape(text))
             if not err.is_terminal:
                 say(text)
 

@@ -10,9 +10,10 @@ import functools
 import inspect
 import os
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
-from fedtide.core.kinds import KINDS, NAMED, table
+from fedtide.core.kinds import NAMED, table
 from fedtide.errors import FedtideError
 
 _KEYS = {kind.key: name for name, kind in NAMED.items()}
@@ -21,19 +22,34 @@ _KEYS = {kind.key: name for name, kind in NAMED.items()}
 def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
     """Return a tree of keys, nested or dotted, with names in the place of parts that are Python objects."""
     made: dict[Any, Any] = {}
-    for key, value in tree.items():
+    for key, each in tree.items():
         whole = f"{above}{key}"
-        if whole in _KEYS and (callable(value) or dataclasses.is_dataclass(value)):
-            name, args = _named(_KEYS[whole], value)
-            made[key] = name
-            if args:
-                own = KINDS[_KEYS[whole]].args
-                made[own.rpartition(".")[2] if above else own] = args
-        elif isinstance(value, Mapping) and not above and not str(key).endswith("args"):
-            made[key] = replaced(value, f"{key}.")
+        if whole in _KEYS:
+            made[key] = value(whole, each)
+        elif isinstance(each, Mapping) and not above and not str(key).endswith("args"):
+            made[key] = replaced(each, f"{key}.")
         else:
-            made[key] = value
+            made[key] = each
     return made
+
+
+def value(key: str, part: Any) -> Any:
+    """Return what a key is given, with a name (and arguments) in the place of a part that is a Python object."""
+    if key not in _KEYS:
+        return part
+    if isinstance(part, Mapping) and _is_object(part.get("name")):
+        name, args = _named(_KEYS[key], part["name"])
+        return {**args, **part, "name": name}
+    if not _is_object(part):
+        return part
+    name, args = _named(_KEYS[key], part)
+    return {"name": name, **args} if args else name
+
+
+def _is_object(part: Any) -> bool:
+    """Say whether a part was given as an object, and not as its name, a mapping, or something that no part is."""
+    is_form = part is None or isinstance(part, (str, bool, int, float, list, tuple, Mapping, PurePath))
+    return not is_form and not hasattr(part, "tolist")
 
 
 def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
@@ -58,10 +74,10 @@ def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
 
 def _found(kind: str, part: Any) -> str:
     """Return the name under which a function or class is found again."""
-    ours = next((name for name, each in table(kind).items() if each is part), None)
-    if ours is not None:
-        return ours
     name = part.__qualname__
+    for own, each in table(kind).items():
+        if each == f"{part.__module__}:{name}" or (callable(each) and part in (each, inspect.unwrap(each))):
+            return own
     if "<lambda>" in name:
         raise FedtideError(
             f"{kind}: a lambda has no name, so a resumed run could not find it again: write it as `def` in a file"

@@ -38,21 +38,34 @@ def timeline_problem(e: Experiment) -> str | None:
     return problem
 
 
-def least_ticks(e: Experiment) -> float:
-    """Return how many aggregations a timeline of ours has at least, from its numbers; 0 for a user's own."""
+def least_ticks(e: Experiment, slowest: float | None = None) -> float:
+    """Return how many aggregations a timeline of ours has at least, from its numbers; 0 for a user's own.
+
+    slowest: how long a training takes at most; not given: fleet.max_duration.
+    """
     made = _timeline(e)
-    slowest = e.fleet.max_duration
+    slowest = slowest or e.fleet.max_duration
     return float(made.least_ticks(e.fleet.num_devices, slowest, e.timeline.horizon)) if made else 0.0
 
 
 def num_train(e: Experiment) -> int | None:
     """Return how many training samples an experiment has, as far as its data set says; None if it does not."""
+    return _size(e, "data.num_train", e.data.num_train)
+
+
+def num_test(e: Experiment) -> int | None:
+    """Return how many test samples an experiment has, as far as its data set says; None if it does not."""
+    return _size(e, "data.num_test", e.data.num_test)
+
+
+def _size(e: Experiment, key: str, wanted: int | None) -> int | None:
     ours = table("data")
     if e.data.name not in ours:
-        return e.data.num_train
-    found = next((each for each in parameters(ours[e.data.name]) if each.about.key == "data.num_train"), None)
+        return wanted
+    found = next((each for each in parameters(ours[e.data.name]) if each.about.key == key), None)
     most = int(found.about.le) if found and found.about.le is not None else None
-    wanted = e.data.args.get(found.name, e.data.num_train) if found else e.data.num_train
+    given = e.data.args.get(found.name) if found else None
+    wanted = given if isinstance(given, int) else wanted  # what is no number is refused when the part is made
     wanted = wanted or (found.default if found and isinstance(found.default, int) else most)
     return min(wanted, most) if wanted and most else wanted
 
@@ -83,13 +96,11 @@ def beyond_reach(e: Experiment) -> str | None:
             f"fleet.num_devices={fleet.num_devices} is more than {MOST_DEVICES:,}: what is known of each of them would "
             f"take {fleet.num_devices * 200 / 1e9:,.3g} GB; use fewer"
         )
-    images = (e.data.num_train or 0) + (e.data.num_test or 0)
-    if (num_train(e) or 0) > MOST_IMAGES or (
-        e.data.name in table("data") and images > MOST_IMAGES >= (num_train(e) or 0)
-    ):
+    train, test = max(e.data.num_train or 0, num_train(e) or 0), max(e.data.num_test or 0, num_test(e) or 0)
+    if (num_train(e) or 0) > MOST_IMAGES or (e.data.name in table("data") and train + test > MOST_IMAGES):
         return (
-            f"data.num_train={e.data.num_train}, data.num_test={e.data.num_test}: the images would take "
-            f"{images * _IMAGE_BYTES / 1e9:,.3g} GB; the {e.data.name} set has at most {MOST_IMAGES:,}"
+            f"data.num_train={train}, data.num_test={test}: the images would take "
+            f"{(train + test) * _IMAGE_BYTES / 1e9:,.3g} GB; the {e.data.name} set has at most {MOST_IMAGES:,}"
         )
     if (ticks := least_ticks(e)) > MOST_TICKS:
         pace = _timeline(e).pace(fleet.num_devices, fleet.max_duration)

@@ -46,6 +46,12 @@ OneOrSeveral = Annotated[
 ]
 
 
+NameOrMapping = Annotated[
+    Annotated[Name, Tag("<name>")] | Annotated[dict[str, Any], Tag("<mapping>")],
+    Discriminator(lambda value: "<mapping>" if isinstance(value, Mapping) else "<name>"),
+]
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -170,7 +176,7 @@ class Experiment(_Group):
     policy: Policy = Policy()
     codec: CodecConfig = CodecConfig()
     learning: Learning = Learning()
-    tracker: list[str | dict[str, Any]] = _later(list, "who watches the run: names, or {name: ..., arguments}")
+    tracker: list[NameOrMapping] = _later(list, "who watches the run: a list of names, or of {name: ..., arguments}")
 
     @model_validator(mode="before")
     @classmethod
@@ -201,6 +207,11 @@ class Experiment(_Group):
             )
         for kind in NAMED:
             parts.check_name(kind, str(value(self, NAMED[kind].key)))
+        for each in self.tracker:
+            name = each.get("name") if isinstance(each, Mapping) else each
+            if not isinstance(name, str):
+                raise ValueError(f"tracker={shown(each)} has no name; write {{name: tensorboard, ...}}")
+            parts.check_name("tracker", name)
         if problem := effort.timeline_problem(self):
             raise ValueError(problem)
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
@@ -257,8 +268,12 @@ def split_parts(tree: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(inner, Mapping):
             continue
         given = inner.get(leaf)
-        if not isinstance(given, Mapping) or "name" not in given:
+        if not isinstance(given, Mapping):
             continue
+        if not isinstance(given.get("name"), str):
+            raise FedtideError(
+                f"{kind.key}={shown(dict(given))} has no name: write a name alone, or {{name: ..., arguments}}"
+            )
         rest = {name: each for name, each in given.items() if name != "name"}
         if rest and args in inner:
             raise FedtideError(f"{kind.args} is given beside {kind.key}={shown(dict(given))}; keep one of the two")

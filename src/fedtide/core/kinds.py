@@ -24,15 +24,25 @@ class Kind(NamedTuple):
     formerly: tuple[str, ...] | None = None  # another way of calling it that is still understood
     asked_before: bool = False  # it is asked before a run begins, not while it is on
     made_with: tuple[str, ...] = ()  # what its class is given besides its arguments, filled in as run.<name>
+    gives: Mapping[str, str] = {}  # what it answers, by method; one that is never called: what is made of it
 
 
 _ENCODE = ("update", "budget_bits", "rng")
 _COMBINE = ("model", "starts", "updates", "weights", "age")
 _TRAIN = {"initial_model": ("seed",), "train": ("jobs",), "evaluate": ("model", "samples")}
+_TRACK = {"begin": ("experiment", "folder", "total"), "round": ("record",), "end": ("result",)}
 _DECODE = {"decode": ("packet",), "num_kept": ("num_parameters", "budget_bits")}
 
 KINDS: Final[dict[str, Kind]] = {
-    "data": Kind("data.name", "data.args", "fedtide.data:DATASETS", {}, "what is learned", asked_before=True),
+    "data": Kind(
+        "data.name",
+        "data.args",
+        "fedtide.data:DATASETS",
+        {},
+        "what is learned",
+        asked_before=True,
+        gives={"": "Dataset"},
+    ),
     "partition": Kind(
         "data.partition",
         "data.partition_args",
@@ -40,6 +50,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("dataset", "num_devices", "seed")},
         "who holds which samples",
         asked_before=True,
+        gives={"": "one array of sample numbers for each device [N]"},
     ),
     "duration": Kind(
         "fleet.duration",
@@ -48,6 +59,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("seed", "device", "job")},
         "how long a local training takes",
         asked_before=True,
+        gives={"": "times [m]"},
     ),
     "availability": Kind(
         "fleet.availability",
@@ -56,6 +68,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("seed", "device", "time")},
         "when a device is there",
         asked_before=True,
+        gives={"": "when each is next there [m]"},
     ),
     "channel": Kind(
         "radio.channel",
@@ -63,6 +76,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.channel:CHANNELS",
         {"": ("seed", "tick", "time", "device")},
         "what the uplinks carry, and what the server believes of them",
+        gives={"": "Link(capacity [m], believed [m]), in bit/symbol"},
     ),
     "allocation": Kind(
         "radio.allocation",
@@ -70,6 +84,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.allocation:ALLOCATIONS",
         {"": ("capacity", "num_symbols")},
         "how a tick's symbols are shared",
+        gives={"": "symbols [r], or Shares(symbols [r], bits [r])"},
     ),
     "timeline": Kind(
         "timeline.name",
@@ -79,6 +94,7 @@ KINDS: Final[dict[str, Kind]] = {
         "when the server acts",
         formerly=("duration", "horizon"),
         asked_before=True,
+        gives={"": "ticks, one after the other"},
     ),
     "scheduler": Kind(
         "policy.scheduler",
@@ -88,6 +104,7 @@ KINDS: Final[dict[str, Kind]] = {
         "who uploads",
         {"": ("memory", "candidates", "limit", "rng")},
         ("num_devices",),
+        gives={"": "positions within the candidates, limit at most, or a Selection"},
     ),
     "weighting": Kind(
         "policy.weighting",
@@ -97,6 +114,7 @@ KINDS: Final[dict[str, Kind]] = {
         "how much each arrived update counts",
         {"": ("memory", "num_samples", "age", "device")},
         ("num_devices",),
+        gives={"": "weights [r]"},
     ),
     "combiner": Kind(
         "policy.combiner",
@@ -106,6 +124,7 @@ KINDS: Final[dict[str, Kind]] = {
         "how arrived updates become the next model",
         {"": ("memory", *_COMBINE, "device")},
         ("model",),
+        gives={"": "the next model [d]"},
     ),
     "codec": Kind(
         "codec.name",
@@ -115,8 +134,17 @@ KINDS: Final[dict[str, Kind]] = {
         "how an update becomes bits",
         {"encode": ("memory", *_ENCODE), **_DECODE},
         ("num_parameters",),
+        gives={"encode": "Packet", "decode": "update [d]", "num_kept": "elements that such a budget keeps"},
     ),
-    "model": Kind("learning.model", "learning.model_args", "fedtide.learning.model:MODELS", {}, "what is trained"),
+    "model": Kind(
+        "learning.model",
+        "learning.model_args",
+        "fedtide.learning.model:MODELS",
+        {},
+        "what is trained",
+        made_with=("input_shape", "num_labels"),
+        gives={"": "Model; without input_shape and num_labels, a torch.nn.Module"},
+    ),
     "trainer": Kind(
         "learning.trainer",
         "learning.trainer_args",
@@ -126,8 +154,9 @@ KINDS: Final[dict[str, Kind]] = {
         _TRAIN,
         ("num_parameters",),
         made_with=("task",),
+        gives={"initial_model": "model [d]", "train": "updates [r d]", "evaluate": "Score(accuracy, loss)"},
     ),
-    "tracker": Kind("tracker", "", "fedtide.trackers:TRACKERS", {}, "who watches a run"),
+    "tracker": Kind("tracker", "", "fedtide.trackers:TRACKERS", _TRACK, "who watches a run"),
 }
 
 # Those whose name is a key of the experiment's own; a tracker changes nothing and is named in a list.

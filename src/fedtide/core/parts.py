@@ -20,7 +20,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -30,8 +30,9 @@ from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 from fedtide.core import stop
-from fedtide.core.arguments import NO_DEFAULT, checked, parameters
+from fedtide.core.arguments import NO_DEFAULT, Parameter, checked, parameters
 from fedtide.core.faults import named
+from fedtide.core.forms import shown
 from fedtide.core.kinds import KINDS, table
 from fedtide.core.reading import is_file, is_own_file, locate
 from fedtide.errors import FedtideError, TrainingError
@@ -245,6 +246,8 @@ def _offered(kind: str) -> dict[str, EntryPoint]:
 def _unknown(key: str, name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
+    elsewhere = [known.key for kind, known in KINDS.items() if name in table(kind)]
+    hint = f": it is one of {elsewhere[0]}." if elsewhere else hint
     own = "Your own: path/to/file.py:name or package.module:name"
     return f"{key}={name!r} is not known{hint} Known: {', '.join(names)}. {own}"
 
@@ -281,6 +284,8 @@ def _file(name: str) -> Path | None:
 def attribute(kind: str, name: str) -> Any:
     """Return what `file.py:name` or `package.module:name` stands for, as it is."""
     place, _, wanted = name.rpartition(":")
+    if not place.strip() or not wanted.strip():
+        raise FedtideError(f"{kind}={name!r} has nothing on one side of the colon; write path/to/file.py:name")
     module = _load(kind, name, place)
     with _read(kind, name, f"looking into {place}"):  # a module may have a __getattr__ of its own
         if hasattr(module, wanted):
@@ -355,15 +360,10 @@ def _neighbours(path: Path) -> Iterator[None]:
 
 def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill) -> Any:
     """Make the part of what was found: a class with its arguments, a function to be called with them besides its own."""
-    called = KINDS[kind].calls.get("")
-    is_maker = (
-        inspect.isclass(found)
-        or not KINDS[kind].calls
-        or (inspect.isroutine(found) and called is not None and _makes(found, len(called)))
-    )
+    is_maker = _is_maker(kind, found)
     context = {each: fill(f"run.{each}") for each in KINDS[kind].made_with} if is_maker else {}
-    _check_arguments(kind, name, found, args, is_maker, context)
-    given = len(context) if is_maker else len(called or ())
+    check_arguments(kind, name, found, args, is_maker, context)
+    given = len(context) if is_maker else len(KINDS[kind].calls.get("", ()))
     all_args = arguments(found, args, fill, f"{kind}={name!r}", given)
     if is_maker and callable(found):
         with reported(kind, name, found):
@@ -373,9 +373,39 @@ def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill)
     return found
 
 
-def _makes(found: Any, num_called: int) -> bool:
-    """Say whether a function of ours makes the part, rather than being it: it does not take what the part is called with."""
-    return _is_ours(found) and len(inspect.signature(found).parameters) < num_called
+def _is_maker(kind: str, found: Any) -> bool:
+    """Say whether what was found makes the part, rather than being it.
+
+    A class does, and a function of ours that does not take what the part is called with.
+    """
+    called = KINDS[kind].calls.get("")
+    if inspect.isclass(found) or not KINDS[kind].calls:
+        return True
+    return (
+        called is not None
+        and inspect.isroutine(found)
+        and _is_ours(found)
+        and len(inspect.signature(found).parameters) < len(called)
+    )
+
+
+def own_parameters(kind: str, found: Any) -> list[Parameter]:
+    """Return the parameters that an experiment may give to a part, without those that it is made or called with."""
+    declared, known = parameters(found), KINDS[kind]
+    if not _is_maker(kind, found):
+        called, former = calls(kind, found)[""], known.formerly or ()
+        is_former = former and tuple(each.name for each in declared[: len(former)]) == former
+        return declared[len(former if is_former else called) :]
+    if inspect.isroutine(found) and "round" in known.calls:  # a tracker that is a function of the record
+        return declared[len(known.calls["round"]) :]
+    # what makes a PyTorch module takes nothing but its arguments
+    return declared[sum(each.default is NO_DEFAULT for each in declared[: len(known.made_with)]) :]
+
+
+def named_parts(kind: str) -> dict[str, str]:
+    """Return every part that has a name, ours and those of installed packages, each with where it comes from."""
+    ours = dict.fromkeys(table(kind), "fedtide")
+    return {**ours, **{name: point.value for name, point in _offered(kind).items() if name not in ours}}
 
 
 def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given: int = 0) -> dict[str, Any]:
@@ -389,8 +419,8 @@ def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given
     return made
 
 
-def _check_arguments(
-    kind: str, name: str, found: Any, args: Mapping[str, Any], is_maker: bool, context: Mapping[str, Any]
+def check_arguments(
+    kind: str, name: str, found: Any, args: Mapping[str, Any], is_maker: bool, context: Iterable[str]
 ) -> None:
     """Raise if a part does not take these arguments among what else it is given."""
     try:
@@ -404,6 +434,9 @@ def _check_arguments(
         else:
             signature.bind_partial(**args)
     except TypeError as error:
+        taken = (
+            (", ".join(each.name for each in own_parameters(kind, found)) or "none") if _is_ours(found) else signature
+        )
         raise FedtideError(
-            f"{kind}={name!r} does not accept the arguments {dict(args)}: {error}; it takes {signature}"
+            f"{kind}={name!r} does not accept the arguments {shown(dict(args))}: {error}; it takes {taken}"
         ) from error

@@ -1,7 +1,8 @@
 """Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates.
 
 It returns min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
-`candidates.update_sq_norm` sets the attribute `needs_update_norm = True`; then every ready device is trained first.
+`candidates.update_sq_norm` sets the attribute `needs_update_norm = True`; then every ready device is trained first. One
+whose choice depends on who was chosen before (`candidates.uploads`, `candidates.missed`) sets `looks_back = True`.
 All sorting breaks ties in favour of the lower device number.
 """
 
@@ -14,10 +15,11 @@ from typing import Annotated, ClassVar, Final, Protocol
 import numpy as np
 
 from fedtide.core.arguments import arg
+from fedtide.core.parts import remembers
 from fedtide.policy.label_variance import label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
 
-PoolShare = Annotated[float, arg("of the N devices, those with the best channels that are chosen from")]
+PoolShare = Annotated[float, arg("share of the N devices, those with the best channels, that are chosen from")]
 
 
 class Scheduler(Protocol):
@@ -26,6 +28,11 @@ class Scheduler(Protocol):
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints | Selection:
         """Return min(limit, m) distinct positions."""
         ...
+
+
+def looks_back(scheduler: Scheduler) -> bool:
+    """Say whether what a scheduler chooses depends on earlier ticks: it says so, or it has memory."""
+    return bool(getattr(scheduler, "looks_back", False)) or remembers(scheduler)
 
 
 def largest(value: Floats | Ints, count: int) -> Ints:
@@ -75,6 +82,7 @@ class AgeBased:
     """Among the floor(0.5 N) best channels, the R devices that missed most ticks so far (least often scheduled)."""
 
     pool_share: PoolShare = 0.5
+    looks_back: ClassVar[bool] = True
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Sort by channel, then by c_k(t), which counts every tick without an upload, ready or not, and never resets."""

@@ -131,12 +131,27 @@ def is_whole(path: Path) -> bool:
 def describe(experiment: Experiment) -> str:
     """Say in one line what an experiment is."""
     names = {"shards": "non-i.i.d.", "iid": "i.i.d.", "dirichlet": "Dirichlet", "slow_labels": "slow labels"}
-    setting = names.get(experiment.data.partition, experiment.data.partition)  # a name of the user's own as it is
-    return (
-        f"{experiment.data.name}, {setting}, N={experiment.fleet.num_devices}, R={experiment.policy.limit}, "
-        f"n={experiment.radio.num_symbols:,.0f}, {experiment.timeline.name}, {experiment.policy.scheduler}, "
-        f"$\\gamma$={experiment.policy.age_base:g}, {experiment.codec.name}, seed {experiment.seed}"
+    setting = names.get(experiment.data.partition, experiment.data.partition)
+    data, setting, clock, who, codec = (
+        _short(name)
+        for name in (
+            experiment.data.name,
+            setting,
+            experiment.timeline.name,
+            experiment.policy.scheduler,
+            experiment.codec.name,
+        )
     )
+    return (
+        f"{data}, {setting}, N={experiment.fleet.num_devices}, R={experiment.policy.limit}, "
+        f"n={experiment.radio.num_symbols:,.0f}, {clock}, {who}, $\\gamma$={experiment.policy.age_base:g}, {codec}, "
+        f"seed {experiment.seed}"
+    )
+
+
+def _short(name: str) -> str:
+    """Return the name of a part without where it lies, and without what Matplotlib takes for mathematics."""
+    return name.rpartition(":")[2].replace("$", "")
 
 
 def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path) -> None:

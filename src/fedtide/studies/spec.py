@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
-from fedtide.config import Experiment
+from fedtide.config import Experiment, callables
 from fedtide.config.fields import explain
 from fedtide.core import parts
 from fedtide.core.forms import NotAForm, in_line, plain, shown
@@ -118,12 +118,23 @@ def cross(
     seeds: Any,
 ) -> Study:
     """Make a study as a file does, but from Python; the seeds take the place of the base's."""
-    tree = {"version": VERSION, "name": name, "axes": axes, "variants": variants, "seeds": seeds}
+    listed = {axis: _written(axis, values) for axis, values in axes.items()}
+    named = {label: _written_tree(each) for label, each in variants.items()}
+    tree = {"version": VERSION, "name": name, "axes": listed, "variants": named, "seeds": seeds}
     try:
         form = _checked(plain(tree), Path())
     except NotAForm as error:
         raise FedtideError(str(error)) from None
     return _crossed(form, base)
+
+
+def _written(axis: str, values: Any) -> Any:
+    """Return the values of an axis with names in the place of parts that are Python objects."""
+    return [callables.value(axis, each) for each in values] if isinstance(values, (list, tuple)) else values
+
+
+def _written_tree(tree: Any) -> Any:
+    return callables.replaced(tree) if isinstance(tree, Mapping) else tree
 
 
 def side_by_side(

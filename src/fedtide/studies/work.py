@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import multiprocessing
 import os
 import shutil
@@ -17,19 +18,24 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedtide import config
-from fedtide.config import Experiment
+from fedtide.config import Experiment, effort
 from fedtide.core import faults, parts, stop
+from fedtide.core.kinds import table
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import InUseError, policy_files
 from fedtide.studies.result import RunResult, Store, from_rounds
 from fedtide.studies.spec import Run, Study, name_of
 from fedtide.studies.strict import Plan, offered
-from fedtide.types import Dataset
-from fedtide.world.duration import Uniform, first
+from fedtide.system import durations, load_dataset, make_policy
+from fedtide.types import Dataset, Floats
 
 Paths = Mapping[str, str]  # on which to do a run, by its name; without one, on the machine's own
 LOOK_AGAIN_SECONDS = 1.0  # for runs that another process is at
+BACKENDS = ("local", "dask", "here")
+FORWARD = 1 / 3  # the work of scoring a sample, against that of training on it
 ATTEMPTS = 3  # a run whose worker died this often is given up
 
 
@@ -56,17 +62,34 @@ def _failed(run: Run, error: BaseException | None) -> Outcome:
     return Outcome(run, None, *faults.explain(error))
 
 
+def dataset_of(experiment: Experiment) -> Dataset:
+    """Return the data set of an experiment, which the next one of the same data has from memory."""
+    return _dataset(_Loading(experiment))
+
+
+class _Loading:
+    """An experiment, equal to every other one whose data set is made of the same."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment, name = experiment, experiment.data.name
+        declared = parts.own_parameters("data", parts.find("data", name, table("data")))
+        keys = config.all_keys()
+        filled = {
+            each.about.key: config.value(experiment, each.about.key) for each in declared if each.about.key in keys
+        }
+        same = (name, experiment.data.args, filled, parts.source_digest(name), str(parts.policy_folder()))
+        self._same = json.dumps(same, sort_keys=True, default=str)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Loading) and self._same == other._same
+
+    def __hash__(self) -> int:
+        return hash(self._same)
+
+
 @functools.lru_cache(maxsize=1)
-def _mnist(folder: Path | None, num_train: int | None, num_test: int | None) -> Dataset:
-    from fedtide import data
-
-    return data.load("mnist", folder=folder, num_train=num_train, num_test=num_test, say=lambda _: None)
-
-
-def dataset_of(experiment: Experiment) -> Dataset | None:
-    """Return MNIST if an experiment is of it, read once per process; None: made with the system."""
-    wanted = experiment.data
-    return _mnist(wanted.folder, wanted.num_train, wanted.num_test) if wanted.name == "mnist" else None
+def _dataset(wanted: _Loading) -> Dataset:
+    return load_dataset(wanted.experiment)
 
 
 def run_one(
@@ -151,22 +174,32 @@ def missing(study: Study, store: Store) -> list[Run]:
     return [run for name, run in unique.items() if name not in kept]
 
 
-def expected_work(experiment: Experiment) -> float:
-    """Return about how many samples a run visits, to tell the time left; runs differ a hundredfold."""
-    fleet, horizon, limit = experiment.fleet, experiment.timeline.horizon, experiment.policy.limit
-    duration = first(Uniform(fleet.min_duration, fleet.max_duration), experiment.seed, fleet.num_devices)
-    if experiment.timeline.name == "per_arrival":
-        ticks = uploads = float((horizon / duration).sum())
-    else:
-        ticks = horizon / (
-            fleet.max_duration if experiment.timeline.name == "synchronous" else experiment.timeline.period
-        )
-        uploads = ticks * min(limit, fleet.num_devices / 2)
-    if "norm" in experiment.policy.scheduler:  # trains everyone who is ready
-        uploads = ticks * fleet.num_devices / 2
-    samples = (experiment.data.num_train or 60_000) / fleet.num_devices * (experiment.learning.local_epochs or 1)
-    evaluations = min(ticks, horizon / (experiment.learning.evaluate_every or horizon / ticks))
-    return uploads * samples + evaluations * (20_000 if experiment.learning.training_loss else 3_000)
+def expected_work(run: Run) -> float:
+    """Return about how many samples a run visits, to tell the time left; runs differ a hundredfold.
+
+    A device finishes once per duration, and counts once at an aggregation however often it could have finished by then.
+    """
+    e, horizon = run.experiment, run.experiment.timeline.horizon
+    duration, reports = _looked_at(run)
+    ticks = effort.least_ticks(e, len(duration) / float((1 / duration).sum())) or horizon / e.timeline.period
+    ready = float(np.minimum(horizon / duration, ticks).sum())
+    trained = ready if reports else min(ticks * e.policy.limit, ready)
+    evaluations = min(ticks, horizon / e.learning.evaluate_every if e.learning.evaluate_every else ticks)
+    scored = (effort.num_test(e) or 0) + ((effort.num_train(e) or 0) if e.learning.training_loss else 0)
+    return trained * effort.samples_per_job(e) + evaluations * scored * FORWARD
+
+
+def _looked_at(run: Run) -> tuple[Floats, bool]:
+    """Return how long every device's first training takes [N], and whether all who are ready train to report something.
+
+    What a user's part raises is told of when its run begins, not here.
+    """
+    e = run.experiment
+    with parts.beside(run.beside):
+        try:
+            return durations(e), bool(make_policy(e).needs)
+        except FedtideError:
+            return np.full(e.fleet.num_devices, e.fleet.max_duration), False
 
 
 def run_study(
@@ -185,8 +218,8 @@ def run_study(
     """
     store.prepare()
     todo, path = (plan.todo, plan.path) if plan else (missing(study, store), {})
-    if backend not in ("local", "dask", "here"):
-        raise FedtideError(f"--backend {backend!r} is not known; use local or dask")
+    if backend not in BACKENDS:
+        raise FedtideError(f"--backend {backend!r} is not known; use {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}")
     if address is not None and backend != "dask":
         raise FedtideError(f"--address {address!r} is a Dask scheduler's: say --backend dask too")
     if backend == "dask" and path:

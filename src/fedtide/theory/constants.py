@@ -9,6 +9,7 @@ import numpy as np
 
 from fedtide.drivers.planned import planned
 from fedtide.drivers.simulated import candidates_at, grant_at
+from fedtide.policy.scheduling import looks_back
 from fedtide.theory.bound import Constants
 from fedtide.theory.measure import squared_distance
 from fedtide.theory.problem import Problem, at_seed
@@ -30,11 +31,11 @@ class Kept(NamedTuple):
 def kept_by_ready_set(problem: Problem) -> list[Kept]:
     """Estimate E[r_t] for every set of ready devices that the timeline has, over channel and schedule.
 
-    Schedulers without memory: num_draws draws for each set. With memory (age_based) the schedule itself is planned,
-    round by round, num_draws/10 times, and rounds with the same ready set are pooled.
+    Schedulers that go by the tick alone: num_draws draws for each set. With those that look back the schedule itself is
+    planned, round by round, num_draws/10 times, and rounds with the same ready set are pooled.
     """
     samples: dict[tuple[int, ...], list[int]] = {}
-    if problem.options.scheduler == "age_based":
+    if looks_back(problem.system.policy.scheduler):
         for draw in range(max(problem.options.num_draws // 10, 2)):
             for each in planned(at_seed(problem, DRAW_SEEDS + draw, 1.0)):
                 if each.grant is not None and len(each.grant.bits):

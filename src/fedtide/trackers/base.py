@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fedtide.core import parts
 from fedtide.core.forms import shown
+from fedtide.core.kinds import KINDS
 from fedtide.errors import FedtideError
 from fedtide.records.round import RoundRecord
 
@@ -28,7 +29,7 @@ TRACKERS: Final[dict[str, str]] = {
     "mlflow": "fedtide.trackers.mlflow:MLflow",
     "wandb": "fedtide.trackers.wandb:WandB",
 }
-CALLS: Final = {"begin": ("experiment", "folder", "total"), "round": ("record",), "end": ("result",)}
+CALLS: Final = KINDS["tracker"].calls
 
 
 class Tracker(Protocol):
