@@ -17,7 +17,7 @@ from fedtide.core.kinds import KINDS, table
 from fedtide.data.checking import check_dataset
 from fedtide.data.partition import checked as checked_partition
 from fedtide.data.partition import label_counts
-from fedtide.errors import FedtideError
+from fedtide.errors import DataError, FedtideError
 from fedtide.learning.model import Model, num_parameters, without_dropout
 from fedtide.learning.trainer import LocalWork, Task, Trainer
 from fedtide.server.state import Policy, Rules
@@ -98,8 +98,13 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
     """Load the data set that an experiment names; a plan can do without the images."""
     made: Any = part(experiment, "data", run_say=say, run_images=images)
     loaded: Dataset = made.policy if isinstance(made, parts.Guarded) else made
-    if experiment.data.name not in table("data"):
-        check_dataset(loaded, made.label)
+    if (name := experiment.data.name) not in (ours := table("data")):
+        label = f"{made.label} ({parts.place(parts.find('data', name, ours))})"
+        try:
+            check_dataset(loaded, label)
+        except DataError as error:
+            text = str(error)
+            raise DataError(text if text.startswith(label) else f"{label}: {text}") from None
     return loaded
 
 
@@ -115,7 +120,7 @@ def _duration(experiment: Experiment) -> Duration:
 
 def _bordered(made: Any, checks: Callable[[Any, str], Any]) -> Any:
     """Put checks around a user's part of the world; ours run bare."""
-    return checks(made, made.label) if isinstance(made, parts.Guarded) else made
+    return checks(made, made.located) if isinstance(made, parts.Guarded) else made
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
@@ -124,7 +129,7 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     dealer = part(experiment, "partition", fleet_durations=duration)
     dealt = dealer(dataset, count, experiment.seed)
     if isinstance(dealer, parts.Guarded):
-        dealt = checked_partition(dealt, len(dataset.train.labels), count, dealer.label)
+        dealt = checked_partition(dealt, len(dataset.train.labels), count, dealer.located)
     return holding(duration, dealt, label_counts(dataset.train.labels, dealt, dataset.num_labels))
 
 

@@ -55,6 +55,11 @@ class Guarded:
         """The policy as an error message names it."""
         return f"{self.kind}={self.name!r}"
 
+    @property
+    def located(self) -> str:
+        """The label with file:line of a user's own: for what it answered, which no traceback leads to."""
+        return self.label if is_ours(self.policy) else f"{self.label} ({place(self.policy)})"
+
     def __call__(self, *args: Any) -> Any:
         """Call the policy."""
         with self._reported():
@@ -125,8 +130,11 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
     try:
         yield
         stop.check()  # a policy may have swallowed Ctrl-C
-    except FedtideError:
-        raise
+    except FedtideError as error:
+        if name in str(error) or _is_ours(_definition(policy)):
+            raise
+        # ours, called from the user's file with something that it does not take
+        raise type(error)(f"{kind}={name!r}: {error} ({_where(policy, error)})") from error
     except BaseException as error:  # SystemExit too: a policy does not end a run as if all were done
         if stop.wanted(error):
             raise KeyboardInterrupt from None
@@ -165,6 +173,12 @@ def _where(policy: Any, error: BaseException | None = None) -> str:
         line = number if frame.f_code.co_filename == file else line
     near = os.path.relpath(file)
     return f"{file if near.startswith(os.pardir) else near}:{line}"
+
+
+def place(policy: Any) -> str:
+    """Return file:line of what answers: a function, or the method that a made object is called by."""
+    definition = _definition(policy)
+    return _where(vars(definition).get("__call__", definition) if inspect.isclass(definition) else definition)
 
 
 def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
@@ -394,9 +408,7 @@ def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given
     """Return what a part is made with: the user's arguments, checked, and what it declares to be filled from elsewhere."""
     declared = {each.name: each for each in parameters(found, given)}
     made = {name: checked(declared[name], value, label) if name in declared else value for name, value in args.items()}
-    made = {
-        name: locate(str(each), _beside.get()) if isinstance(each, Path) else each for name, each in made.items()
-    }
+    made = {name: locate(str(each), _beside.get()) if isinstance(each, Path) else each for name, each in made.items()}
     for name, each in declared.items():
         if name in made or each.about.key is None or (fill is nothing and each.default is not NO_DEFAULT):
             continue

@@ -73,7 +73,9 @@ class Period(NamedTuple):
     nodes: dict[str, int]  # device number -> node number, as known at the end of the period
     rate: dict[str, float]  # device number -> bit/s seen on its uploads
     loss: list[float] | None = None  # [m]; not written if nobody asked for it
-    lost: list[int] | None = None  # the picked devices that sent over a link which did not carry it; not written if none
+    lost: list[int] | None = (
+        None  # the picked devices that sent over a link which did not carry it; not written if none
+    )
 
 
 class Trace(NamedTuple):
