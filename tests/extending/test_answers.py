@@ -123,14 +123,3 @@ def test_an_object_leaves_to_the_experiments_keys_what_it_was_not_given(
     assert (made.radio.channel, made.radio.channel_args) == ("rician.py:Rician", {"k_factor": 6.0})
     assert fedtide.experiment(radio={"channel": rician.Rician(snr_db=5.0)}).radio.channel_args["snr_db"] == 5.0
     monkeypatch.delitem(sys.modules, "rician")
-
-
-def test_outage_loses_updates(here: Path) -> None:
-    case = next(case for case in cases() if case.title == "Outage")
-    case.write(here)
-    rounds = fedtide.simulate(config.experiment(config.read_words([*SMALL, *case.words]))).rounds
-    lost = [(record, device) for record in rounds for device in record.lost]
-    assert lost
-    for record, device in lost:
-        at = record.picked.index(device)
-        assert record.weight[at] == 0 < record.sent_bits[at]

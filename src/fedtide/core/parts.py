@@ -432,5 +432,17 @@ def _check_arguments(
             signature.bind_partial(**args)
     except TypeError as error:
         raise FedtideError(
-            f"{kind}={name!r} does not accept the arguments {dict(args)}: {error}; it takes {signature}"
+            f"{kind}={name!r} does not accept the arguments {dict(args)}: {error}; it takes {_plainly(signature)}"
         ) from error
+
+
+def _plainly(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature with its types alone, for a line of text: what else is said of a parameter is long."""
+    return signature.replace(
+        parameters=[
+            each.replace(annotation=typing.get_args(each.annotation)[0])
+            if typing.get_origin(each.annotation) is typing.Annotated
+            else each
+            for each in signature.parameters.values()
+        ]
+    )
