@@ -98,7 +98,9 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
     """Load the data set that an experiment names; a plan can do without the images."""
     made: Any = part(experiment, "data", run_say=say, run_images=images)
     loaded: Dataset = made.policy if isinstance(made, parts.Guarded) else made
-    return loaded if experiment.data.name in table("data") else checked_dataset(loaded, made.label)
+    if (name := experiment.data.name) in (ours := table("data")):
+        return loaded
+    return checked_dataset(loaded, f"{made.label} ({parts.place(parts.find('data', name, ours))})")
 
 
 def durations(experiment: Experiment) -> Floats:
@@ -113,7 +115,7 @@ def _duration(experiment: Experiment) -> Duration:
 
 def _bordered(made: Any, checks: Callable[[Any, str], Any]) -> Any:
     """Put checks around a user's part of the world; ours run bare."""
-    return checks(made, made.label) if isinstance(made, parts.Guarded) else made
+    return checks(made, made.located) if isinstance(made, parts.Guarded) else made
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
@@ -122,7 +124,7 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     dealer = part(experiment, "partition", fleet_durations=duration)
     dealt = dealer(dataset, count, experiment.seed)
     if isinstance(dealer, parts.Guarded):
-        dealt = checked_partition(dealt, len(dataset.train.labels), count, dealer.label)
+        dealt = checked_partition(dealt, len(dataset.train.labels), count, dealer.located)
     return holding(duration, dealt, label_counts(dataset.train.labels, dealt, dataset.num_labels))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from fedtide.core.arguments import parameters
 from fedtide.core.kinds import NAMED, table
 from fedtide.errors import FedtideError
 
@@ -63,13 +64,20 @@ def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
         return name, {**args, **part.keywords}
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         fields = {each.name: getattr(part, each.name) for each in dataclasses.fields(part) if each.init}
-        return _found(kind, type(part)), fields
+        return _found(kind, type(part)), {name: value for name, value in fields.items() if name not in _left_open(part)}
     if not (inspect.isroutine(part) or inspect.isclass(part)):
         raise FedtideError(
             f"{kind}: a {type(part).__name__} cannot be written down: give a function, a class, an object of a dataclass, "
             f"or its name as file.py:name"
         )
     return _found(kind, part), {}
+
+
+def _left_open(part: Any) -> set[str]:
+    """Return the fields of an object that an experiment's key fills and that were not given, as far as can be seen."""
+    keyed = [each for each in parameters(type(part)) if each.about.key is not None]
+    plain = (bool, int, float, str, type(None))
+    return {each.name for each in keyed if isinstance(each.default, plain) and getattr(part, each.name) == each.default}
 
 
 def _found(kind: str, part: Any) -> str:

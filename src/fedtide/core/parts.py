@@ -20,6 +20,7 @@ import inspect
 import os
 import sys
 import traceback
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -54,6 +55,11 @@ class Guarded:
     def label(self) -> str:
         """The policy as an error message names it."""
         return f"{self.kind}={self.name!r}"
+
+    @property
+    def located(self) -> str:
+        """The label with file:line of a user's own: for what it answered, which no traceback leads to."""
+        return self.label if is_ours(self.policy) else f"{self.label} ({place(self.policy)})"
 
     def __call__(self, *args: Any) -> Any:
         """Call the policy."""
@@ -125,8 +131,11 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
     try:
         yield
         stop.check()  # a policy may have swallowed Ctrl-C
-    except FedtideError:
-        raise
+    except FedtideError as error:
+        if name in str(error) or _is_ours(_definition(policy)):
+            raise
+        # ours, called from the user's file with something that it does not take
+        raise type(error)(f"{kind}={name!r}: {error} ({_where(policy, error)})") from error
     except BaseException as error:  # SystemExit too: a policy does not end a run as if all were done
         if stop.wanted(error):
             raise KeyboardInterrupt from None
@@ -165,6 +174,12 @@ def _where(policy: Any, error: BaseException | None = None) -> str:
         line = number if frame.f_code.co_filename == file else line
     near = os.path.relpath(file)
     return f"{file if near.startswith(os.pardir) else near}:{line}"
+
+
+def place(policy: Any) -> str:
+    """Return file:line of what answers: a function, or the method that a made object is called by."""
+    definition = _definition(policy)
+    return _where(vars(definition).get("__call__", definition) if inspect.isclass(definition) else definition)
 
 
 def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
@@ -256,6 +271,33 @@ def source_digest(name: str) -> str | None:
     """Return the SHA-256 of a user's policy file, so that a resumed run notices a change; None for anything else."""
     path = _file(name)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path and is_file(path) else None
+
+
+def argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[str, str]:
+    """Return the arguments of a user's part that are declared as a Path and name a file that is there.
+
+    Of a part that cannot be read now there are none: whoever makes it says why.
+    """
+    folders, ours = (Path(), policy_folder()), table(kind)
+    given = {
+        each: value
+        for each, value in args.items()
+        if isinstance(value, str) and any(is_file(folder / value) for folder in folders)
+    }
+    if not given or name in ours:
+        return {}
+    try:
+        declared = parameters(find(kind, name, ours))
+    except FedtideError:
+        return {}
+    paths = {each.name for each in declared if Path in (each.type, *typing.get_args(each.type))}
+    return {each: place for each, place in given.items() if each in paths}
+
+
+def file_digest(place: str) -> str:
+    """Return the SHA-256 of a file that an argument names."""
+    with open(locate(place, _beside.get()), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _beside: ContextVar[Path | None] = ContextVar("beside", default=None)
@@ -412,6 +454,7 @@ def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given
     """Return what a part is made with: the user's arguments, checked, and what it declares to be filled from elsewhere."""
     declared = {each.name: each for each in parameters(found, given)}
     made = {name: checked(declared[name], value, label) if name in declared else value for name, value in args.items()}
+    made = {name: locate(str(each), _beside.get()) if isinstance(each, Path) else each for name, each in made.items()}
     for name, each in declared.items():
         if name in made or each.about.key is None or (fill is nothing and each.default is not NO_DEFAULT):
             continue
@@ -435,8 +478,22 @@ def check_arguments(
             signature.bind_partial(**args)
     except TypeError as error:
         taken = (
-            (", ".join(each.name for each in own_parameters(kind, found)) or "none") if _is_ours(found) else signature
+            (", ".join(each.name for each in own_parameters(kind, found)) or "none")
+            if _is_ours(found)
+            else _plainly(signature)
         )
         raise FedtideError(
             f"{kind}={name!r} does not accept the arguments {shown(dict(args))}: {error}; it takes {taken}"
         ) from error
+
+
+def _plainly(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature with its types alone, for a line of text: what else is said of a parameter is long."""
+    return signature.replace(
+        parameters=[
+            each.replace(annotation=typing.get_args(each.annotation)[0])
+            if typing.get_origin(each.annotation) is typing.Annotated
+            else each
+            for each in signature.parameters.values()
+        ]
+    )

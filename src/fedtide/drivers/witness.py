@@ -21,13 +21,14 @@ import types
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from fedtide.core import parts, stop
 from fedtide.system import System
+from fedtide.world.border import CheckedAllocation, CheckedChannel
 
 # Modules whose classes are not looked into: they are as good as values.
 FOREIGN: Final = {"fedtide", "numpy", "scipy", "torch", *sys.stdlib_module_names}
@@ -110,10 +111,14 @@ class Witness:
         under = {
             **{kind: _watched(kind, getattr(policy, kind)) for kind in ("scheduler", "weighting", "combiner")},
             "codec": _watched("codec", system.codec),
+            "channel": _watched("channel", _inside(system.channel)),
+            "allocation": _watched("allocation", _inside(system.allocation)),
         }
         self.system = system._replace(
             policy=policy._replace(**{kind: under[kind] for kind in ("scheduler", "weighting", "combiner")}),
             codec=under["codec"],
+            channel=_within(system.channel, under["channel"]),
+            allocation=_within(system.allocation, under["allocation"]),
         )
         self._watched = {kind: each for kind, each in under.items() if isinstance(each, Watched)}
         self._begun = {kind: contents(each.policy) for kind, each in self._watched.items()}
@@ -187,6 +192,16 @@ def _be_quiet(patience: float) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
+
+
+def _inside(part: Any) -> Any:
+    """Return what a border stands around, or the part itself."""
+    return part.part if isinstance(part, (CheckedChannel, CheckedAllocation)) else part
+
+
+def _within(part: Any, watched: Any) -> Any:
+    """Put what is watched where the part was, inside its border if it has one."""
+    return replace(part, part=watched) if isinstance(part, (CheckedChannel, CheckedAllocation)) else watched
 
 
 def _watched(kind: str, policy: Any) -> Any:

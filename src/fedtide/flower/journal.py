@@ -28,6 +28,7 @@ def trace_period(
     orders = [seat.order for seat in seats if seat.order]
     reports = [seat.ready for seat in seats if seat.ready]
     came = rows.device[info.arrived].tolist()
+    picked = rows.device[grant.picked].tolist()
     return Period(
         tick=info.tick.index,
         wall=wall,
@@ -42,7 +43,7 @@ def trace_period(
         label_counts=rows.label_counts.tolist(),
         capacity=rows.capacity.tolist(),
         update_sq_norm=None if rows.update_sq_norm is None else rows.update_sq_norm.tolist(),
-        picked=rows.device[grant.picked].tolist(),
+        picked=picked,
         symbols=grant.symbols.tolist(),
         bits=grant.bits.tolist(),
         arrived=came,
@@ -52,4 +53,5 @@ def trace_period(
         nodes={str(device): node for device, node in nodes.items()},
         rate={str(device): each for device, each in rate.items()},
         loss=None if rows.loss is None else rows.loss.tolist(),
+        lost=[device for device in picked if device in info.sent and device not in came] or None,
     )

@@ -23,7 +23,7 @@ from fedtide.types import Vector
 
 NAME = "trace.jsonl"
 FORMAT = 2
-OPTIONAL = ("loss",)  # columns that came later
+OPTIONAL = ("loss", "lost")  # columns that came later
 UNSEALED = 1  # the format that had no seals
 _SEAL = re.compile(rb',"seal":"([0-9a-f]{64})"\}\Z')
 
@@ -73,6 +73,9 @@ class Period(NamedTuple):
     nodes: dict[str, int]  # device number -> node number, as known at the end of the period
     rate: dict[str, float]  # device number -> bit/s seen on its uploads
     loss: list[float] | None = None  # [m]; not written if nobody asked for it
+    lost: list[int] | None = (
+        None  # the picked devices that sent over a link which did not carry it; not written if none
+    )
 
 
 class Trace(NamedTuple):
