@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedtide.flower.conversation import Got
+from fedtide.flower.protocol import REMEMBERING
 from fedtide.flower.seats import Seat
 from fedtide.flower.trace import Period, Refusal
 from fedtide.server.step import Info
@@ -49,4 +50,11 @@ def trace_period(
         nodes={str(device): node for device, node in nodes.items()},
         rate={str(device): each for device, each in rate.items()},
         loss=None if rows.loss is None else rows.loss.tolist(),
+        forgot=_forgot(seats) or None,
     )
+
+
+def _forgot(seats: Sequence[Seat]) -> dict[str, list[int]]:
+    """Return which devices lost their memory, by kind of part."""
+    found = {kind: [seat.device for seat in seats if seat.ready and kind in seat.ready.forgot] for kind in REMEMBERING}
+    return {kind: devices for kind, devices in found.items() if devices}

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedtide.codec.base import Codec, Packet
 from fedtide.config import Experiment
+from fedtide.core import parts
 from fedtide.data.partition import label_counts
 from fedtide.drivers import training
 from fedtide.flower.loaders import loader
@@ -73,6 +74,11 @@ def _trainer(text: str, shape: tuple[int, ...], num_labels: int) -> Trainer:
 @lru_cache(maxsize=4)
 def _codec(text: str) -> Codec:
     return make_codec(Experiment.model_validate_json(text))
+
+
+def codec_remembers(experiment: Experiment) -> bool:
+    """Say whether the codec has memory."""
+    return parts.remembers(_codec(experiment.model_dump_json()))
 
 
 def row(terms: Terms, own: Dataset, secret: bytes) -> Row:

@@ -40,7 +40,7 @@ class Recorded:
         period, policy, dataset = self.periods[tick.index - 1], self.system.policy, self.system.dataset
         rows = candidates(period, self.system.fleet.num_devices, dataset.num_labels, state.uploads, self.faithful)
         updates: dict[int, Vector] = {}
-        devices: Devices = state.devices
+        devices = _remembered(state, period)
         if parts.remembers(self.trainer) or (policy.needs_update_norm and not self.faithful):
             updates, devices = self._train(state, period, rows.device.tolist())
         if not self.faithful:
@@ -74,7 +74,7 @@ class Recorded:
             samples = self._data(period.data[each])
             mine = np.arange(len(samples.labels))
             jobs.append(Job(device, version, state.models[version], rate, samples, mine))
-        updates, after = train(self.trainer, jobs, state.devices)
+        updates, after = train(self.trainer, jobs, _remembered(state, period))
         if not all(np.isfinite(each).all() for each in updates.values()):
             raise TrainingError(
                 f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
@@ -94,3 +94,12 @@ class Recorded:
         if part not in self._samples:
             self._samples[part] = self.load(part)
         return self._samples[part]
+
+
+def _remembered(state: ServerState, period: Period) -> Devices:
+    """Return what devices remember at the beginning of a period, without what their nodes had lost by then."""
+    forgot = period.forgot or {}
+    return {
+        kind: {device: each for device, each in rows.items() if device not in forgot.get(kind, ())}
+        for kind, rows in state.devices.items()
+    }
