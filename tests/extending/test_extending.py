@@ -115,3 +115,4 @@ def test_on_nodes_and_in_a_replay_it_gives_the_same_bits(case: Case, here: Path)
     replayed = replay(here / "federation")
     assert replayed.first_difference is None
     assert np.array_equal(replayed.model, model)
+    assert replayed.rounds == fedtide.load(here / "federation").rounds

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +22,7 @@ from fedtide.config.trees import nest as nest
 from fedtide.core import parts
 from fedtide.core.forms import NotAForm, plain, shown
 from fedtide.core.kinds import NAMED
-from fedtide.core.reading import beside, is_own_file
+from fedtide.core.reading import beside, is_file, is_own_file, locate
 from fedtide.core.reading import parse_overrides as parse_overrides
 from fedtide.core.reading import read_file as read_file
 from fedtide.errors import FedtideError
@@ -319,6 +320,21 @@ def _read_experiment(path: Path) -> dict[str, Any]:
         inner = tree.get(group)
         if isinstance(inner, Mapping) and isinstance(inner.get(name), str):
             tree = merge(tree, {group: {name: beside(inner[name], path.parent)}})
+    return _with_files_beside(tree, path.parent)
+
+
+def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Name the files that parts' arguments name such that they are found from anywhere, if they lie in this folder alone."""
+    for kind, each in NAMED.items():
+        group, _, leaf = each.args.partition(".")
+        inner = tree.get(group)
+        args, name = (inner.get(leaf), inner.get(each.key.partition(".")[2])) if isinstance(inner, Mapping) else ({}, None)
+        if not isinstance(args, Mapping) or not isinstance(name, str):
+            continue
+        with parts.beside(folder):
+            files = parts.argument_files(kind, name, args)
+        full = {key: os.path.abspath(locate(place, folder)) for key, place in files.items() if not is_file(Path(place))}
+        tree = merge(tree, {group: {leaf: {**args, **full}}}) if full else tree
     return tree
 
 
@@ -413,6 +429,16 @@ def own_files(experiment: Experiment) -> dict[str, str]:
     tree = dump(experiment)
     names = {key: tree[group][leaf] for key in POLICY_KEYS for group, leaf in [key.split(".")]}
     return {key: name for key, name in names.items() if is_own_file(name)}
+
+
+def argument_files(experiment: Experiment) -> dict[str, str]:
+    """Return the arguments of the user's own parts that name a file, by dotted key, each with the name as it was given."""
+    found: dict[str, str] = {}
+    for name, kind in NAMED.items():
+        args = value(experiment, kind.args)
+        files = parts.argument_files(name, value(experiment, kind.key), args) if args else {}
+        found |= {f"{kind.args}.{each}": place for each, place in files.items()}
+    return found
 
 
 def digest(experiment: Experiment) -> str:

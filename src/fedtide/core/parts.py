@@ -20,6 +20,7 @@ import inspect
 import os
 import sys
 import traceback
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -243,6 +244,33 @@ def source_digest(name: str) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path and is_file(path) else None
 
 
+def argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[str, str]:
+    """Return the arguments of a user's part that are declared as a Path and name a file that is there.
+
+    Of a part that cannot be read now there are none: whoever makes it says why.
+    """
+    folders, ours = (Path(), policy_folder()), table(kind)
+    given = {
+        each: value
+        for each, value in args.items()
+        if isinstance(value, str) and any(is_file(folder / value) for folder in folders)
+    }
+    if not given or name in ours:
+        return {}
+    try:
+        declared = parameters(find(kind, name, ours))
+    except FedtideError:
+        return {}
+    paths = {each.name for each in declared if Path in (each.type, *typing.get_args(each.type))}
+    return {each: place for each, place in given.items() if each in paths}
+
+
+def file_digest(place: str) -> str:
+    """Return the SHA-256 of a file that an argument names."""
+    with open(locate(place, _beside.get()), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 _beside: ContextVar[Path | None] = ContextVar("beside", default=None)
 
 
@@ -366,6 +394,9 @@ def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given
     """Return what a part is made with: the user's arguments, checked, and what it declares to be filled from elsewhere."""
     declared = {each.name: each for each in parameters(found, given)}
     made = {name: checked(declared[name], value, label) if name in declared else value for name, value in args.items()}
+    made = {
+        name: locate(str(each), _beside.get()) if isinstance(each, Path) else each for name, each in made.items()
+    }
     for name, each in declared.items():
         if name in made or each.about.key is None or (fill is nothing and each.default is not NO_DEFAULT):
             continue

@@ -12,8 +12,9 @@ from fedtide.codec.base import Codec, Packet, most_bits, received
 from fedtide.codec.wire import HEADER_BYTES
 from fedtide.errors import FedtideError
 from fedtide.flower.link import LEAST
-from fedtide.flower.protocol import REMEMBERING, GrantOrder, Order, Ready
+from fedtide.flower.protocol import GrantOrder, Order, Ready
 from fedtide.flower.settings import Deployment
+from fedtide.flower.trace import REMEMBERING
 from fedtide.types import Vector
 
 LARGEST_COUNT = 2**53  # whole numbers stay exact in the scheduler's float64

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core.kinds import NAMED
 from fedtide.errors import FedtideError
 from fedtide.flower import trace
 from fedtide.flower.bundle import write_app
@@ -79,10 +80,17 @@ def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
 def _with_files_in_full(experiment: Experiment) -> Experiment:
     """Name the user's own files by their full paths: Flower's processes work in a folder of their own."""
     changes: dict[str, dict[str, Any]] = {}
+    for kind in NAMED.values():  # where the name of a part changes, its arguments are given anew
+        args = dict(config.value(experiment, kind.args))
+        for key, place in config.argument_files(experiment).items():
+            if key.startswith(f"{kind.args}."):
+                args[key.removeprefix(f"{kind.args}.")] = str(Path(place).absolute())
+        group, _, leaf = kind.args.partition(".")
+        changes.setdefault(group, {})[leaf] = args
     for key, name in config.own_files(experiment).items():
         group, _, leaf = key.rpartition(".")
         place, _, wanted = name.rpartition(":")
-        changes.setdefault(group, {})[leaf] = f"{Path(place).absolute()}:{wanted}"
+        changes[group][leaf] = f"{Path(place).absolute()}:{wanted}"
     return config.experiment(experiment, changes)
 
 

@@ -84,12 +84,16 @@ def check_period(tree: Mapping[str, Any], fields: Sequence[str], tick: int, num_
         _check_column("loss", tree["loss"], count, AMOUNT)
     if tree.get("forgot") is not None:
         for kind, devices in _check_mapping("forgot", tree["forgot"]).items():
+            _check_word("forgot", kind)
             _check_subset(f"forgot.{kind}", devices, device, ready, "ready")
     picked = _check_subset("picked", tree["picked"], device, ready, "ready")
     _check_column("symbols", tree["symbols"], len(picked), AMOUNT)
     _check_column("bits", tree["bits"], len(picked), AMOUNT)
     arrived = _check_subset("arrived", tree["arrived"], device, picked, "picked")
     _check_column("arrived_at", tree["arrived_at"], len(arrived), SECONDS)
+    if tree.get("lost") is not None:
+        missing = [each for each in picked if each not in arrived]
+        _check_subset("lost", tree["lost"], device, missing, "picked without having arrived")
     for place, refusal in enumerate(_check_list("refused", tree["refused"], None)):
         _check_refusal(f"refused[{place}]", refusal, device)
     _check_digest("model", tree["model"])

@@ -96,7 +96,7 @@ def _difference(period: Period, record: RoundRecord) -> str | None:
     """Name what a period and the round of the same tick do not agree on."""
     place = {device: each for each, device in enumerate(period.ready)}
     picked = [place[device] for device in period.picked]
-    lost = set(period.picked) - set(period.arrived)
+    silent = set(period.picked) - set(period.arrived) - set(period.lost or ())
     same = {
         "ready": period.ready == record.ready,
         "picked": period.picked == record.picked,
@@ -107,8 +107,9 @@ def _difference(period: Period, record: RoundRecord) -> str | None:
         "arrived": not any(
             weight or sent
             for device, weight, sent in zip(record.picked, record.weight, record.sent_bits, strict=True)
-            if device in lost
+            if device in silent
         ),
+        "lost": (period.lost or []) == list(record.lost),
     }
     return next((name for name, fits in same.items() if not fits), None)
 

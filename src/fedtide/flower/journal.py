@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from fedtide.flower.conversation import Got
-from fedtide.flower.protocol import REMEMBERING
-from fedtide.flower.seats import Seat
-from fedtide.flower.trace import Period, Refusal
+from fedtide.flower.trace import REMEMBERING, Period, Refusal
 from fedtide.server.step import Info
+
+if TYPE_CHECKING:  # a trace is made and read without Flower
+    from fedtide.flower.conversation import Got
+    from fedtide.flower.seats import Seat
 
 
 def trace_period(
@@ -26,6 +28,7 @@ def trace_period(
     orders = [seat.order for seat in seats if seat.order]
     reports = [seat.ready for seat in seats if seat.ready]
     came = rows.device[info.arrived].tolist()
+    picked = rows.device[grant.picked].tolist()
     return Period(
         tick=info.tick.index,
         wall=wall,
@@ -40,7 +43,7 @@ def trace_period(
         label_counts=rows.label_counts.tolist(),
         capacity=rows.capacity.tolist(),
         update_sq_norm=None if rows.update_sq_norm is None else rows.update_sq_norm.tolist(),
-        picked=rows.device[grant.picked].tolist(),
+        picked=picked,
         symbols=grant.symbols.tolist(),
         bits=grant.bits.tolist(),
         arrived=came,
@@ -50,6 +53,7 @@ def trace_period(
         nodes={str(device): node for device, node in nodes.items()},
         rate={str(device): each for device, each in rate.items()},
         loss=None if rows.loss is None else rows.loss.tolist(),
+        lost=[device for device in picked if device in info.sent and device not in came] or None,
         forgot=_forgot(seats) or None,
     )
 

@@ -9,7 +9,7 @@ The nonce is new with every order: a reply that was recorded earlier does not fi
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -17,7 +17,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fedtide.types import Ints, Vector
 
 TRAIN, UPLOAD = "train", "query.upload"
-REMEMBERING: Final = ("codec", "trainer")  # the parts that may remember something of a device
 
 
 class Order(NamedTuple):

@@ -53,15 +53,18 @@ class Recorded:
         return Ready(rows, (updates, devices))
 
     def collect(self, state: ServerState, tick: Tick, ready: Ready, grant: Grant) -> Received:
-        """Train, encode and decode as devices and server did; who failed then fails now."""
+        """Train, encode and decode as devices and server did; who failed then fails now, and what was lost is lost."""
         period, (updates, devices) = self.periods[tick.index - 1], ready.kept
-        failed = set(period.picked) - set(period.arrived)
+        lost = period.lost or []
+        failed = set(period.picked) - set(period.arrived) - set(lost)
         positions = [each for each in grant.picked.tolist() if int(ready.rows.device[each]) not in failed]
         device = ready.rows.device[positions].tolist()
         if not updates:
             updates, devices = self._train(state, period, device)
-        came = grant._replace(bits=grant.bits[np.isin(grant.picked, positions)])
-        return upload(self.system.codec, self.system.experiment.seed, tick.index, device, came, updates, (), devices)
+        sending = grant._replace(bits=grant.bits[np.isin(grant.picked, positions)])
+        return upload(
+            self.system.codec, self.system.experiment.seed, tick.index, device, sending, updates, lost, devices
+        )
 
     def _train(self, state: ServerState, period: Period, devices: list[int]) -> tuple[dict[int, Vector], Devices]:
         """Train these devices from the versions and with the data that the trace says."""

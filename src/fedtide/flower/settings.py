@@ -85,8 +85,8 @@ def doubts(terms: Terms) -> list[str]:
             "deadline: Flower takes two to five seconds for a reply. Lengthen timeline.period, and with it timeline.horizon "
             "and fleet.max_duration"
         )
-    for key, name in own_files(terms).items():
-        if not os.path.isabs(name.rpartition(":")[0]):
+    for key, name in (own_files(terms) | config.argument_files(terms.experiment)).items():
+        if not os.path.isabs(name.rpartition(":")[0] if is_own_file(name) else name):
             found.append(
                 f"{key}={name}: server and nodes look for the file in the folder in which Flower was started there; "
                 "give its path in full, the same on every host"

@@ -297,9 +297,9 @@ def check_folder(path: Path, experiment: Experiment) -> None:
         )
     begun = read_versions(path)
     before, now = begun.get("files") or {}, policy_files(experiment)
-    if before != now:
+    if changed := {name for name in {*before, *now} if before.get(name) != now.get(name)}:
         raise RunFolderError(
-            f"{path} was begun with another version of {', '.join(sorted({*before, *now}))}; "
+            f"{path} was begun with another version of {', '.join(sorted(changed))}; "
             "restore the file or start in a new folder"
         )
     isa = begun.get("isa")

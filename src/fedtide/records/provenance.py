@@ -12,7 +12,7 @@ from typing import Any
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.core.parts import source_digest
+from fedtide.core.parts import file_digest, source_digest
 from fedtide.errors import RunFolderError
 from fedtide.records.reading import read_versions
 
@@ -56,8 +56,9 @@ def made_on(folder: Path) -> str | None:
 
 
 def policy_files(experiment: Experiment) -> dict[str, str]:
-    """Return the SHA-256 of the user's own files that an experiment names, by name."""
-    return {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
+    """Return the SHA-256 of the user's own files that an experiment names, by name: parts, and what their arguments name."""
+    own = {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
+    return own | {place: file_digest(place) for place in config.argument_files(experiment).values()}
 
 
 def names_files(experiment: Experiment) -> bool:
