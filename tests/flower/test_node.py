@@ -12,10 +12,10 @@ from memory_grid import Federation, terms
 
 from fedtide.errors import FedtideError
 from fedtide.flower import client_app, node, trace
-from fedtide.flower.loaders import bare_system, loader
+from fedtide.flower.loaders import loader
 from fedtide.flower.protocol import GrantOrder, Order, grant_content, model_record, order_content, read_order
 from fedtide.flower.replay import replay
-from fedtide.flower.settings import deployment, from_run_config, to_run_config
+from fedtide.flower.settings import check_timeline, deployment, from_run_config, to_run_config
 from fedtide.system import build, make_trainer
 from fedtide.types import Job
 
@@ -28,7 +28,7 @@ def test_a_device_trains_as_in_the_simulator() -> None:
     trainer = make_trainer(system)
     model = trainer.initial_model(3)
     job = Job(4, 7, model, 0.05, system.dataset.train, system.fleet.partition[4])
-    update = node.train(wanted, model, 4, 7, 0.05, node.own_data(wanted, 4))
+    update, _ = node.train(wanted, model, 4, 7, 0.05, node.own_data(wanted, 4))
     assert np.array_equal(update, trainer.train([job])[0])
 
 
@@ -51,7 +51,7 @@ def test_an_unknown_loader_or_part() -> None:
 def test_only_periods() -> None:
     wanted = terms({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}})
     with pytest.raises(FedtideError, match="aggregates every period"):
-        bare_system(wanted.experiment, (1, 28, 28), 10)
+        check_timeline(wanted.experiment)
 
 
 def test_terms_travel_unchanged() -> None:

@@ -328,7 +328,9 @@ def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     for kind, each in NAMED.items():
         group, _, leaf = each.args.partition(".")
         inner = tree.get(group)
-        args, name = (inner.get(leaf), inner.get(each.key.partition(".")[2])) if isinstance(inner, Mapping) else ({}, None)
+        args, name = (
+            (inner.get(leaf), inner.get(each.key.partition(".")[2])) if isinstance(inner, Mapping) else ({}, None)
+        )
         if not isinstance(args, Mapping) or not isinstance(name, str):
             continue
         with parts.beside(folder):

@@ -55,6 +55,11 @@ class Guarded:
         """The policy as an error message names it."""
         return f"{self.kind}={self.name!r}"
 
+    @functools.cached_property
+    def place(self) -> str:
+        """Where it is defined, as an error message says it: looked up once, since a label is asked for at every tick."""
+        return place(self.policy)
+
     def __call__(self, *args: Any) -> Any:
         """Call the policy."""
         with self._reported():
@@ -115,8 +120,14 @@ def remembers(part: Any) -> bool:
 
 
 def label(kind: str, policy: Any) -> str:
-    """Name a policy in an error message: as the user did, if it is guarded."""
-    return policy.label if isinstance(policy, Guarded) else f"the {kind}"
+    """Name a policy in an error message about its answer: as the user did, with file and line, if it is guarded."""
+    return policy.label + policy.place if isinstance(policy, Guarded) else f"the {kind}"
+
+
+def place(policy: Any) -> str:
+    """Return ` (file:line)` of the definition of a user's policy; nothing of one of ours."""
+    definition = _definition(policy)
+    return "" if _is_ours(definition) else f" ({_where(definition)})"
 
 
 @contextmanager
@@ -394,9 +405,7 @@ def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given
     """Return what a part is made with: the user's arguments, checked, and what it declares to be filled from elsewhere."""
     declared = {each.name: each for each in parameters(found, given)}
     made = {name: checked(declared[name], value, label) if name in declared else value for name, value in args.items()}
-    made = {
-        name: locate(str(each), _beside.get()) if isinstance(each, Path) else each for name, each in made.items()
-    }
+    made = {name: locate(str(each), _beside.get()) if isinstance(each, Path) else each for name, each in made.items()}
     for name, each in declared.items():
         if name in made or each.about.key is None or (fill is nothing and each.default is not NO_DEFAULT):
             continue

@@ -12,6 +12,7 @@ from fedtide.config import Experiment
 from fedtide.core import parts
 from fedtide.data.partition import label_counts
 from fedtide.drivers import training
+from fedtide.drivers.evaluation import scored
 from fedtide.flower.loaders import loader
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
@@ -56,7 +57,7 @@ def train(
 
 def loss(terms: Terms, model: Vector, own: Dataset) -> float:
     """Return the loss of a model [d] on the node's own samples."""
-    return float(own_trainer(terms, own).evaluate(model, own.train).loss)
+    return scored(own_trainer(terms, own), model, own.train).loss
 
 
 def own_trainer(terms: Terms, own: Dataset) -> Trainer:

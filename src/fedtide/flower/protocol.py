@@ -1,7 +1,7 @@
 """What server and nodes write to each other, as plain records: both phases, both directions.
 
 train          server -> node   order: device, version, learning_rate, what to report, nonce, what is remembered; model [d]
-  reply                         ready: device, version, nonce, num_samples, label_counts, data, isa; perhaps link, norm, loss, forgot
+  reply                         ready: device, version, nonce, num_samples, label_counts, data, isa, and what was asked for
 query.upload   server -> node   grant: device, version, tick, bits, nonce
   reply                         upload: device, version, tick, nonce, packet
 The nonce is new with every order: a reply that was recorded earlier does not fit a later order.

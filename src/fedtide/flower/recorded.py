@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedtide.core import parts
+from fedtide.drivers.evaluation import scored
 from fedtide.drivers.simulated import learning_rates
 from fedtide.drivers.training import Devices, train
 from fedtide.errors import TrainingError
@@ -86,7 +87,7 @@ class Recorded:
 
     def _losses(self, state: ServerState, period: Period) -> Floats:
         rows = zip(period.start, period.data, strict=True)
-        return np.array([self.trainer.evaluate(state.models[v], self._data(part)).loss for v, part in rows])
+        return np.array([scored(self.trainer, state.models[v], self._data(part)).loss for v, part in rows])
 
     def _rates(self, period: Period, chosen: list[int], start: Ints) -> Floats:
         if self.faithful:

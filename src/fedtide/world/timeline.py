@@ -272,7 +272,7 @@ def _endless(index: int, time: float, horizon: float, at_once: int, num_devices:
     return None
 
 
-def checked(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tick]:
+def checked(ticks: Iterable[Tick], num_devices: int, horizon: float, label: str = "the timeline") -> list[Tick]:
     """Return the ticks in our own types, or raise if a timeline breaks the contract or does not come to its end.
 
     The contract: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
@@ -297,7 +297,7 @@ def checked(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tic
             at_once = at_once + 1 if tick.time == time else 1
             problem = _endless(index, tick.time, horizon, at_once, num_devices)
         if problem:
-            raise FedtideError(f"the timeline is inconsistent at tick {index}: {problem}")
+            raise FedtideError(f"{label} is inconsistent at tick {index}: {problem}")
         good.append(Tick(index, float(tick.time), ready, version[ready]))
         version[ready] = index + 1
         time = tick.time
