@@ -20,7 +20,7 @@ from fedtide.data.partition import label_counts
 from fedtide.errors import FedtideError
 from fedtide.learning.model import Model, check_model, num_parameters, without_dropout
 from fedtide.learning.trainer import LocalWork, Task, Trainer
-from fedtide.server.state import Policy, Rules
+from fedtide.server.state import REPORT_BITS, Policy, Rules
 from fedtide.types import Dataset, Floats, Ints, Tick
 from fedtide.world import border, timeline
 from fedtide.world.allocation import Allocation, symbols_per_tick
@@ -100,7 +100,7 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
     loaded: Dataset = made.policy if isinstance(made, parts.Guarded) else made
     if (name := experiment.data.name) in (ours := table("data")):
         return loaded
-    return checked_dataset(loaded, f"{made.label} ({parts.place(parts.find('data', name, ours))})")
+    return checked_dataset(loaded, made.label + parts.place(parts.find("data", name, ours)))
 
 
 def durations(experiment: Experiment) -> Floats:
@@ -115,7 +115,7 @@ def _duration(experiment: Experiment) -> Duration:
 
 def _bordered(made: Any, checks: Callable[[Any, str], Any]) -> Any:
     """Put checks around a user's part of the world; ours run bare."""
-    return checks(made, made.located) if isinstance(made, parts.Guarded) else made
+    return checks(made, parts.label(made.kind, made)) if isinstance(made, parts.Guarded) else made
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
@@ -124,7 +124,7 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     dealer = part(experiment, "partition", fleet_durations=duration)
     dealt = dealer(dataset, count, experiment.seed)
     if isinstance(dealer, parts.Guarded):
-        dealt = checked_partition(dealt, len(dataset.train.labels), count, dealer.located)
+        dealt = checked_partition(dealt, len(dataset.train.labels), count, parts.label("partition", dealer))
     return holding(duration, dealt, label_counts(dataset.train.labels, dealt, dataset.num_labels))
 
 
@@ -153,6 +153,12 @@ def _ticks(experiment: Experiment) -> Sequence[Tick]:
 def make_policy(experiment: Experiment) -> Policy:
     """Make who uploads, and how what arrives is weighed and combined."""
     scheduler, weighting, combiner = (part(experiment, kind) for kind in ("scheduler", "weighting", "combiner"))
+    needs = getattr(scheduler, "needs", ())
+    if not isinstance(needs, tuple | list) or not {*needs} <= {*REPORT_BITS}:
+        raise FedtideError(
+            f"{parts.label('scheduler', scheduler)} has needs={needs!r}: it must be a tuple of what devices can report, "
+            f"{', '.join(map(repr, REPORT_BITS))}"
+        )
     return Policy(scheduler, experiment.policy.limit, weighting, combiner)
 
 
@@ -169,7 +175,7 @@ def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) 
     if wanted.model in table("model") or _describes(found):
         model = _described(experiment, found, (shape[0], shape[1], shape[2]), num_labels)
         if wanted.model not in table("model"):
-            check_model(model, shape, num_labels, f"model={wanted.model!r}")
+            check_model(model, shape, num_labels, f"model={wanted.model!r}{parts.place(found)}")
         model = model if wanted.dropout else without_dropout(model)
         num_parameters(model)  # raises if the layers do not fit the images
         return model
@@ -226,8 +232,8 @@ def trainer_of(experiment: Experiment, task: Task) -> Trainer:
 
 
 def parameter_count(system: System, trainer: Trainer | None = None) -> int:
-    """Return d."""
-    if isinstance(system.model, Model):
+    """Return d. A user's own trainer may have a model of its own."""
+    if isinstance(system.model, Model) and system.experiment.learning.trainer in table("trainer"):
         return num_parameters(system.model)
     trainer = trainer or make_trainer(system)
     return len(trainer.initial_model(system.experiment.seed))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from memory_grid import Federation, terms
 
+from fedtide.flower import node
 from fedtide.flower.replay import replay
 from fedtide.learning import native
 from fedtide.records import read_run
@@ -19,8 +21,11 @@ pytestmark = pytest.mark.skipif("baseline" not in native.isas(), reason="written
 
 
 @pytest.fixture(autouse=True)
-def on_the_baseline_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_baseline_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FEDTIDE_ISA", "baseline")
+    node._trainer.cache_clear()  # a node is on one path for life
+    yield
+    node._trainer.cache_clear()
 
 
 @versions

@@ -56,10 +56,10 @@ class Guarded:
         """The policy as an error message names it."""
         return f"{self.kind}={self.name!r}"
 
-    @property
-    def located(self) -> str:
-        """The label with file:line of a user's own: for what it answered, which no traceback leads to."""
-        return self.label if is_ours(self.policy) else f"{self.label} ({place(self.policy)})"
+    @functools.cached_property
+    def place(self) -> str:
+        """Where it is defined, as an error message says it: looked up once, since a label is asked for at every tick."""
+        return place(self.policy)
 
     def __call__(self, *args: Any) -> Any:
         """Call the policy."""
@@ -121,8 +121,15 @@ def remembers(part: Any) -> bool:
 
 
 def label(kind: str, policy: Any) -> str:
-    """Name a policy in an error message: as the user did, if it is guarded."""
-    return policy.label if isinstance(policy, Guarded) else f"the {kind}"
+    """Name a policy in an error message about its answer: as the user did, with file and line, if it is guarded."""
+    return policy.label + policy.place if isinstance(policy, Guarded) else f"the {kind}"
+
+
+def place(policy: Any) -> str:
+    """Return ` (file:line)` of what answers, the function or method of a user's policy; nothing of one of ours."""
+    definition = _definition(policy)
+    answers = vars(definition).get("__call__", definition) if inspect.isclass(definition) else definition
+    return "" if _is_ours(definition) else f" ({_where(answers)})"
 
 
 @contextmanager
@@ -174,12 +181,6 @@ def _where(policy: Any, error: BaseException | None = None) -> str:
         line = number if frame.f_code.co_filename == file else line
     near = os.path.relpath(file)
     return f"{file if near.startswith(os.pardir) else near}:{line}"
-
-
-def place(policy: Any) -> str:
-    """Return file:line of what answers: a function, or the method that a made object is called by."""
-    definition = _definition(policy)
-    return _where(vars(definition).get("__call__", definition) if inspect.isclass(definition) else definition)
 
 
 def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fedtide.drivers.training import trainer_label
 from fedtide.errors import TrainingError
 from fedtide.learning.trainer import LocalWork, Score, Trainer
-from fedtide.records import Scores, trainer_name
+from fedtide.records import Scores
 from fedtide.server.state import ServerState
 from fedtide.system import System
 from fedtide.types import Ints, Samples, Tick, Vector, lent
@@ -31,8 +32,8 @@ def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -
         if int(tick.time / learning.evaluate_every + 1e-9) == int(before / learning.evaluate_every + 1e-9):
             return Scores()
     model = state.models[state.version]
-    test = _scored(trainer, model, system.dataset.test)
-    train = _scored(trainer, model, system.dataset.train).loss if learning.training_loss else None
+    test = scored(trainer, model, system.dataset.test)
+    train = scored(trainer, model, system.dataset.train).loss if learning.training_loss else None
     return Scores(test.accuracy, _finite(test.loss), _finite(train))
 
 
@@ -40,7 +41,7 @@ def _finite(loss: float | None) -> float | None:
     return loss if loss is not None and math.isfinite(loss) else None
 
 
-def _scored(trainer: Trainer, model: Vector, samples: Samples) -> Score:
+def scored(trainer: Trainer, model: Vector, samples: Samples) -> Score:
     """Score a model; raise if a user's trainer returns something that is no score."""
     given: Any = trainer.evaluate(lent(model), samples)
     try:
@@ -49,6 +50,6 @@ def _scored(trainer: Trainer, model: Vector, samples: Samples) -> Score:
         score = Score(math.nan, math.nan)
     if not 0 <= score.accuracy <= 1:
         raise TrainingError(
-            f"the trainer {trainer_name(trainer)} does not give an accuracy from 0 to 1: evaluate returns Score(accuracy, loss)"
+            f"{trainer_label(trainer)} does not give an accuracy from 0 to 1: evaluate returns Score(accuracy, loss)"
         )
     return score

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.core import parts
+from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.training import Devices, train
 from fedtide.learning.schedule import SCHEDULES
@@ -21,7 +22,7 @@ from fedtide.server.sending import upload
 from fedtide.server.state import ServerState
 from fedtide.server.step import Ready, Received, plan
 from fedtide.system import System
-from fedtide.types import Candidates, Floats, Grant, Ints, Job, Link, Memory, Samples, Tick, Vector, lent
+from fedtide.types import Candidates, Floats, Grant, Ints, Job, Link, Memory, Samples, Tick, Vector
 
 LARGE = 1e6  # no weight of a model that learns is as large as this
 
@@ -93,7 +94,7 @@ class Simulated:
         for k, version in zip(tick.ready.tolist(), tick.start.tolist(), strict=True):
             mine = self.system.fleet.partition[k]
             own = Samples(train.images[mine], train.labels[mine])
-            found.append(float(self.trainer.evaluate(lent(state.models[version]), own).loss))
+            found.append(scored(self.trainer, state.models[version], own).loss)
         return np.array(found)
 
 

@@ -24,32 +24,40 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
     if not parts.remembers(trainer):
         updates = _checked(trainer.train(jobs), jobs, trainer)
         return {job.device: update for job, update in zip(jobs, updates, strict=True)}, devices
-    memory, label = dict(devices.get("trainer", {})), _label(trainer)
+    memory = dict(devices.get("trainer", {}))
     for job in jobs:
         if job.device not in memory:  # it is touched for the first time
             memory[job.device] = border.first_memory(trainer, "trainer", len(job.start))
+    label = trainer_label(trainer)
     answer: Any = trainer.train([job._replace(memory=border.lent_memory(memory[job.device])) for job in jobs])
-    if not isinstance(answer, Trained) or len(answer.memory) != len(jobs):
+    given = answer.memory if isinstance(answer, Trained) else None
+    if not isinstance(given, list | tuple) or len(given) != len(jobs):
+        what = f"Trained with {border.shown(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
         raise TrainingError(
-            f"{label} has memory and returned a {type(answer).__name__}: return Trained(updates, memory), one of each for each "
-            f"of the {len(jobs)} jobs"
+            f"{label} has memory and returned {what}: return Trained(updates, memory), a row and a memory for each of the "
+            f"{len(jobs)} jobs"
         )
     updates = _checked(answer.updates, jobs, trainer)
-    for job, after in zip(jobs, answer.memory, strict=True):
+    for job, after in zip(jobs, given, strict=True):
         memory[job.device] = border.memory(after, memory[job.device], label)
     return {job.device: row for job, row in zip(jobs, updates, strict=True)}, {**devices, "trainer": memory}
 
 
 def _checked(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vector:
-    """Return what a trainer made, one row for each job; raise if it is something else."""
-    shape, updates = (len(jobs), len(jobs[0].start)), np.asarray(answer)
+    """Return what a trainer made as float32, which is what devices send, a row for each job; raise if it is something else."""
+    shape, updates = (len(jobs), len(jobs[0].start)), border.as_array(answer)
     if updates.shape != shape or updates.dtype.kind not in "fiu":
         raise TrainingError(
-            f"{_label(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 {list(shape)}, one "
-            "row for each job"
+            f"{trainer_label(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 "
+            f"{list(shape)}, one row for each job"
         )
-    return updates
+    with np.errstate(over="ignore"):
+        made: Vector = updates.astype(np.float32, copy=False)
+    return made
 
 
-def _label(trainer: Trainer) -> str:
-    return f"the trainer {trainer_name(trainer)}"
+def trainer_label(trainer: Trainer) -> str:
+    """Name a trainer in an error message about its answer."""
+    if isinstance(trainer, parts.Guarded):
+        return parts.label("trainer", trainer)
+    return f"the trainer {trainer_name(trainer)}{parts.place(trainer)}"

@@ -14,6 +14,7 @@ from fedtide.errors import FedtideError
 from fedtide.flower.link import LEAST
 from fedtide.flower.protocol import GrantOrder, Order, Ready
 from fedtide.flower.settings import Deployment
+from fedtide.flower.trace import REMEMBERING
 from fedtide.types import Vector
 
 LARGEST_COUNT = 2**53  # whole numbers stay exact in the scheduler's float64
@@ -46,9 +47,12 @@ def read_ready(content: RecordDict, order: Order, num_labels: int, num_devices: 
     capacity = _number(record, "capacity", LEAST, settings.max_capacity) if settings.capacity == "reported" else None
     norm = _number(record, "update_sq_norm", 0.0, settings.max_update_norm**2) if order.want_norm else None
     loss = _number(record, "loss", 0.0, LARGEST_LOSS) if order.want_loss else None
+    forgot = record.get("forgot", [])
+    if not isinstance(forgot, list) or not all(each in REMEMBERING for each in forgot):
+        raise Refused(f"forgot is {str(forgot)[:40]!r}; it must be a list of {' and '.join(REMEMBERING)}")
     # Only a loader of one's own knows data without a number; a replay could not find it.
     data = _whole(record, "data", 0 if settings.loader == "partition" else -1, num_devices - 1)
-    return Ready(num_samples, np.array(counts, np.int64), data, isa, capacity, norm, loss)
+    return Ready(num_samples, np.array(counts, np.int64), data, isa, capacity, norm, loss, tuple(forgot))
 
 
 def read_upload(

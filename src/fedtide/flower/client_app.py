@@ -18,9 +18,10 @@ from flwr.clientapp import ClientApp
 
 from fedtide.errors import FedtideError
 from fedtide.flower import node
-from fedtide.flower.memory import keep, recall
+from fedtide.flower.memory import Use, keep, recall
 from fedtide.flower.protocol import (
     GrantOrder,
+    Order,
     Ready,
     model_record,
     read_grant,
@@ -44,10 +45,11 @@ def train(message: Message, context: Context) -> Message:
     own = node.own_data(terms, part)
     before = recall(context.state, "trainer", order.device, order.previous)
     update, after = node.train(terms, model, order.device, order.version, order.learning_rate, own, before)
-    keep(context.state, "trainer", order.device, before, after, order.version)
-    acknowledged = recall(context.state, "codec", order.device, order.acknowledged)
-    keep(context.state, "codec", order.device, acknowledged, acknowledged, order.acknowledged)
-    context.state["held"] = ConfigRecord({"device": order.device, "version": order.version})
+    keep(context.state, "trainer", order.device, Use(order.previous, before), Use(order.version, after))
+    acknowledged = Use(order.acknowledged, recall(context.state, "codec", order.device, order.acknowledged))
+    keep(context.state, "codec", order.device, acknowledged, acknowledged)
+    held = {"device": order.device, "version": order.version, "acknowledged": order.acknowledged}
+    context.state["held"] = ConfigRecord(held)
     context.state["update"] = model_record(update)
     row = node.row(terms, own, _secret(context))
     ready = Ready(
@@ -58,6 +60,7 @@ def train(message: Message, context: Context) -> Message:
         capacity=_number(context, "capacity"),
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
         loss=node.loss(terms, model, own) if order.want_loss else None,
+        forgot=_forgot(terms, order, before is None and after is not None, acknowledged.memory is None),
     )
     left = pace - (time.monotonic() - begun)
     if left > 0:
@@ -68,19 +71,32 @@ def train(message: Message, context: Context) -> Message:
 def upload(message: Message, context: Context) -> Message:
     """Encode the update that is held into the granted bits. It stays held: the reply may get lost."""
     grant = read_grant(message.content)
-    update, before = _held(context, grant), recall(context.state, "codec", grant.device, None)
+    update, acknowledged = _held(context, grant)
+    before = recall(context.state, "codec", grant.device, acknowledged)
     packet, after = node.encode(
         _terms(context).experiment, update, grant.device, grant.tick, grant.bits, before
     )  # without loading the data
-    keep(context.state, "codec", grant.device, before, after, grant.tick)
+    keep(context.state, "codec", grant.device, Use(acknowledged, before), Use(grant.tick, after))
     return Message(upload_content(grant, packet.data), reply_to=message)
 
 
-def _held(context: Context, grant: GrantOrder) -> Vector:
-    held = dict(context.state["held"]) if "held" in context.state else None
+def _held(context: Context, grant: GrantOrder) -> tuple[Vector, int]:
+    """Return the update that is held, and the last upload (tick) that the server had seen when it was ordered."""
+    held = dict(context.state["held"]) if "held" in context.state else {}
+    acknowledged = held.pop("acknowledged", 0)
     if held != {"device": grant.device, "version": grant.version}:
-        raise FedtideError(f"asked for device {grant.device} from version {grant.version}, but this node holds {held}")
-    return read_model(context.state["update"])
+        raise FedtideError(
+            f"asked for device {grant.device} from version {grant.version}, but this node holds {held or None}"
+        )
+    return read_model(context.state["update"]), int(acknowledged)
+
+
+def _forgot(terms: Terms, order: Order, trainer_began: bool, codec_begins: bool) -> tuple[str, ...]:
+    """Name the parts of which the server has seen a use on this device that is not remembered here."""
+    found = ["trainer"] if order.previous and trainer_began else []
+    if order.acknowledged and codec_begins and node.codec_remembers(terms.experiment):
+        found.append("codec")
+    return tuple(found)
 
 
 def _terms(context: Context) -> Terms:

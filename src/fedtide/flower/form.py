@@ -82,6 +82,10 @@ def check_period(tree: Mapping[str, Any], fields: Sequence[str], tick: int, num_
         _check_column("update_sq_norm", tree["update_sq_norm"], count, AMOUNT)
     if tree.get("loss") is not None:
         _check_column("loss", tree["loss"], count, AMOUNT)
+    if tree.get("forgot") is not None:
+        for kind, devices in _check_mapping("forgot", tree["forgot"]).items():
+            _check_word("forgot", kind)
+            _check_subset(f"forgot.{kind}", devices, device, ready, "ready")
     picked = _check_subset("picked", tree["picked"], device, ready, "ready")
     _check_column("symbols", tree["symbols"], len(picked), AMOUNT)
     _check_column("bits", tree["bits"], len(picked), AMOUNT)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedtide.flower.trace import Period, Refusal
+from fedtide.flower.trace import REMEMBERING, Period, Refusal
 from fedtide.server.step import Info
 
-if TYPE_CHECKING:  # these need Flower
+if TYPE_CHECKING:  # a trace is made and read without Flower
     from fedtide.flower.conversation import Got
     from fedtide.flower.seats import Seat
 
@@ -54,4 +54,11 @@ def trace_period(
         rate={str(device): each for device, each in rate.items()},
         loss=None if rows.loss is None else rows.loss.tolist(),
         lost=[device for device in picked if device in info.sent and device not in came] or None,
+        forgot=_forgot(seats) or None,
     )
+
+
+def _forgot(seats: Sequence[Seat]) -> dict[str, list[int]]:
+    """Return which devices lost their memory, by kind of part."""
+    found = {kind: [seat.device for seat in seats if seat.ready and kind in seat.ready.forgot] for kind in REMEMBERING}
+    return {kind: devices for kind, devices in found.items() if devices}

@@ -9,8 +9,10 @@ import numpy as np
 
 from fedtide.codec.base import Codec, Packet
 from fedtide.config import Experiment
+from fedtide.core import parts
 from fedtide.data.partition import label_counts
 from fedtide.drivers import training
+from fedtide.drivers.evaluation import scored
 from fedtide.flower.loaders import loader
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
@@ -55,7 +57,7 @@ def train(
 
 def loss(terms: Terms, model: Vector, own: Dataset) -> float:
     """Return the loss of a model [d] on the node's own samples."""
-    return float(own_trainer(terms, own).evaluate(model, own.train).loss)
+    return scored(own_trainer(terms, own), model, own.train).loss
 
 
 def own_trainer(terms: Terms, own: Dataset) -> Trainer:
@@ -73,6 +75,11 @@ def _trainer(text: str, shape: tuple[int, ...], num_labels: int) -> Trainer:
 @lru_cache(maxsize=4)
 def _codec(text: str) -> Codec:
     return make_codec(Experiment.model_validate_json(text))
+
+
+def codec_remembers(experiment: Experiment) -> bool:
+    """Say whether the codec has memory."""
+    return parts.remembers(_codec(experiment.model_dump_json()))
 
 
 def row(terms: Terms, own: Dataset, secret: bytes) -> Row:

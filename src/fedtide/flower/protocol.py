@@ -1,7 +1,7 @@
 """What server and nodes write to each other, as plain records: both phases, both directions.
 
 train          server -> node   order: device, version, learning_rate, what to report, nonce, what is remembered; model [d]
-  reply                         ready: device, version, nonce, num_samples, label_counts, data, isa; perhaps link, norm, loss
+  reply                         ready: device, version, nonce, num_samples, label_counts, data, isa, and what was asked for
 query.upload   server -> node   grant: device, version, tick, bits, nonce
   reply                         upload: device, version, tick, nonce, packet
 The nonce is new with every order: a reply that was recorded earlier does not fit a later order.
@@ -9,7 +9,7 @@ The nonce is new with every order: a reply that was recorded earlier does not fi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -43,6 +43,7 @@ class Ready(NamedTuple):
     capacity: float | None  # bit/symbol, if the node knows
     update_sq_norm: float | None
     loss: float | None = None  # of the model as it was received, on the node's own samples
+    forgot: tuple[str, ...] = ()  # the parts whose last use that the server has seen is not remembered on this node
 
 
 class GrantOrder(NamedTuple):
@@ -78,7 +79,7 @@ def read_order(content: RecordDict) -> tuple[Order, Vector]:
 
 def ready_content(order: Order, ready: Ready) -> RecordDict:
     """Write the reply to a training order."""
-    record = {
+    record: dict[str, Any] = {
         "device": order.device,
         "version": order.version,
         "nonce": order.nonce,
@@ -88,7 +89,10 @@ def ready_content(order: Order, ready: Ready) -> RecordDict:
         "isa": ready.isa,
     }
     optional = {"capacity": ready.capacity, "update_sq_norm": ready.update_sq_norm, "loss": ready.loss}
-    return RecordDict({"ready": ConfigRecord(record | {k: v for k, v in optional.items() if v is not None})})
+    record |= {name: value for name, value in optional.items() if value is not None}
+    if ready.forgot:
+        record["forgot"] = list(ready.forgot)
+    return RecordDict({"ready": ConfigRecord(record)})
 
 
 def grant_content(grant: GrantOrder) -> RecordDict:

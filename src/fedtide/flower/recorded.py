@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedtide.core import parts
+from fedtide.drivers.evaluation import scored
 from fedtide.drivers.simulated import learning_rates
 from fedtide.drivers.training import Devices, train
 from fedtide.errors import TrainingError
@@ -40,7 +41,7 @@ class Recorded:
         period, policy, dataset = self.periods[tick.index - 1], self.system.policy, self.system.dataset
         rows = candidates(period, self.system.fleet.num_devices, dataset.num_labels, state.uploads, self.faithful)
         updates: dict[int, Vector] = {}
-        devices: Devices = state.devices
+        devices = _remembered(state, period)
         if parts.remembers(self.trainer) or (policy.needs_update_norm and not self.faithful):
             updates, devices = self._train(state, period, rows.device.tolist())
         if not self.faithful:
@@ -77,7 +78,7 @@ class Recorded:
             samples = self._data(period.data[each])
             mine = np.arange(len(samples.labels))
             jobs.append(Job(device, version, state.models[version], rate, samples, mine))
-        updates, after = train(self.trainer, jobs, state.devices)
+        updates, after = train(self.trainer, jobs, _remembered(state, period))
         if not all(np.isfinite(each).all() for each in updates.values()):
             raise TrainingError(
                 f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
@@ -86,7 +87,7 @@ class Recorded:
 
     def _losses(self, state: ServerState, period: Period) -> Floats:
         rows = zip(period.start, period.data, strict=True)
-        return np.array([self.trainer.evaluate(state.models[v], self._data(part)).loss for v, part in rows])
+        return np.array([scored(self.trainer, state.models[v], self._data(part)).loss for v, part in rows])
 
     def _rates(self, period: Period, chosen: list[int], start: Ints) -> Floats:
         if self.faithful:
@@ -97,3 +98,12 @@ class Recorded:
         if part not in self._samples:
             self._samples[part] = self.load(part)
         return self._samples[part]
+
+
+def _remembered(state: ServerState, period: Period) -> Devices:
+    """Return what devices remember at the beginning of a period, without what their nodes had lost by then."""
+    forgot = period.forgot or {}
+    return {
+        kind: {device: each for device, each in rows.items() if device not in forgot.get(kind, ())}
+        for kind, rows in state.devices.items()
+    }

@@ -23,7 +23,8 @@ from fedtide.types import Vector
 
 NAME = "trace.jsonl"
 FORMAT = 2
-OPTIONAL = ("loss", "lost")  # columns that came later
+REMEMBERING = ("codec", "trainer")  # the parts that may remember something of a device
+OPTIONAL = ("loss", "lost", "forgot")  # columns that came later
 UNSEALED = 1  # the format that had no seals
 _SEAL = re.compile(rb',"seal":"([0-9a-f]{64})"\}\Z')
 
@@ -76,6 +77,8 @@ class Period(NamedTuple):
     lost: list[int] | None = (
         None  # the picked devices that sent over a link which did not carry it; not written if none
     )
+    # by kind of part, the ready devices whose memory of what was seen of them was lost; not written if there is none
+    forgot: dict[str, list[int]] | None = None
 
 
 class Trace(NamedTuple):

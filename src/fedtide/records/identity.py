@@ -111,6 +111,7 @@ def _plain(value: Any) -> str:
 
 def trainer_name(trainer: Any) -> str:
     """Name a trainer: native and torch are ours; one of your own is known by its class, and by its `name` if it has one."""
+    trainer = trainer.policy if isinstance(trainer, parts.Guarded) else trainer
     kind = type(trainer)
     if kind.__module__.startswith("fedtide.learning."):
         return str(getattr(trainer, "name", kind.__module__.rpartition(".")[2]))

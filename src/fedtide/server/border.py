@@ -16,6 +16,8 @@ from fedtide.core.arguments import MOST_MEMORY
 from fedtide.errors import TrainingError
 from fedtide.types import Floats, Ints, Memory, Vector
 
+LONGEST_NAME = 100  # characters: it is a file's name in the checkpoint
+
 
 def positions(answer: Any, most: int, ready: int, scheduler: str) -> Ints:
     """Return the positions that a scheduler picked, ascending; it may pick fewer than it may."""
@@ -83,16 +85,15 @@ def finite(
 
 def first_memory(part: Any, kind: str, *given: Any) -> Memory:
     """Return what a part remembers at the beginning."""
-    label = parts.label(kind, part)
-    return _arrays(part.init(*given), f"{label}: init")
+    return _arrays(part.init(*given), f"{parts.label(kind, part)}: init")
 
 
 def pair(answer: Any, before: Memory, label: str) -> tuple[Any, Memory]:
     """Return what a part with memory answered and what it remembers now, which must be shaped as before."""
-    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        many = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
         raise TrainingError(
-            f"{label} returned a {type(answer).__name__}: a part with memory returns (answer, memory), the memory a mapping "
-            "of names to arrays"
+            f"{label} returned {many}: a part with memory returns (answer, memory), the memory a mapping of names to arrays"
         )
     return answer[0], memory(answer[1], before, label)
 
@@ -100,7 +101,7 @@ def pair(answer: Any, before: Memory, label: str) -> tuple[Any, Memory]:
 def memory(answer: Any, before: Memory, label: str) -> Memory:
     """Return memory as arrays of our own; raise unless names, shapes and types are those it began with."""
     after = _arrays(answer, label)
-    for name in {*before, *after}:
+    for name in sorted({*before, *after}):
         if name not in after or name not in before:
             wrong = "is gone" if name not in after else "is new"
             raise TrainingError(
@@ -120,16 +121,17 @@ def _arrays(answer: Any, label: str) -> Memory:
     if not isinstance(answer, Mapping):
         raise TrainingError(f"{label} gave a {type(answer).__name__} for memory: give a mapping of names to arrays")
     made: Memory = {}
-    for name, value in answer.items():
-        if not isinstance(name, str) or not name.isidentifier():
+    for name, value in dict(answer).items():
+        if not isinstance(name, str) or not (name.isidentifier() and name.isascii() and len(name) <= LONGEST_NAME):
             raise TrainingError(f"{label} gave memory the name {shown(name)}: names are words, such as 'momentum'")
-        array = np.array(value)
+        array = np.array(as_array(value))
         if array.dtype.kind not in "biuf":
             raise TrainingError(
                 f"{label}: memory[{name!r}] is {shown(value)}, which is no array of numbers; memory is saved as arrays"
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise TrainingError(f"{label}: memory[{name!r}] holds NaN or infinity; it must be finite")
+            bad = array[~np.isfinite(array)][0] if array.ndim else array
+            raise TrainingError(f"{label}: memory[{name!r}] holds {bad}; it must hold finite numbers")
         made[name] = array
     size = sum(each.nbytes for each in made.values())
     if size > MOST_MEMORY:
