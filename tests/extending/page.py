@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / name for name in ("extending.md", "extending-second.md")]
+PAGE = ROOT / "docs" / "extending.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 NAME = re.compile(r"# (\S+\.\w+)\s*$")
 
@@ -33,8 +33,7 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
     """Return the examples of the page that have a command."""
     found = []
-    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.exists())
-    for section in re.split(r"^(?=#{2,3} )", text, flags=re.M)[1:]:
+    for section in re.split(r"^(?=#{2,3} )", PAGE.read_text(encoding="utf-8"), flags=re.M)[1:]:
         title = section.splitlines()[0].lstrip("# ")
         files, words = {}, []
         for language, text in BLOCK.findall(section):
