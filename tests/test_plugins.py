@@ -137,7 +137,8 @@ def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
     assert guarded.needs_update_norm
     assert not hasattr(guarded, "nothing")
     assert copy.copy(guarded) == guarded
-    assert parts.label("scheduler", guarded) == f"scheduler='{file}:first'"
+    assert guarded.label == f"scheduler='{file}:first'"
+    assert parts.label("scheduler", guarded) == f"{guarded.label} ({file}:4)"
 
 
 def test_ours_is_guarded_only_with_a_users_arguments() -> None:
