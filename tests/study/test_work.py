@@ -260,7 +260,7 @@ def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
 
 def test_an_unknown_backend_and_a_silent_scheduler(tmp_path):
     study = make("x", {"x": {}}, [0])
-    with pytest.raises(FedtideError, match="use local or dask"):
+    with pytest.raises(FedtideError, match="use local, dask or here"):
         run_study(study, Store(tmp_path), backend="cloud")
     with pytest.raises(FedtideError, match="no Dask scheduler"):
         run_study(study, Store(tmp_path), backend="dask", address="tcp://127.0.0.1:9")
