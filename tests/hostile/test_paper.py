@@ -9,7 +9,7 @@ from fedtide.paper.figures import FIGURES
 
 SLOW = ("plan", *SMALL, "data.partition=slow_labels")
 FIGURE = r"the paper has no figure .*; there are R, period, .*slow_labels.*claims"
-PARTITION = r"data\.partition=.*(shards, dirichlet, slow_labels|valid string)"
+PARTITION = r"data\.partition=.*(Known: iid, shards, dirichlet, slow_labels|valid string|has no name)"
 
 CASES = [
     # figures that are none

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedtide.policy.scheduling import (
+    SCHEDULERS,
     AgeBased,
     BestChannel,
     BestChannelBestNorm,
@@ -11,6 +12,7 @@ from fedtide.policy.scheduling import (
     DataImportance,
     Random,
     best_channels,
+    looks_back,
 )
 from fedtide.types import Selection
 from helpers import make_candidates
@@ -88,3 +90,16 @@ def test_best_of_random_subsets_is_not_better_than_the_minimum() -> None:
     released = BestOfRandomSubsets()(rows, 4, RNG(0))
     assert exact <= label_variance(counts[released.picked])
     assert released.proved_minimal is False
+
+
+@pytest.mark.parametrize(("name", "looks"), [("random", False), ("data_importance", False), ("age_based", True)])
+def test_who_looks_back_says_so(name: str, looks: bool) -> None:
+    assert looks_back(SCHEDULERS[name]()) is looks
+
+
+def test_one_with_memory_looks_back() -> None:
+    class Remembers:
+        def init(self, num_devices: int) -> dict[str, np.ndarray]:
+            return {"seen": np.zeros(num_devices)}
+
+    assert looks_back(Remembers())  # type: ignore[arg-type]

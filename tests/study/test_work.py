@@ -22,7 +22,7 @@ from fedtide.studies.export import export
 from fedtide.studies.result import Store, same
 from fedtide.studies.spec import make, read
 from fedtide.studies.table import rows
-from fedtide.studies.work import missing, run_study
+from fedtide.studies.work import expected_work, missing, run_study
 from stored import TINY
 
 TIMEOUT = 120.0
@@ -260,7 +260,7 @@ def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
 
 def test_an_unknown_backend_and_a_silent_scheduler(tmp_path):
     study = make("x", {"x": {}}, [0])
-    with pytest.raises(FedtideError, match="use local or dask"):
+    with pytest.raises(FedtideError, match="use local, dask or here"):
         run_study(study, Store(tmp_path), backend="cloud")
     with pytest.raises(FedtideError, match="no Dask scheduler"):
         run_study(study, Store(tmp_path), backend="dask", address="tcp://127.0.0.1:9")
@@ -355,3 +355,55 @@ def test_a_plot_makes_its_folder(done, tmp_path):
     for name, words in (("x", []), ("y", ["--against", "limit=1"])):
         assert invoke("plot", path, "--store", store, "--out", tmp_path / "new" / name, *words).exit_code == 0
         assert (tmp_path / "new" / f"{name}.png").stat().st_size > 5000
+
+
+NEEDY = """
+def first(candidates, limit, rng):
+    return list(range(limit))
+
+def needy(candidates, limit, rng):
+    return list(range(limit))
+needy.needs = ("loss",)
+
+def nobody_knows(clock):
+    raise ValueError("asked too early")
+
+def slow(seed, device, job):
+    raise ValueError("asked too early")
+"""
+
+
+def work(tmp_path, tree):
+    base = {"learning": {"evaluate_every": 35.0}, "data": {"num_test": 1}}
+    (run,) = make("x", {"x": tree}, [0], base).runs
+    return expected_work(run._replace(beside=tmp_path))
+
+
+def test_expected_work_goes_by_what_parts_declare_and_not_by_their_names(tmp_path):
+    (tmp_path / "norm.py").write_text(NEEDY)
+    paper = work(tmp_path, {})
+    assert paper == pytest.approx(
+        140 * 8 * 1500 * 3, rel=0.01
+    )  # 140 aggregations, R = 8, 60,000 / 40 samples, 3 epochs
+    assert work(tmp_path, {"data.num_train": 6000}) == pytest.approx(paper / 10, rel=0.01)
+    assert work(tmp_path, {"data.name": "synthetic"}) == pytest.approx(paper / 30, rel=0.01)  # 2,000 images
+    assert work(tmp_path, {"learning.local_steps": 10}) == pytest.approx(140 * 8 * 500, rel=0.01)
+    assert work(tmp_path, {"timeline.args": {"period": 0.5}}) == pytest.approx(paper / 2, rel=0.01)
+    everyone = work(tmp_path, {"policy.scheduler": "best_channel_best_norm"})
+    assert 2 * paper < everyone <= 5 * paper  # those who are ready, of 40
+    assert work(tmp_path, {"policy.scheduler": "norm.py:first"}) == paper
+    assert work(tmp_path, {"policy.scheduler": "norm.py:needy"}) == everyone
+    assert work(tmp_path, {"framework": "fedavg"}) == pytest.approx(35 * 8 * 1500 * 3, rel=0.01)
+    assert work(tmp_path, {"framework": "fedasync"}) > 35 * 40 * 1500 * 3  # every job of every device
+
+
+@pytest.mark.parametrize("key", ["timeline.name=nobody_knows", "fleet.duration=slow", "policy.scheduler=missing"])
+def test_expected_work_leaves_it_to_the_run_to_fail(tmp_path, key):
+    (tmp_path / "norm.py").write_text(NEEDY)
+    name, _, part = key.partition("=")
+    assert work(tmp_path, {name: f"norm.py:{part}"}) > 0
+
+
+def test_training_loss_costs_what_the_training_set_has(tmp_path):
+    more = work(tmp_path, {"learning": {"training_loss": True}}) - work(tmp_path, {})
+    assert more == pytest.approx(60_000 / 3)  # one evaluation; scoring is a third of training

@@ -63,7 +63,7 @@ def _failed(run: Run, error: BaseException | None) -> Outcome:
 
 
 def dataset_of(experiment: Experiment) -> Dataset:
-    """Return the data set of an experiment, which the next one of the same data has from memory."""
+    """Return the data set of an experiment, which the next one of the same data, in the same study, has from memory."""
     return _dataset(_Loading(experiment))
 
 
@@ -217,6 +217,7 @@ def run_study(
     backend: local, worker processes on this machine; dask, a cluster; here, this process, one run after another.
     """
     store.prepare()
+    _dataset.cache_clear()  # the files that a user's own data set reads may have changed since the last study
     todo, path = (plan.todo, plan.path) if plan else (missing(study, store), {})
     if backend not in BACKENDS:
         raise FedtideError(f"--backend {backend!r} is not known; use {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}")
