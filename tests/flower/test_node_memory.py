@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,9 +65,10 @@ def failing_trainings(federation: Federation) -> None:
 
 
 def a_killed_node(federation: Federation) -> None:
-    for node, died, back in ((0, 45.0, 62.0), (2, 85.0, 91.0)):
-        federation.clock.at(died, lambda node=federation.node(node): federation.grid.kill(node))
-        federation.clock.at(back, lambda node=federation.node(node): federation.grid.restart(node))
+    for position, died, back in ((0, 45.0, 62.0), (2, 85.0, 91.0)):
+        node = federation.node(position)
+        federation.clock.at(died, partial(federation.grid.kill, node))
+        federation.clock.at(back, partial(federation.grid.restart, node))
 
 
 def a_node_that_leaves_and_comes_back(federation: Federation) -> None:
