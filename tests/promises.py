@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fedtide import config
+from fedtide.core import parts
 from fedtide.core.arguments import NO_DEFAULT, parameters
+from fedtide.server import border
 
 # Values of parameters that have no default. A new part whose parameter is not here needs a line.
 NEEDED: Mapping[str, Any] = {"num_devices": 30, "period": 0.25, "round_duration": 1.0, "size": 3}
@@ -19,6 +22,34 @@ NUM_DEVICES = 30  # that the devices of a test lie below
 def made(maker: Callable[..., Any]) -> Any:
     """Return a registered part with its defaults, and what it needs besides."""
     return maker(**{each.name: NEEDED[each.name] for each in parameters(maker) if each.default is NO_DEFAULT})
+
+
+def part(kind: str, name: str, **more: Any) -> Any:
+    """Return a registered part, or one of a file, as the default experiment makes it. more: what is filled in besides."""
+    experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES}})
+    extra = {key.replace("_", ".", 1): value for key, value in more.items()}
+    return parts.resolve(kind, name, {}, lambda key: extra[key] if key in extra else config.value(experiment, key))
+
+
+def without_memory(asked: Any, *init: Any, method: str = "", last: tuple[Any, ...] = ()) -> Callable[..., Any]:
+    """Return how to ask a part for an answer, with or without memory: from the same beginning each time.
+
+    init: what its memory is made of. last: what one with memory is given besides. That memory keeps its names, shapes and
+    types, and that the answer depends on it alone, is checked on the way.
+    """
+    call = getattr(asked, method) if method else asked
+    if not parts.remembers(asked):
+        return call  # type: ignore[no-any-return]
+
+    def ask(*given: Any) -> Any:
+        begun = border.first_memory(asked, "part", *init)
+        for name, again in border.first_memory(asked, "part", *init).items():
+            assert np.array_equal(again, begun[name])
+        answer, after = border.pair(call(border.lent_memory(begun), *given, *last), begun, "part")
+        border.pair(call(border.lent_memory(after), *given, *last), begun, "part")  # it can go on from there
+        return answer
+
+    return ask
 
 
 def frozen(values: Any, kind: Any = np.int64) -> Any:

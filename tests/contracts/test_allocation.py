@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.world.allocation import ALLOCATIONS
+from fedtide.core.kinds import table
 from fedtide.world.border import checked_shares
-from promises import frozen, made
+from promises import frozen, part
 
 links = st.lists(st.floats(0, 40), max_size=12)
 
 
-@pytest.mark.parametrize("name", ALLOCATIONS)
+@pytest.mark.parametrize("name", table("allocation"))
 def test_contract(name: str) -> None:
-    allocation = made(ALLOCATIONS[name])
+    allocation = part("allocation", name)
 
     @settings(max_examples=60)
     @given(links, st.floats(0, 1e9), st.randoms())

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.world.availability import AVAILABILITIES, always
-from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, made
+from fedtide.core.kinds import table
+from fedtide.world.availability import always
+from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
 
-@pytest.mark.parametrize("name", AVAILABILITIES)
+@pytest.mark.parametrize("name", table("availability"))
 def test_contract(name: str) -> None:
-    availability = made(AVAILABILITIES[name])
+    availability = part("availability", name)
     rows = st.lists(st.tuples(st.integers(0, NUM_DEVICES - 1), st.floats(0, 1e4)), min_size=1, max_size=8)
 
     @settings(max_examples=40)

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedtide.core.kinds import table
 from fedtide.types import Link
 from fedtide.world.border import checked_link
-from fedtide.world.channel import CHANNELS
-from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, made
+from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
 
 def link(answer: Any, m: int) -> Link:
     return checked_link(answer, m, "channel")  # finite, not negative, of the right shape
 
 
-@pytest.mark.parametrize("name", CHANNELS)
+@pytest.mark.parametrize("name", table("channel"))
 @pytest.mark.parametrize("column", Link._fields)
 def test_contract(name: str, column: str) -> None:
-    channel = made(CHANNELS[name])
+    channel = part("channel", name)
     devices = st.lists(st.integers(0, NUM_DEVICES - 1), min_size=1, max_size=8)
 
     @settings(max_examples=30)

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.codec.registry import CODECS
 from fedtide.core import parts
+from fedtide.core.kinds import table
 from helpers import EXAMPLES
+from promises import without_memory
+from with_memory import REMEMBERING
 
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in CODECS),
+    *((name, {}) for name in table("codec")),
+    ("with memory", {}),
     ("sparse_quantized", {"num_levels": 1}),
     ("sparse_quantized", {"num_levels": 255}),
     ("sparse_quantized", {"num_levels": 4, "element_bits": 3}),
@@ -26,7 +29,12 @@ codecs = pytest.mark.parametrize(("name", "args"), CASES)
 
 
 def make(name: str, args: dict[str, Any]) -> Any:
-    return parts.resolve("codec", name, args)
+    return REMEMBERING["codec"]() if name == "with memory" else parts.resolve("codec", name, args)
+
+
+def encode(codec: Any, update: Any, budget: float, rng: Any) -> Any:
+    """Encode as a device does that remembers nothing yet."""
+    return without_memory(codec, len(update), method="encode")(update, budget, rng)
 
 
 @codecs
@@ -39,7 +47,7 @@ def test_contract(name: str, args: dict[str, Any]) -> None:
         update = (scale * np.random.default_rng(seed).standard_normal(d)).astype(np.float32)
         before = update.copy()
         update.flags.writeable = False
-        packet = codec.encode(update, budget, np.random.default_rng(seed))
+        packet = encode(codec, update, budget, np.random.default_rng(seed))
         assert np.array_equal(update, before)
         assert packet.num_parameters == d
         assert packet.num_kept == codec.num_kept(d, budget)
@@ -51,7 +59,7 @@ def test_contract(name: str, args: dict[str, Any]) -> None:
         assert received.dtype == np.float32
         assert np.isfinite(received).all()
         assert np.count_nonzero(received) <= packet.num_kept
-        again = codec.encode(update, budget, np.random.default_rng(seed))
+        again = encode(codec, update, budget, np.random.default_rng(seed))
         assert (again.bits, again.num_kept) == (packet.bits, packet.num_kept)
         assert np.array_equal(codec.decode(again), received)
 
@@ -62,7 +70,7 @@ def test_contract(name: str, args: dict[str, Any]) -> None:
 @pytest.mark.parametrize("budget", [0.0, 33.0, 100.0, 1e6])
 def test_zero_stays_zero(name: str, args: dict[str, Any], budget: float) -> None:
     codec = make(name, args)
-    received = codec.decode(codec.encode(np.zeros(40, np.float32), budget, np.random.default_rng(0)))
+    received = codec.decode(encode(codec, np.zeros(40, np.float32), budget, np.random.default_rng(0)))
     assert not received.any()
 
 
@@ -77,5 +85,5 @@ def test_more_bits_carry_at_least_as_much(name: str, args: dict[str, Any]) -> No
 def test_what_arrives_points_where_the_update_points(name: str, args: dict[str, Any]) -> None:
     codec, rng = make(name, args), np.random.default_rng(0)
     update = rng.standard_normal(100).astype(np.float32)
-    mean = np.mean([codec.decode(codec.encode(update, 400.0, rng)) for _ in range(300)], axis=0)
+    mean = np.mean([codec.decode(encode(codec, update, 400.0, rng)) for _ in range(300)], axis=0)
     assert mean @ update / np.linalg.norm(mean) / np.linalg.norm(update) > 0.75

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.policy.combining import COMBINERS
+from fedtide.core.kinds import table
+from promises import part, without_memory
+from with_memory import REMEMBERING
+
+NAMES = [*table("combiner"), "with memory"]
 
 
-@pytest.mark.parametrize("name", COMBINERS)
+def make(name: str, model: Any) -> Any:
+    """Return how to ask for the next model, from no memory."""
+    combiner = REMEMBERING["combiner"]() if name == "with memory" else part("combiner", name)
+    return without_memory(combiner, model, last=(np.arange(6),))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_contract(name: str) -> None:
-    combiner = COMBINERS[name]()
-
     @settings(max_examples=30)
     @given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 2**32))
     def check(r: int, d: int, seed: int) -> None:
@@ -24,6 +34,7 @@ def test_contract(name: str) -> None:
         before = [each.copy() for each in given_values]
         for each in given_values:
             each.flags.writeable = False
+        combiner = make(name, model)
         new = combiner(*given_values)
         assert new.shape == (d,)
         assert new.dtype == np.float32
@@ -35,18 +46,18 @@ def test_contract(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("name", COMBINERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_devices_that_all_hold_the_model_and_learn_nothing_leave_it(name: str) -> None:
     model = np.linspace(-1, 1, 9).astype(np.float32)
     nothing = np.zeros((3, 9), np.float32)
-    new = COMBINERS[name]()(model, np.stack([model] * 3), nothing, np.array([0.2, 0.3, 0.5]), np.array([0, 1, 2]))
+    new = make(name, model)(model, np.stack([model] * 3), nothing, np.array([0.2, 0.3, 0.5]), np.array([0, 1, 2]))
     np.testing.assert_allclose(new, model, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", COMBINERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_one_fresh_device_moves_the_model_towards_its_own(name: str) -> None:
     model, update = np.ones(4, np.float32), np.array([[1, -1, 2, 0]], np.float32)
-    new = COMBINERS[name]()(model, model[None], update, np.ones(1), np.zeros(1, np.int64))
+    new = make(name, model)(model, model[None], update, np.ones(1), np.zeros(1, np.int64))
     step = (new - model) @ update[0] / (update[0] @ update[0])
     assert 0 < step <= 1 + 1e-6
     np.testing.assert_allclose(new, model + step * update[0], rtol=1e-5)

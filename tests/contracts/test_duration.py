@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.world.duration import DURATIONS, redraws
-from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, made
+from fedtide.core.kinds import table
+from fedtide.world.duration import redraws
+from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
 
-@pytest.mark.parametrize("name", DURATIONS)
+@pytest.mark.parametrize("name", table("duration"))
 def test_contract(name: str) -> None:
-    duration = made(DURATIONS[name])
+    duration = part("duration", name)
     rows = st.lists(st.tuples(st.integers(0, NUM_DEVICES - 1), st.integers(1, 10**6)), min_size=1, max_size=8)
 
     @settings(max_examples=40)
@@ -33,8 +34,8 @@ def test_contract(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("name", DURATIONS)
+@pytest.mark.parametrize("name", table("duration"))
 def test_the_seed_counts(name: str) -> None:
     device, job = np.arange(NUM_DEVICES), np.ones(NUM_DEVICES, np.int64)
-    found = [made(DURATIONS[name])(seed, device, job) for seed in (1, 2)]
+    found = [part("duration", name)(seed, device, job) for seed in (1, 2)]
     assert not np.array_equal(*found)

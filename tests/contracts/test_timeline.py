@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from fedtide import columns
 from fedtide.core import parts
+from fedtide.core.kinds import table
 from fedtide.types import Clock, Floats, Ints
-from fedtide.world.timeline import TIMELINES, checked, lifted
+from fedtide.world.timeline import checked, lifted
 from helpers import EXAMPLES, constant_clock
 from promises import made
 
-OURS = {name: made(maker) for name, maker in TIMELINES.items()}
+OURS = {name: made(maker) for name, maker in table("timeline").items()}
 OTHERS = {
     "another period": parts.resolve("timeline", "periodic", {"period": 0.3}),
     "my_timeline": parts.resolve("timeline", f"{EXAMPLES}/my_timeline.py:quick_start", {}),

@@ -9,26 +9,50 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtide.core.kinds import table
 from fedtide.errors import FedtideError
 from fedtide.learning.model import MODELS, Model, num_parameters
-from fedtide.learning.trainer import TRAINERS, LocalWork, Task, make_jobs
-from fedtide.types import Job, Samples
+from fedtide.learning.trainer import LocalWork, Task, make_jobs
+from fedtide.server import border
+from fedtide.types import Job, Samples, Trained
 from helpers import small_dataset
+from with_memory import REMEMBERING
 
 DATA = small_dataset(num_train=60, side=28)
 PARTITION = [np.arange(k, 60, 4) for k in range(4)]
 WORK = LocalWork(batch_size=4, epochs=1, proximal=0.02)
 
-trainers = pytest.mark.parametrize("name", TRAINERS)
+trainers = pytest.mark.parametrize("name", [*table("trainer"), "with memory"])
+
+
+class Forgetful:
+    """A trainer with memory, asked as one without: every job is its device's first."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self.task = inner, inner.task
+        self.initial_model, self.evaluate = inner.initial_model, inner.evaluate
+
+    def train(self, jobs: Any) -> Any:
+        begun = border.first_memory(self._inner, "trainer", num_parameters(self.task.model))
+        answer = self._inner.train([job._replace(memory=border.lent_memory(begun)) for job in jobs])
+        assert isinstance(answer, Trained)
+        assert len(answer.memory) == len(jobs)
+        for after in answer.memory:
+            border.memory(after, begun, "trainer")
+        return answer.updates
 
 
 def make(name: str, model: str = "paper_cnn", threads: int = 1, work: LocalWork = WORK, seed: int = 3) -> Any:
-    module, _, made = TRAINERS[name].partition(":")
+    if name == "with memory":
+        return Forgetful(REMEMBERING["trainer"](make("native", model, threads, work, seed)))
+    module, _, made = table("trainer")[name].partition(":")
     try:
         return getattr(importlib.import_module(module), made)(
             Task(description(model), work, seed, (1, 28, 28), 3, threads)
         )
     except (ImportError, FedtideError) as error:
+        if name not in ("native", "torch"):  # these need a compiler or a package
+            raise
         pytest.skip(f"{name} is not there: {error}")
 
 
@@ -200,7 +224,7 @@ def test_initial_model_follows_the_seed(name: str) -> None:
 
 
 def test_all_start_from_the_same_model_and_reach_the_same_update() -> None:
-    first, *others = (make(name, "softmax") for name in TRAINERS)
+    first, *others = (make(name, "softmax") for name in table("trainer"))
     for other in others:
         assert np.array_equal(first.initial_model(0), other.initial_model(0))
         ours, theirs = first.train(some_jobs(first)), other.train(some_jobs(other))

@@ -204,7 +204,7 @@ def test_an_optimizer_remembers_nothing_of_other_jobs(options: dict[str, Any]) -
         ({"device": "meta"}, "device='meta' cannot be used"),
         ({"optimizer": "lbfgs"}, "'sgd', 'adam' or 'adamw'"),
         ({"momentum": 1.0}, "momentum=1.0 cannot be"),
-        ({"momentum": True}, "valid number"),
+        ({"momentum": True}, "momentum=True cannot be: input should be a valid number"),
         ({"weight_decay": -0.1}, "weight_decay=-0.1 cannot be"),
         ({"optimizer": "adam", "momentum": 0.5}, "momentum=0.5 is an option of sgd"),
         ({"beta1": 0.5}, "beta1=0.5 is an option of adam and adamw"),

@@ -1,0 +1,72 @@
+"""What every data set promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedtide.data
+from fedtide.core.arguments import parameters
+from fedtide.core.kinds import table
+from fedtide.data.checking import check_dataset, checked_dataset
+from fedtide.types import Dataset, Samples
+from promises import part
+
+
+def with_owners(seed: int = 0) -> Dataset:
+    """A data set of a user's own, in types that are not ours."""
+    rng = np.random.default_rng(seed)
+    train, test = (Samples(rng.random((n, 1, 8, 8)), rng.integers(0, 3, n)) for n in (40, 10))
+    return Dataset("mine", train, test, 3, "drawn", np.arange(40) % 4)
+
+
+OTHERS: dict[str, Callable[[], Dataset]] = {"my own": lambda: checked_dataset(with_owners(), "data='mine'")}
+NAMES = [*table("data"), *OTHERS]
+
+
+def said(line: str) -> None:
+    """Take what a data set tells of what it fetches."""
+    assert "\n" not in line
+
+
+@pytest.fixture(autouse=True)
+def digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test of a contract downloads 60,000 images; tests/data looks at how they are found and read."""
+    rng = np.random.default_rng(5)
+    train, test = (Samples(rng.random((n, 1, 28, 28), np.float32), rng.integers(0, 10, n, np.uint8)) for n in (60, 20))
+    whole = Dataset("mnist", train, test, 10, "made up")
+    monkeypatch.setattr(fedtide.data, "load_mnist", lambda folder, say, images=True: whole)
+
+
+def load(name: str) -> Dataset:
+    return OTHERS[name]() if name in OTHERS else part("data", name, run_say=said, run_images=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_contract(name: str) -> None:
+    found, again = load(name), load(name)
+    check_dataset(found)  # shapes, labels, finite numbers
+    for samples in (found.train, found.test):
+        assert samples.images.dtype == np.float32
+        assert samples.images.flags.c_contiguous
+        assert samples.labels.dtype == np.uint8
+    for one, two in zip((*found.train, *found.test), (*again.train, *again.test), strict=True):
+        assert np.array_equal(one, two)  # it depends on its arguments alone
+    assert (found.name, found.source, found.num_labels) == (again.name, again.source, again.num_labels)
+    assert found.name
+    assert found.source
+
+
+@pytest.mark.parametrize("name", table("data"))
+def test_what_it_declares_can_be_filled_in(name: str) -> None:
+    keys = {each.about.key for each in parameters(table("data")[name])}
+    assert keys <= {"seed", "data.folder", "data.num_train", "data.num_test", "run.say", "run.images"}
+
+
+@pytest.mark.parametrize("name", table("data"))
+def test_as_many_as_are_asked_for(name: str) -> None:
+    found: Any = part("data", name, data_num_train=7, data_num_test=5, run_say=said, run_images=True)
+    assert (len(found.train.labels), len(found.test.labels)) == (7, 5)
