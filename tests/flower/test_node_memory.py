@@ -13,9 +13,13 @@ from flwr.app import Error, Message, RecordDict
 from memory_grid import Act, Federation, Node, terms
 
 from fedtide.drivers.simulate import simulate
+from fedtide.errors import RunFolderError
 from fedtide.flower import trace
+from fedtide.flower.checks import Refused, read_ready
 from fedtide.flower.memory import Use, keep, recall
+from fedtide.flower.protocol import Order, Ready, ready_content
 from fedtide.flower.replay import replay
+from fedtide.flower.settings import Terms
 from fedtide.records import RunFolder, is_complete, read_rounds
 from fedtide.records.reading import read_checkpoint
 from fedtide.system import build
@@ -65,10 +69,18 @@ def failing_trainings(federation: Federation) -> None:
 
 
 def a_killed_node(federation: Federation) -> None:
+<<<<<<< HEAD
     for position, died, back in ((0, 45.0, 62.0), (2, 85.0, 91.0)):
         node = federation.node(position)
         federation.clock.at(died, partial(federation.grid.kill, node))
         federation.clock.at(back, partial(federation.grid.restart, node))
+=======
+    one, other, grid = federation.node(0), federation.node(2), federation.grid
+    federation.clock.at(45.0, lambda: grid.kill(one))
+    federation.clock.at(62.0, lambda: grid.restart(one))
+    federation.clock.at(85.0, lambda: grid.kill(other))
+    federation.clock.at(91.0, lambda: grid.restart(other))
+>>>>>>> extB
 
 
 def a_node_that_leaves_and_comes_back(federation: Federation) -> None:
@@ -110,36 +122,34 @@ def test_a_replay_comes_to_the_same_bits(
     periods = trace.read(tmp_path / "run").periods
     assert is_complete(tmp_path / "run")
     assert len(periods) == 20
-    failed = [set(each.picked) - set(each.arrived) for each in periods]
-    assert any(failed) or (not outage and (disturb in (None, failing_trainings) or forgetful))
+    if outage or disturb in (late_uploads, lost_uploads):
+        assert any(each.picked != each.arrived for each in periods)
     forgot = {kind for each in periods for kind in each.forgot or {}}
     assert forgot == ({"codec", "trainer"} if forgetful else set())
     again = replay(tmp_path / "run", out=tmp_path / "again")
     assert again.first_difference is None
     assert np.array_equal(again.model, model)
-    for name in ("server", "scheduler"):
-        assert memory(tmp_path / "again", wanted, name) == memory(tmp_path / "run", wanted, name)
+    assert again.rounds == read_rounds(tmp_path / "run")
+    assert memory(tmp_path / "again", wanted) == memory(tmp_path / "run", wanted)
 
 
-def memory(folder: Path, wanted: object, kind: str) -> dict[str, list[float]]:
-    saved = read_checkpoint(folder, wanted.experiment)  # type: ignore[attr-defined]
+def memory(folder: Path, wanted: Terms) -> dict[str, dict[str, list[float]]]:
+    """Return what the server's parts remember at the end."""
+    saved = read_checkpoint(folder, wanted.experiment)
     assert saved is not None
-    return {name: each.tolist() for name, each in saved.state.memory.get(kind, {}).items()}
+    assert {*saved.state.memory} == {"scheduler", "weighting", "combiner"}
+    return {kind: {name: each.tolist() for name, each in arrays.items()} for kind, arrays in saved.state.memory.items()}
 
 
 class Stop(Exception):
     """The coordinator's end."""
 
 
-@pytest.mark.parametrize("outage", [False, True], ids=["", "outage"])
-@pytest.mark.parametrize("at", [3, 8, 14])
+@pytest.mark.parametrize("at", [3, 8])
 @pytest.mark.parametrize("moment", ["after", "before"])
-def test_a_coordinator_that_is_restarted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, moment: str, outage: bool
-) -> None:
+def test_a_coordinator_that_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, moment: str) -> None:
     """It stops when a period is saved, or just before that: then the uploads of the period were never acknowledged."""
-    wanted = terms(LONG, *ALL, *[OUTAGE] * outage)
-    federation = Federation(wanted, tmp_path / "run")
+    federation = Federation(terms(LONG, *ALL, OUTAGE), tmp_path / "run")
 
     def stop(status: object) -> None:
         if status.record.index == at:  # type: ignore[attr-defined]
@@ -205,3 +215,31 @@ def test_a_node_goes_on_from_what_the_server_has_seen() -> None:
     assert recall(state, "codec", 2, 7) is None  # of another device
     keep(state, "codec", 3, Use(9, None), Use(9, None))
     assert not state
+
+
+@pytest.mark.parametrize("forgot", [["scheduler"], [1], "codec", ["codec", "x"]])
+def test_what_a_node_says_it_forgot_is_not_believed_blindly(forgot: object) -> None:
+    order = Order(1, 1, 0.1, False, "n")
+    content = ready_content(order, Ready(3, np.array([1, 2]), 0, "avx2", None, None, forgot=("codec",)))
+    assert read_ready(content, order, 2, 6, terms().deployment).forgot == ("codec",)
+    content["ready"]["forgot"] = forgot
+    with pytest.raises(Refused, match="forgot is .*a list of codec and trainer"):
+        read_ready(content, order, 2, 6, terms().deployment)
+
+
+@pytest.mark.parametrize(
+    ("forgot", "message"),
+    [
+        ([0], "forgot is a list of 1; it must be a mapping"),
+        ({"codec": [5]}, "forgot.codec has device 5, which is not in ready"),
+        ({"codec": 1}, "forgot.codec is 1; it must be a list"),
+        ({"c" * 40: []}, "it must be a short word"),
+    ],
+)
+def test_a_trace_that_forgets_wrongly_is_damaged(tmp_path: Path, forgot: object, message: str) -> None:
+    Federation(terms(*DEVICE, {"timeline": {"horizon": 10.0}}), tmp_path / "run").coordinator().run()
+    found = trace.read(tmp_path / "run")
+    assert 5 not in found.periods[0].ready
+    trace.write(tmp_path / "run", found._replace(periods=[found.periods[0]._replace(forgot=forgot)]))
+    with pytest.raises(RunFolderError, match=message):
+        trace.read(tmp_path / "run")
