@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -69,18 +68,11 @@ def failing_trainings(federation: Federation) -> None:
 
 
 def a_killed_node(federation: Federation) -> None:
-<<<<<<< HEAD
-    for position, died, back in ((0, 45.0, 62.0), (2, 85.0, 91.0)):
-        node = federation.node(position)
-        federation.clock.at(died, partial(federation.grid.kill, node))
-        federation.clock.at(back, partial(federation.grid.restart, node))
-=======
     one, other, grid = federation.node(0), federation.node(2), federation.grid
     federation.clock.at(45.0, lambda: grid.kill(one))
     federation.clock.at(62.0, lambda: grid.restart(one))
     federation.clock.at(85.0, lambda: grid.kill(other))
     federation.clock.at(91.0, lambda: grid.restart(other))
->>>>>>> extB
 
 
 def a_node_that_leaves_and_comes_back(federation: Federation) -> None:
