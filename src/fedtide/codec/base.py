@@ -6,6 +6,7 @@ from operator import index
 from typing import Any, NamedTuple, Protocol
 
 from fedtide.codec.wire import Header, read_header, seal
+from fedtide.core.forms import shown
 from fedtide.errors import TrainingError
 from fedtide.types import Rng, Vector
 
@@ -59,8 +60,7 @@ def _whole(value: Any, most: int, name: str, codec: str) -> int:
     except TypeError:
         number = -1
     if not 0 <= number <= most:
-        shown = " ".join(repr(value).split())[:60]
-        raise TrainingError(f"{codec} gave {name}={shown}: it must be a whole number from 0 to {most}")
+        raise TrainingError(f"{codec} gave {name}={shown(value, 60)}: it must be a whole number from 0 to {most}")
     return number
 
 

@@ -142,7 +142,8 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
         if name in str(error) or _is_ours(_definition(policy)):
             raise
         # ours, called from the user's file with something that it does not take
-        raise type(error)(f"{kind}={name!r}: {error} ({_where(policy, error)})") from error
+        told = failure if type(error) is FedtideError else type(error)
+        raise told(f"{kind}={name!r}: {error} ({_where(policy, error)})") from error
     except BaseException as error:  # SystemExit too: a policy does not end a run as if all were done
         if stop.wanted(error):
             raise KeyboardInterrupt from None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.config import Experiment
+from fedtide.core.answers import as_array
 from fedtide.core.ram import need
 from fedtide.drivers.again import Answered, check_answers
 from fedtide.drivers.evaluation import evaluate, samples_per_training
@@ -17,6 +18,7 @@ from fedtide.drivers.handed import as_experiment, check_arguments, check_handed,
 from fedtide.drivers.result import Result as Result
 from fedtide.drivers.simulated import Simulated, candidates_at
 from fedtide.drivers.stopwatch import Stopwatch
+from fedtide.drivers.training import trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
 from fedtide.learning.trainer import Trainer
@@ -130,13 +132,12 @@ def _check_work(system: System) -> None:
 
 def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:
     """Return theta(1) [d] as our own copy."""
-    model = trainer.initial_model(experiment.seed)
-    shape = np.shape(model)
-    if len(shape) != 1 or not shape[0]:
+    model, label = as_array(trainer.initial_model(experiment.seed)), trainer_label(trainer)
+    if model.ndim != 1 or not len(model):
         raise TrainingError(
-            f"the trainer began with an array of shape {shape}: initial_model gives a vector of float32"
+            f"{label} began with an array of shape {model.shape}: initial_model gives a vector of float32"
         )
-    return border.vector(model, shape[0], "the trainer's initial_model")
+    return border.vector(model, len(model), f"{label}: initial_model")
 
 
 def _check_complete(run: RunFolder, state: ServerState, num_ticks: int) -> None:

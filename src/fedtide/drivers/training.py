@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedtide.core import parts
+from fedtide.core.answers import as_array, shown
 from fedtide.errors import TrainingError
 from fedtide.learning.trainer import Trainer
 from fedtide.records import trainer_name
@@ -32,7 +33,7 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
     answer: Any = trainer.train([job._replace(memory=border.lent_memory(memory[job.device])) for job in jobs])
     given = answer.memory if isinstance(answer, Trained) else None
     if not isinstance(given, list | tuple) or len(given) != len(jobs):
-        what = f"Trained with {border.shown(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
+        what = f"Trained with {shown(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
         raise TrainingError(
             f"{label} has memory and returned {what}: return Trained(updates, memory), a row and a memory for each of the "
             f"{len(jobs)} jobs"
@@ -45,7 +46,7 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
 
 def _checked(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vector:
     """Return what a trainer made as float32, which is what devices send, a row for each job; raise if it is something else."""
-    shape, updates = (len(jobs), len(jobs[0].start)), border.as_array(answer)
+    shape, updates = (len(jobs), len(jobs[0].start)), as_array(answer)
     if updates.shape != shape or updates.dtype.kind not in "fiu":
         raise TrainingError(
             f"{trainer_label(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 "

@@ -5,13 +5,13 @@ Ours run under the contract tests, and through here too: what is cheap is checke
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from fedtide.core import parts
+from fedtide.core.answers import as_array, shown
 from fedtide.core.arguments import MOST_MEMORY
 from fedtide.errors import TrainingError
 from fedtide.types import Floats, Ints, Memory, Vector
@@ -36,6 +36,13 @@ def positions(answer: Any, most: int, ready: int, scheduler: str) -> Ints:
     if problem:
         raise TrainingError(f"{scheduler} returned positions {shown(answer)}: {problem}")
     return np.sort(picked).astype(np.int64)
+
+
+def truth(answer: Any, scheduler: str) -> bool | None:
+    """Return what a scheduler says of its choice: proved minimal, not proved, or None."""
+    if answer is None or isinstance(answer, (bool, np.bool_)):
+        return None if answer is None else bool(answer)
+    raise TrainingError(f"{scheduler} said proved_minimal={shown(answer)}: say True, False or None")
 
 
 def weights(answer: Any, count: int, weighting: str) -> Floats:
@@ -122,10 +129,17 @@ def _arrays(answer: Any, label: str) -> Memory:
     if not isinstance(answer, Mapping):
         raise TrainingError(f"{label} gave a {type(answer).__name__} for memory: give a mapping of names to arrays")
     made: Memory = {}
+    size = 0
     for name, value in dict(answer).items():
         if not isinstance(name, str) or not (name.isidentifier() and name.isascii() and len(name) <= LONGEST_NAME):
             raise TrainingError(f"{label} gave memory the name {shown(name)}: names are words, such as 'momentum'")
-        array = np.array(as_array(value))
+        array = as_array(value)
+        size += array.nbytes
+        if size > MOST_MEMORY:
+            raise TrainingError(
+                f"{label}: memory of {size / 1e9:,.3g} GB is more than {MOST_MEMORY / 1e9:g} GB, and is saved with every "
+                "checkpoint; keep less"
+            )
         if array.dtype.kind not in "biuf":
             raise TrainingError(
                 f"{label}: memory[{name!r}] is {shown(value)}, which is no array of numbers; memory is saved as arrays"
@@ -133,33 +147,10 @@ def _arrays(answer: Any, label: str) -> Memory:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             bad = array[~np.isfinite(array)][0] if array.ndim else array
             raise TrainingError(f"{label}: memory[{name!r}] holds {bad}; it must hold finite numbers")
-        made[name] = array
-    size = sum(each.nbytes for each in made.values())
-    if size > MOST_MEMORY:
-        raise TrainingError(
-            f"{label}: memory of {size / 1e9:,.3g} GB is more than {MOST_MEMORY / 1e9:g} GB, and is saved with every "
-            "checkpoint; keep less"
-        )
+        made[name] = np.array(array)  # a copy: whoever made it may write to it again
     return made
 
 
 def lent_memory(held: Memory) -> Memory:
     """Return a copy for a part to write to: what was saved stays as it is if the part fails."""
     return {name: value.copy() for name, value in held.items()}
-
-
-def as_array(answer: Any) -> Any:
-    """Return what a part answered as an array; one of no dimension, which is no answer, if it holds no plain numbers.
-
-    That is a list of lists of unequal length, an array with entries masked, a tensor that does not become an array.
-    """
-    try:
-        masks = sys.modules.get("numpy.ma")  # not imported for this: without it there are no masks
-        return np.array(None) if masks is not None and masks.is_masked(answer) else np.asarray(answer)
-    except Exception:  # NumPy's own and whatever the object's conversion raises
-        return np.array(None)
-
-
-def shown(answer: Any) -> str:
-    """Return an answer in few words."""
-    return " ".join(str(answer).split())[:200]

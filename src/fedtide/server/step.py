@@ -104,8 +104,7 @@ def plan(
     picked = border.positions(selection.picked, most, ready, label)
     believed = candidates.capacity[picked]
     symbols, bits = allocation(believed, num_symbols)
-    proved = selection.proved_minimal
-    return Grant(picked, symbols, bits, None if proved is None else bool(proved), memory)
+    return Grant(picked, symbols, bits, border.truth(selection.proved_minimal, label), memory)
 
 
 def absorb(

@@ -6,12 +6,12 @@ the label under which the user knows the part. Our own parts run bare, under the
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedtide.core.answers import as_array, shown
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.types import Floats, Ints, Link, Shares, lent
 from fedtide.world.allocation import Allocation
@@ -109,7 +109,7 @@ def checked_shares(answer: Any, capacity: Floats, num_symbols: float, label: str
         total, carried = float(symbols.sum()), symbols * capacity
     if total > num_symbols * SLACK:
         raise TrainingError(
-            f"{label} returned {total:.12g} symbols in all, {_shown(symbols)}: there are {num_symbols:.12g} to share"
+            f"{label} returned {total:.12g} symbols in all, {shown(symbols)}: there are {num_symbols:.12g} to share"
         )
     wanted = answer.bits if isinstance(answer, Shares) else carried
     bits = _amounts(wanted, len(capacity), label, "numbers of bits")
@@ -131,19 +131,8 @@ def _amounts(answer: Any, count: int, label: str, what: str) -> Floats:
 
 def _column(answer: Any, count: int, label: str, what: str, failure: type[FedtideError]) -> Floats:
     """Return what a part answered as floats of our own [count]; raise if it is anything else."""
-    try:
-        masks = sys.modules.get("numpy.ma")  # not imported for this: without it there are no masks
-        found = np.array(None) if masks is not None and masks.is_masked(answer) else np.asarray(answer)
-    except Exception:  # NumPy's own and whatever the object's conversion raises
-        found = np.array(None)
+    found = as_array(answer)
     if found.shape != (count,) or (count and found.dtype.kind not in "fiu"):
-        seen = f"an array of shape {found.shape} and type {found.dtype}" if found.dtype != object else _shown(answer)
+        seen = f"an array of shape {found.shape} and type {found.dtype}" if found.dtype != object else shown(answer)
         raise failure(f"{label} returned {seen}: it must give an array of {count} {what}, one per device")
     return np.array(found, np.float64)  # a copy: whoever made it may write to it again
-
-
-def _shown(answer: Any) -> str:
-    try:
-        return " ".join(str(answer).split())[:200]
-    except Exception:  # whatever the object's own words raise
-        return f"a {type(answer).__name__}"
