@@ -215,7 +215,7 @@ def test_what_a_node_says_it_forgot_is_not_believed_blindly(forgot: object) -> N
     content = ready_content(order, Ready(3, np.array([1, 2]), 0, "avx2", None, None, forgot=("codec",)))
     assert read_ready(content, order, 2, 6, terms().deployment).forgot == ("codec",)
     content["ready"]["forgot"] = forgot
-    with pytest.raises(Refused, match="forgot is .*a list of codec and trainer"):
+    with pytest.raises(Refused, match=r"forgot is .*a list of codec and trainer"):
         read_ready(content, order, 2, 6, terms().deployment)
 
 

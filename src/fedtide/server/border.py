@@ -105,7 +105,8 @@ def memory(answer: Any, before: Memory, label: str) -> Memory:
         if name not in after or name not in before:
             wrong = "is gone" if name not in after else "is new"
             raise TrainingError(
-                f"{label}: memory[{name!r}] {wrong}; memory keeps the names that init gave it ({', '.join(sorted(before)) or 'none'})"
+                f"{label}: memory[{name!r}] {wrong}; memory keeps the names that init gave it "
+                f"({', '.join(sorted(before)) or 'none'})"
             )
         old, new = before[name], after[name]
         if old.shape != new.shape or old.dtype != new.dtype:
