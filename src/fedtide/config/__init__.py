@@ -1,16 +1,13 @@
-"""An experiment: its keys, how it is read and what identifies it. Imported when first asked for, like the package's own."""
+"""An experiment: its keys, how it is made and what identifies it. Imported when first asked for, like the package's own."""
 
 from __future__ import annotations
 
-import functools
-from types import ModuleType
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedtide.config.identity import POLICY_KEYS, argument_files, digest, dump, own_files
     from fedtide.config.keys import (
-        FRAMEWORKS,
-        POLICY_KEYS,
-        PROFILES,
         CodecConfig,
         Data,
         Experiment,
@@ -20,20 +17,12 @@ if TYPE_CHECKING:
         Radio,
         TimelineConfig,
         all_keys,
-        argument_files,
-        digest,
-        dump,
-        experiment,
-        lay,
-        merge,
-        nearest,
-        nest,
-        own_files,
-        parse_overrides,
-        read_file,
-        read_words,
         value,
     )
+    from fedtide.config.making import experiment, nearest, read_words
+    from fedtide.config.presets import FRAMEWORKS, PROFILES
+    from fedtide.config.trees import lay, merge, nest
+    from fedtide.core.reading import parse_overrides, read_file
 
 __all__ = [
     "FRAMEWORKS",
@@ -63,18 +52,31 @@ __all__ = [
     "value",
 ]
 
-
-@functools.cache
-def _keys() -> ModuleType:
-    """Import the keys, and let help() tell of them."""
-    from fedtide.config import keys
-    from fedtide.config.describe import document
-
-    document(keys.Experiment)
-    return keys
+_HOMES = {
+    **dict.fromkeys(("POLICY_KEYS", "argument_files", "digest", "dump", "own_files"), "config.identity"),
+    **dict.fromkeys(
+        (
+            "CodecConfig",
+            "Data",
+            "Experiment",
+            "FleetConfig",
+            "Learning",
+            "Policy",
+            "Radio",
+            "TimelineConfig",
+            "all_keys",
+            "value",
+        ),
+        "config.keys",
+    ),
+    **dict.fromkeys(("experiment", "nearest", "read_words"), "config.making"),
+    **dict.fromkeys(("FRAMEWORKS", "PROFILES"), "config.presets"),
+    **dict.fromkeys(("lay", "merge", "nest"), "config.trees"),
+    **dict.fromkeys(("parse_overrides", "read_file"), "core.reading"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'fedtide.config' has no attribute {name!r}")
-    return getattr(_keys(), name)
+    return getattr(importlib.import_module(f"fedtide.{_HOMES[name]}"), name)

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
-import hashlib
-import json
-import math
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from fedtide.config import callables, effort
-from fedtide.config.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole, explain
-from fedtide.config.trees import lay as lay
-from fedtide.config.trees import merge as merge
-from fedtide.config.trees import nest as nest
+from fedtide.config import effort
+from fedtide.config.describe import document
+from fedtide.config.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole
+from fedtide.config.presets import FRAMEWORKS, PROFILES
+from fedtide.config.trees import lay, merge, split_parts
 from fedtide.core import parts
-from fedtide.core.forms import NotAForm, plain, shown
+from fedtide.core.forms import shown
 from fedtide.core.kinds import NAMED
-from fedtide.core.reading import beside, is_file, is_own_file, locate
-from fedtide.core.reading import parse_overrides as parse_overrides
-from fedtide.core.reading import read_file as read_file
-from fedtide.errors import FedtideError
-
-# Keys that may name a file of the user's own, as file.py:name.
-POLICY_KEYS = tuple(kind.key for kind in NAMED.values())
 
 
 def _later(default: Any, description: str) -> Any:
@@ -227,61 +215,6 @@ class Experiment(_Group):
         return self
 
 
-# A framework is a composition of timeline, scheduler, aggregation and learning; each entry is what differs from the default.
-# "=group.key" stands for the value of another key.
-FRAMEWORKS: dict[str, dict[str, Any]] = {
-    "periodic": {},
-    "fedavg": {"timeline": {"name": "synchronous"}, "learning": {"proximal": 0.0}},
-    "fedasync": {
-        "timeline": {"name": "per_arrival"},
-        "policy": {"scheduler": "random", "limit": 1, "combiner": "mix", "combiner_args": {"mixing": 0.4}},
-        "learning": {"evaluate_every": 0.25},
-    },
-    "fedbuff": {
-        "timeline": {"name": "buffered"},
-        # everyone in the buffer counts, unless told otherwise
-        "policy": {
-            "scheduler": "random",
-            "limit": "=timeline.buffer_size",
-            "weighting": "uniform",
-            "combiner": "buffered_mean",
-        },
-    },
-}
-
-# What the authors' released code used where it differs from the text.
-PROFILES: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "released-code": {
-        "radio": {"snr_db": 10 * math.log10(20)},
-        "codec": {"element_bits": 3},
-        "policy": {"scheduler": "best_of_random_subsets"},
-        "learning": {"proximal": 0.0},
-    },
-}
-
-
-def split_parts(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree in which `scheduler: {name: mine, share: 0.5}` is `scheduler: mine, scheduler_args: {share: 0.5}`."""
-    for kind in NAMED.values():
-        (group, leaf), args = kind.key.split("."), kind.args.rpartition(".")[2]
-        inner = tree.get(group)
-        if not isinstance(inner, Mapping):
-            continue
-        given = inner.get(leaf)
-        if not isinstance(given, Mapping):
-            continue
-        if not isinstance(given.get("name"), str):
-            raise FedtideError(
-                f"{kind.key}={shown(dict(given))} has no name: write a name alone, or {{name: ..., arguments}}"
-            )
-        rest = {name: each for name, each in given.items() if name != "name"}
-        if rest and args in inner:
-            raise FedtideError(f"{kind.args} is given beside {kind.key}={shown(dict(given))}; keep one of the two")
-        tree = {**tree, group: {**inner, leaf: given["name"], **({args: rest} if rest else {})}}
-    return dict(tree)
-
-
 def _looked_up(tree: dict[str, Any]) -> dict[str, Any]:
     """Put values in the place of the references (`=group.key`) that a framework has."""
     for group, inner in tree.items():
@@ -315,163 +248,9 @@ def all_keys() -> dict[str, Any]:
     return found
 
 
-def read_words(words: Iterable[str]) -> dict[str, Any]:
-    """Read what a command line says of an experiment: a file, if the first word is not key=value, then keys on top."""
-    given = list(words)
-    tree = _read_experiment(Path(given.pop(0))) if given and "=" not in given[0] else {}
-    return _on_top(tree, parse_overrides(given))
-
-
-def _read_experiment(path: Path) -> dict[str, Any]:
-    """Read an experiment file; the user's own policies are looked for beside it, too."""
-    tree = read_file(path)
-    if tree.keys() & {"axes", "variants"} or tree.keys() >= {"version", "name"}:
-        raise FedtideError(
-            f"{path} is a study file (it has {shown(', '.join(tree))}), not an experiment: use `fedtide study run {path}`"
-        )
-    tree = split_parts(nest(tree))
-    for key in POLICY_KEYS:
-        group, _, name = key.partition(".")
-        inner = tree.get(group)
-        if isinstance(inner, Mapping) and isinstance(inner.get(name), str):
-            tree = merge(tree, {group: {name: beside(inner[name], path.parent)}})
-    return _with_files_beside(tree, path.parent)
-
-
-def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Name the files that parts' arguments name such that they are found from anywhere, if they lie in this folder alone."""
-    for kind, each in NAMED.items():
-        group, _, leaf = each.args.partition(".")
-        inner = tree.get(group)
-        args, name = (
-            (inner.get(leaf), inner.get(each.key.partition(".")[2])) if isinstance(inner, Mapping) else ({}, None)
-        )
-        if not isinstance(args, Mapping) or not isinstance(name, str):
-            continue
-        with parts.beside(folder):
-            files = parts.argument_files(kind, name, args)
-        full = {key: os.path.abspath(locate(place, folder)) for key, place in files.items() if not is_file(Path(place))}
-        tree = merge(tree, {group: {leaf: {**args, **full}}}) if full else tree
-    return tree
-
-
-def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any) -> Experiment:
-    """Make an Experiment, the later ones of what is given on top; one clear line if it cannot be.
-
-    Each is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` word. What is laid
-    on an Experiment changes it: all else keeps its value. Keywords come on top of all: `seed=3`, `policy={"limit": 4}` or
-    `**{"policy.limit": 4}`.
-    """
-    merged: dict[str, Any] = {}
-    for each in (*given, keys):
-        merged = _on_top(merged, _tree(each))
-    try:
-        return Experiment.model_validate(merged)
-    except ValidationError as error:
-        raise FedtideError(explain(error, _about, nearest)) from None
-
-
-def _tree(given: Any) -> dict[str, Any]:
-    """Return as a nested mapping what experiment() was given."""
-    if isinstance(given, Experiment):
-        return dump(given)
-    if isinstance(given, str):
-        return read_words([given])
-    if isinstance(given, Path):
-        return _read_experiment(given)
-    if not isinstance(given, Mapping):
-        raise FedtideError(
-            f"{shown(given)} is no experiment; give a mapping of keys, the path of a file, or an Experiment"
-        )
-    try:
-        tree = plain(callables.replaced(given))
-    except NotAForm as error:
-        raise FedtideError(str(error)) from None
-    return split_parts(nest(tree))
-
-
-def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Lay keys on others. On an experiment that has all its keys, one key may take another's place."""
-    if not over or _has_all_keys(over):
-        return over or under
-    if not _has_all_keys(under):
-        return merge(under, over)
-    for key in ("framework", "profile"):
-        if key in over and over[key] != under[key]:
-            raise FedtideError(
-                f"{key}={shown(over[key])} fills in what is left out, and this experiment has every key already "
-                f"({key}={shown(under[key])}): give the keys themselves, or begin without it"
-            )
-    learning = over.get("learning")
-    for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
-        if isinstance(learning, Mapping) and learning.get(one) is not None and other not in learning:
-            under = merge(under, {"learning": {other: None}})
-    return lay(under, over)
-
-
-def _has_all_keys(tree: Mapping[str, Any]) -> bool:
-    for key, field in all_keys().items():
-        if _is_later(field):  # a file of an earlier version has every key it knows
-            continue
-        group, _, name = key.rpartition(".")
-        inner = tree.get(group) if group else tree
-        if not isinstance(inner, Mapping) or name not in inner:
-            return False
-    return True
-
-
-def nearest(key: str) -> str:
-    """Say which valid key a wrong one may have meant, or where to look."""
-    inside = [name for name in all_keys() if name.startswith(f"{key}.")]
-    if inside:
-        return f": it is a group of keys; name one of {', '.join(inside)}"
-    leaf = [each for each in all_keys() if each.rpartition(".")[2] == key.rpartition(".")[2]]
-    near = leaf or difflib.get_close_matches(key, [*all_keys(), *Experiment.model_fields], 1, 0.5)
-    return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
-
-
-def _about(key: str) -> str | None:
-    """Say what a key means."""
-    field = all_keys().get(key)
-    return field.description if field is not None else None
-
-
-def dump(experiment: Experiment) -> dict[str, Any]:
-    """Return the resolved experiment as plain data."""
-    return experiment.model_dump(mode="json")
-
-
-def own_files(experiment: Experiment) -> dict[str, str]:
-    """Return the keys that name a file of the user's own, there or not, each with the name (`file.py:attribute`)."""
-    tree = dump(experiment)
-    names = {key: tree[group][leaf] for key in POLICY_KEYS for group, leaf in [key.split(".")]}
-    return {key: name for key, name in names.items() if is_own_file(name)}
-
-
-def argument_files(experiment: Experiment) -> dict[str, str]:
-    """Return the arguments of the user's own parts that name a file, by dotted key, each with the name as it was given."""
-    found: dict[str, str] = {}
-    for name, kind in NAMED.items():
-        args = value(experiment, kind.args)
-        files = parts.argument_files(name, value(experiment, kind.key), args) if args else {}
-        found |= {f"{kind.args}.{each}": place for each, place in files.items()}
-    return found
-
-
-def digest(experiment: Experiment) -> str:
-    """Return a hash that identifies the resolved experiment: same hash, same results.
-
-    Where the data files lie, who watches and which preset filled the values do not change a result, so they do not count.
-    Nor does a key that came later, at its default: what was stored before it came is still found.
-    """
-    tree = dump(experiment)
-    del tree["framework"], tree["profile"], tree["data"]["folder"], tree["tracker"]
-    for key, field in all_keys().items():
-        group, _, name = key.rpartition(".")
-        if _is_later(field) and group and tree[group][name] == field.get_default(call_default_factory=True):
-            del tree[group][name]
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _is_later(field: Any) -> bool:
+def is_later(field: Any) -> bool:
+    """Say whether a key came after the first version."""
     return bool((field.json_schema_extra or {}).get("later"))
+
+
+document(Experiment)  # help() tells of every key

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedtide.core.forms import shown
+from fedtide.core.kinds import NAMED
 from fedtide.errors import FedtideError
 
 
@@ -50,3 +51,24 @@ def nest(tree: Mapping[str, Any]) -> dict[str, Any]:
             raise FedtideError(f"{key} is given twice, with a dot and inside its group; keep one")
         here[leaf] = value
     return nested
+
+
+def split_parts(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree in which `scheduler: {name: mine, share: 0.5}` is `scheduler: mine, scheduler_args: {share: 0.5}`."""
+    for kind in NAMED.values():
+        (group, leaf), args = kind.key.split("."), kind.args.rpartition(".")[2]
+        inner = tree.get(group)
+        if not isinstance(inner, Mapping):
+            continue
+        given = inner.get(leaf)
+        if not isinstance(given, Mapping):
+            continue
+        if not isinstance(given.get("name"), str):
+            raise FedtideError(
+                f"{kind.key}={shown(dict(given))} has no name: write a name alone, or {{name: ..., arguments}}"
+            )
+        rest = {name: each for name, each in given.items() if name != "name"}
+        if rest and args in inner:
+            raise FedtideError(f"{kind.args} is given beside {kind.key}={shown(dict(given))}; keep one of the two")
+        tree = {**tree, group: {**inner, leaf: given["name"], **({args: rest} if rest else {})}}
+    return dict(tree)

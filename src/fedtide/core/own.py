@@ -1,0 +1,141 @@
+"""Users' own files: where they lie, what they hold, and what their names stand for."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from fedtide.core import stop
+from fedtide.core.faults import named
+from fedtide.core.reading import is_file, is_own_file, locate
+from fedtide.errors import FedtideError
+
+MODULE: Final = "fedtide_user_"  # begins the names of the modules that users' files become
+
+
+_beside: ContextVar[Path | None] = ContextVar("beside", default=None)
+
+
+@contextmanager
+def beside(folder: Path | None) -> Iterator[None]:
+    """Look for a user's own files in this folder, too, besides the working folder: that of the form that names them."""
+    token = _beside.set(folder)
+    try:
+        yield
+    finally:
+        _beside.reset(token)
+
+
+def policy_folder() -> Path:
+    """Return the folder from which a user's own files are named now."""
+    return _beside.get() or Path.cwd()
+
+
+def near(place: str) -> Path:
+    """Return where a file of this name lies: in the working folder, or beside the form that names it."""
+    return locate(place, _beside.get())
+
+
+def source_digest(name: str) -> str | None:
+    """Return the SHA-256 of a user's policy file, so that a resumed run notices a change; None for anything else."""
+    path = _file(name)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path and is_file(path) else None
+
+
+def file_digest(place: str) -> str:
+    """Return the SHA-256 of a file that an argument names."""
+    with open(locate(place, _beside.get()), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _file(name: str) -> Path | None:
+    place, _, _ = name.rpartition(":")
+    return locate(place, _beside.get()) if is_own_file(name) else None
+
+
+def attribute(kind: str, name: str) -> Any:
+    """Return what `file.py:name` or `package.module:name` stands for, as it is."""
+    place, _, wanted = name.rpartition(":")
+    if not place.strip() or not wanted.strip():
+        raise FedtideError(f"{kind}={name!r} has nothing on one side of the colon; write path/to/file.py:name")
+    module = _load(kind, name, place)
+    with reading(kind, name, f"looking into {place}"):  # a module may have a __getattr__ of its own
+        if hasattr(module, wanted):
+            return getattr(module, wanted)
+    public = [each for each in vars(module) if not each.startswith("_")]
+    raise FedtideError(f"{kind}={name!r}: {place} has no {wanted!r}; it defines {', '.join(public) or 'nothing'}")
+
+
+def _load(kind: str, name: str, place: str) -> ModuleType:
+    path = _file(name)
+    with reading(kind, name, f"reading {place}"):
+        if path is None:
+            return importlib.import_module(place)
+        if not is_file(path):
+            raise FedtideError(
+                f"{kind}={name!r}: there is no file {place}, neither in the working folder {Path.cwd()} nor beside the form "
+                "that names it; give its path from one of the two, or in full"
+            )
+        script = sys.modules.get("__main__")
+        if script is not None and os.path.abspath(getattr(script, "__file__", None) or os.curdir) == os.path.abspath(
+            path
+        ):
+            return script  # running: it is not run a second time
+        unique = f"{MODULE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+        digest = source_digest(name)
+        known = sys.modules.get(unique)
+        if known is not None and getattr(known, "__fedtide_digest__", None) == digest:
+            return known  # two policies of one file share its module
+        spec = importlib.util.spec_from_file_location(unique, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[unique] = module  # dataclasses look their module up by name
+        with _neighbours(path):
+            spec.loader.exec_module(module)
+        module.__fedtide_digest__ = digest  # type: ignore[attr-defined]  # only of a file that was read to its end
+    return module
+
+
+@contextmanager
+def reading(kind: str, name: str, doing: str) -> Iterator[None]:
+    """Turn whatever a user's module raises while it is read into one line, with the line of its file if that is known."""
+    try:
+        yield
+        stop.check()
+    except FedtideError:
+        raise
+    except BaseException as error:
+        if stop.wanted(error):
+            raise KeyboardInterrupt from None
+        path = _file(name)
+        lines = [
+            line
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if path is not None and os.path.abspath(frame.f_code.co_filename) == os.path.abspath(path)
+        ]
+        where = f" ({name.rpartition(':')[0]}:{lines[-1]}); correct it there" if lines else ""
+        raise FedtideError(f"{kind}={name!r}: {doing} raised {named(error)}{where}") from error
+
+
+@contextmanager
+def _neighbours(path: Path) -> Iterator[None]:
+    """Let a file import what lies beside it, as a script may."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the file took it away itself
+            sys.path.remove(folder)
