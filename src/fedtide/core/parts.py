@@ -204,7 +204,7 @@ def _is_maker(kind: str, found: Any) -> bool:
     A class does, and a function of ours that does not take what the part is called with.
     """
     called = KINDS[kind].calls.get("")
-    if inspect.isclass(found) or not KINDS[kind].calls:
+    if inspect.isclass(found) or not KINDS[kind].calls or KINDS[kind].made_with:
         return True
     return (
         called is not None

@@ -11,7 +11,7 @@ import numpy as np
 from fedtide.core import parts
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
-from fedtide.drivers.training import Devices, train
+from fedtide.drivers.training import Devices, train, trainer_label
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Trainer
 from fedtide.policy.candidates import candidates
@@ -159,6 +159,6 @@ def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
         )
     if trainer_name(trainer) != learning.trainer:
         return (
-            f"look at the trainer {trainer_name(trainer)}, or lower learning.learning_rate={learning.learning_rate:g}"
+            f"look at {trainer_label(trainer)}, or lower learning.learning_rate={learning.learning_rate:g}"
         )
     return f"lower learning.learning_rate={learning.learning_rate:g}"
