@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,8 @@ def test_bad_memory_is_one_line_and_what_was_saved_is_good(tmp_path: Path, answe
     with pytest.raises(FedtideError, match=message) as raised:
         simulated(wanted, tmp_path / "run")
     assert "\n" not in str(raised.value)
-    assert str(raised.value).startswith(f"combiner='{tmp_path}/mine.py:mine' ({tmp_path}/mine.py:4)")
+    place = re.escape(f"combiner='{tmp_path}/mine.py:mine' ({tmp_path}/mine.py:")
+    assert re.match(place + r"\d+\)", str(raised.value))
     state = state_of(tmp_path / "run", wanted)
     arrivals = sum(any(each.weight) for each in read_rounds(tmp_path / "run"))
     assert arrivals == 3
@@ -227,7 +229,7 @@ def test_every_kind_names_its_file_and_line(tmp_path: Path, kind: str) -> None:
     with pytest.raises(FedtideError) as raised:
         simulated(mine(tmp_path, BAD_PARTS[kind], kind))
     text = str(raised.value)
-    assert text.startswith(f"{kind}='{tmp_path}/mine.py:mine' ({tmp_path}/mine.py:4) ")
+    assert re.match(re.escape(f"{kind}='{tmp_path}/mine.py:mine' ({tmp_path}/mine.py:") + r"\d+\)", text)
     assert "\n" not in text
 
 

@@ -774,7 +774,7 @@ def test_the_package_offers_what_it_did():
 
 def test_keys_name_their_choices():
     keys = json.loads(CliRunner().invoke(app, ["run", "--keys", "--json"]).stdout)
-    assert keys["data.partition"]["choices"] == ["shards", "iid", "dirichlet", "slow_labels"]
+    assert keys["data.partition"]["choices"] == ["iid", "shards", "dirichlet", "slow_labels", "natural", "your own"]
     assert keys["framework"]["choices"] == ["periodic", "fedavg", "fedasync", "fedbuff", None]
     assert keys["learning.dropout"]["choices"] == [True, False]
     assert "choices" not in keys["policy.limit"]
@@ -790,7 +790,7 @@ def test_keys_name_their_choices():
         assert keys[key]["default"] in keys[key]["choices"]
         assert keys[key]["choices"][-1] == "your own"
     text = " ".join(CliRunner().invoke(app, ["run", "--keys"]).stdout.split())
-    assert "shards, iid, dirichlet" in text
+    assert "iid, shards, dirichlet" in text
     theory = json.loads(CliRunner().invoke(app, ["theory", "--keys", "--json"]).stdout)
     assert theory["task"]["choices"] == ["least_squares", "softmax"]
 

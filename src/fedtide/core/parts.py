@@ -217,12 +217,12 @@ def _is_maker(kind: str, found: Any) -> bool:
 def own_parameters(kind: str, found: Any) -> list[Parameter]:
     """Return the parameters that an experiment may give to a part, without those that it is made or called with."""
     declared, known = parameters(found), KINDS[kind]
-    if not _is_maker(kind, found):
-        called, former = calls(kind, found)[""], known.formerly or ()
-        is_former = former and tuple(each.name for each in declared[: len(former)]) == former
-        return declared[len(former if is_former else called) :]
     if inspect.isroutine(found) and "round" in known.calls:  # a tracker that is a function of the record
         return declared[len(known.calls["round"]) :]
+    if not _is_maker(kind, found):
+        called, former = calls(kind, found).get("", ()), known.formerly or ()
+        is_former = former and tuple(each.name for each in declared[: len(former)]) == former
+        return declared[len(former if is_former else called) :]
     # what makes a PyTorch module takes nothing but its arguments
     return declared[sum(each.default is NO_DEFAULT for each in declared[: len(known.made_with)]) :]
 

@@ -158,7 +158,5 @@ def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
             "with which every step overshoots more than the last; lower learning.proximal"
         )
     if trainer_name(trainer) != learning.trainer:
-        return (
-            f"look at {trainer_label(trainer)}, or lower learning.learning_rate={learning.learning_rate:g}"
-        )
+        return f"look at {trainer_label(trainer)}, or lower learning.learning_rate={learning.learning_rate:g}"
     return f"lower learning.learning_rate={learning.learning_rate:g}"
