@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import config
-from fedtide.drivers.simulated import candidates_at
+from fedtide.drivers.ticks import candidates_at
 from fedtide.policy.label_variance import ENUMERATION_LIMIT, label_variance, minimise
 from fedtide.policy.scheduling import best_channels
 from fedtide.rng import stream

@@ -140,9 +140,15 @@ def _ticks(experiment: Experiment) -> Sequence[Tick]:
     availability: Availability = _bordered(part(experiment, "availability"), border.CheckedAvailability)
     clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability)
     made = part(experiment, "timeline")
-    steps = timeline.lifted(made, redraws(duration) or not always(availability), parts.label("timeline", made))
+    uneven = redraws(duration) or not always(availability)
+    steps = timeline.lifted(made, uneven, parts.label("timeline", made))
     with parts.reported("timeline", wanted.name, made):  # a generator raises only as it is read
-        ticks = timeline.checked(steps(clock), count, wanted.horizon, parts.label("timeline", made))
+        if (
+            isinstance(made, parts.Guarded) or uneven
+        ):  # of uneven times nobody knows beforehand how many ticks they make
+            ticks = timeline.checked(steps(clock), count, wanted.horizon, parts.label("timeline", made))
+        else:
+            ticks = list(steps(clock))
     if not ticks:
         raise FedtideError(
             f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedtide.drivers.simulated import learning_rates
+from fedtide.drivers.ticks import learning_rates
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.system import build
 from helpers import small, small_dataset

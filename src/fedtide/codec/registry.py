@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from fedtide.codec.base import Codec
-from fedtide.codec.dead_zone import DeadZone
 from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
 
-CODECS: Final[dict[str, Callable[..., Codec]]] = {
+CODECS: Final[dict[str, Callable[..., Codec] | str]] = {
     "sparse_quantized": SparseQuantized,
-    "dead_zone": DeadZone,
+    "dead_zone": "fedtide.codec.dead_zone:DeadZone",  # imported when it is used: its tables take as long as a plan's rest
     "ideal": Ideal,
 }

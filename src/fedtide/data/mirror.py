@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import queue
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from typing import IO, Final, TypeAlias
 
@@ -31,6 +28,10 @@ def open_url(url: str) -> IO[bytes]:
     The time-out of a socket covers neither the name look-up nor the sum over a host's addresses, so the request is
     made in a thread that is left behind when it is late.
     """
+    import http.client
+    import urllib.error
+    import urllib.request
+
     answers: queue.SimpleQueue[IO[bytes] | OSError] = queue.SimpleQueue()
     late = threading.Event()
 
@@ -67,6 +68,8 @@ def mirror(base: str, open_url: Open = open_url) -> Fetch:
 
 
 def _download(url: str, limit: int, open_url: Open) -> bytes:
+    import http.client  # here, since planning needs no network
+
     deadline = time.monotonic() + FILE_SECONDS
     chunks: list[bytes] = []
     size = 0

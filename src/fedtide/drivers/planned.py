@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.drivers.simulated import candidates_at, grant_at, link_at
+from fedtide.drivers.ticks import candidates_at, grant_at, link_at
 from fedtide.system import System
 from fedtide.types import Candidates, Grant, Memory, Tick
 

@@ -16,8 +16,9 @@ from fedtide.drivers.again import Answered, check_answers
 from fedtide.drivers.evaluation import evaluate, samples_per_training
 from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
 from fedtide.drivers.result import Result as Result
-from fedtide.drivers.simulated import Simulated, candidates_at
+from fedtide.drivers.simulated import Simulated
 from fedtide.drivers.stopwatch import Stopwatch
+from fedtide.drivers.ticks import candidates_at
 from fedtide.drivers.training import trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError

@@ -11,18 +11,16 @@ import numpy as np
 from fedtide.core import parts
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
+from fedtide.drivers.ticks import candidates_at, learning_rates, link_at
 from fedtide.drivers.training import Devices, train, trainer_label
-from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import Trainer
-from fedtide.policy.candidates import candidates
 from fedtide.records import trainer_name
-from fedtide.rng import stream
 from fedtide.server import border
 from fedtide.server.sending import upload
 from fedtide.server.state import ServerState
-from fedtide.server.step import Ready, Received, plan
+from fedtide.server.step import Ready, Received
 from fedtide.system import System
-from fedtide.types import Candidates, Floats, Grant, Ints, Job, Link, Memory, Samples, Tick, Vector
+from fedtide.types import Floats, Grant, Ints, Job, Link, Samples, Tick, Vector
 
 LARGE = 1e6  # no weight of a model that learns is as large as this
 
@@ -96,47 +94,6 @@ class Simulated:
             own = Samples(train.images[mine], train.labels[mine])
             found.append(scored(self.trainer, state.models[version], own).loss)
         return np.array(found)
-
-
-def link_at(system: System, tick: Tick) -> Link:
-    """Return the links of a tick's ready devices [m]."""
-    found = system.channel(system.experiment.seed, tick.index, tick.time, tick.ready)
-    return found if isinstance(found, Link) else Link(found, found)
-
-
-def candidates_at(
-    system: System,
-    tick: Tick,
-    uploads: Ints,
-    believed: Floats | None = None,
-    reports: Mapping[str, Floats] | None = None,
-) -> Candidates:
-    """Return the ready devices of a tick over this tick's channel."""
-    fleet, ready = system.fleet, tick.ready
-    return candidates(
-        fleet.num_devices,
-        tick.index,
-        ready,
-        tick.start,
-        fleet.num_samples[ready],
-        fleet.label_counts[ready],
-        link_at(system, tick).believed if believed is None else believed,
-        uploads,
-        reports,
-    )
-
-
-def grant_at(system: System, tick: Tick, rows: Candidates, memory: Memory | None = None) -> Grant:
-    """Schedule one tick and share its symbols."""
-    rng = stream(system.experiment.seed, "schedule", tick.index)
-    return plan(system.policy, rows, system.num_symbols, rng, system.allocation, memory)
-
-
-def learning_rates(system: System, start: Ints) -> Floats:
-    """Return the learning rate of jobs that start from these versions [r]: set when the device receives the model."""
-    experiment = system.experiment
-    elapsed = system.born[start] / experiment.timeline.horizon
-    return experiment.learning.learning_rate * SCHEDULES[experiment.learning.schedule](elapsed)
 
 
 def _sq_norm(update: Vector) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from fedtide import config
 from fedtide.drivers.again import check_answers
 from fedtide.drivers.evaluation import evaluate, samples_per_training
-from fedtide.drivers.simulated import learning_rates
+from fedtide.drivers.ticks import learning_rates
 from fedtide.drivers.witness import Witness
 from fedtide.errors import FedtideError
 from fedtide.flower import trace

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.config import Experiment
-from fedtide.drivers.simulated import candidates_at, grant_at
+from fedtide.drivers.ticks import candidates_at, grant_at
 from fedtide.flower.privacy import private_counts
 from fedtide.policy.label_variance import label_variance
 from fedtide.policy.scheduling import SCHEDULERS

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.drivers.simulated import link_at
+from fedtide.drivers.ticks import link_at
 from fedtide.flower import link
 from fedtide.flower.conversation import Conversation, Got
 from fedtide.flower.seats import Seat

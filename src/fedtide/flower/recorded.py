@@ -9,7 +9,7 @@ import numpy as np
 
 from fedtide.core import parts
 from fedtide.drivers.evaluation import scored
-from fedtide.drivers.simulated import learning_rates
+from fedtide.drivers.ticks import learning_rates
 from fedtide.drivers.training import Devices, train
 from fedtide.errors import TrainingError
 from fedtide.flower.history import candidates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
                 "symbols": grant.symbols.tolist(),
                 "budget_bits": grant.bits.tolist(),
                 "sent_bits": _sent_bits(system, d, grant.bits.tolist()),
-                "num_kept": [checked_kept(system.codec, d, bits, codec) for bits in grant.bits.tolist()],
+                "num_kept": _each(grant.bits.tolist(), lambda bits: checked_kept(system.codec, d, bits, codec)),
                 "label_variance": label_variance(rows_seen.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
             }
@@ -45,7 +45,13 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
 def _sent_bits(system: System, num_parameters: int, budgets: list[float]) -> list[int] | None:
     """Return what the codec will send under these budgets; None if it depends on the updates."""
     planned_bits = getattr(system.codec, "planned_bits", None)
-    return None if planned_bits is None else [int(planned_bits(num_parameters, bits)) for bits in budgets]
+    return None if planned_bits is None else _each(budgets, lambda bits: int(planned_bits(num_parameters, bits)))
+
+
+def _each(budgets: list[float], ask: Callable[[float], int]) -> list[int]:
+    """Ask for every budget, each once: under equal bits they are all the same."""
+    answers = {bits: ask(bits) for bits in dict.fromkeys(budgets)}
+    return [answers[bits] for bits in budgets]
 
 
 def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.drivers.planned import planned
-from fedtide.drivers.simulated import candidates_at, grant_at
+from fedtide.drivers.ticks import candidates_at, grant_at
 from fedtide.policy.scheduling import looks_back
 from fedtide.theory.bound import Constants
 from fedtide.theory.measure import squared_distance

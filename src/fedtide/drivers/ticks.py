@@ -1,0 +1,53 @@
+"""What is known of a tick before anything is trained: who is ready, over which links, and who is picked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedtide.learning.schedule import SCHEDULES
+from fedtide.policy.candidates import candidates
+from fedtide.rng import stream
+from fedtide.server.step import plan
+from fedtide.system import System
+from fedtide.types import Candidates, Floats, Grant, Ints, Link, Memory, Tick
+
+
+def link_at(system: System, tick: Tick) -> Link:
+    """Return the links of a tick's ready devices [m]."""
+    found = system.channel(system.experiment.seed, tick.index, tick.time, tick.ready)
+    return found if isinstance(found, Link) else Link(found, found)
+
+
+def candidates_at(
+    system: System,
+    tick: Tick,
+    uploads: Ints,
+    believed: Floats | None = None,
+    reports: Mapping[str, Floats] | None = None,
+) -> Candidates:
+    """Return the ready devices of a tick over this tick's channel."""
+    fleet, ready = system.fleet, tick.ready
+    return candidates(
+        fleet.num_devices,
+        tick.index,
+        ready,
+        tick.start,
+        fleet.num_samples[ready],
+        fleet.label_counts[ready],
+        link_at(system, tick).believed if believed is None else believed,
+        uploads,
+        reports,
+    )
+
+
+def grant_at(system: System, tick: Tick, rows: Candidates, memory: Memory | None = None) -> Grant:
+    """Schedule one tick and share its symbols."""
+    rng = stream(system.experiment.seed, "schedule", tick.index)
+    return plan(system.policy, rows, system.num_symbols, rng, system.allocation, memory)
+
+
+def learning_rates(system: System, start: Ints) -> Floats:
+    """Return the learning rate of jobs that start from these versions [r]: set when the device receives the model."""
+    experiment = system.experiment
+    elapsed = system.born[start] / experiment.timeline.horizon
+    return experiment.learning.learning_rate * SCHEDULES[experiment.learning.schedule](elapsed)
