@@ -160,7 +160,7 @@ def make_policy(experiment: Experiment) -> Policy:
     """Make who uploads, and how what arrives is weighed and combined."""
     scheduler, weighting, combiner = (part(experiment, kind) for kind in ("scheduler", "weighting", "combiner"))
     needs = getattr(scheduler, "needs", ())
-    if not isinstance(needs, tuple | list) or not {*needs} <= {*REPORT_BITS}:
+    if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in REPORT_BITS for each in needs):
         raise FedtideError(
             f"{parts.label('scheduler', scheduler)} has needs={needs!r}: it must be a tuple of what devices can report, "
             f"{', '.join(map(repr, REPORT_BITS))}"

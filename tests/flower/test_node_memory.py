@@ -235,3 +235,15 @@ def test_a_trace_that_forgets_wrongly_is_damaged(tmp_path: Path, forgot: object,
     trace.write(tmp_path / "run", found._replace(periods=[found.periods[0]._replace(forgot=forgot)]))
     with pytest.raises(RunFolderError, match=message):
         trace.read(tmp_path / "run")
+
+
+def test_memory_without_dimensions_stays_without() -> None:
+    from flwr.app import RecordDict
+
+    from fedtide.flower.memory import Use, keep, recall
+
+    state = RecordDict()
+    keep(state, "codec", 3, Use(0, None), Use(7, {"count": np.array(5), "left": np.zeros(2, np.float32)}))
+    found = recall(state, "codec", 3, 7)
+    assert found["count"].shape == ()
+    assert found["left"].dtype == np.float32

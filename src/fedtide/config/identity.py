@@ -32,8 +32,7 @@ def argument_files(experiment: Experiment) -> dict[str, str]:
     """Return the arguments of the user's own parts that name a file, by dotted key, each with the name as it was given."""
     found: dict[str, str] = {}
     for name, kind in NAMED.items():
-        args = value(experiment, kind.args)
-        files = parts.argument_files(name, value(experiment, kind.key), args) if args else {}
+        files = parts.argument_files(name, value(experiment, kind.key), value(experiment, kind.args))
         found |= {f"{kind.args}.{each}": place for each, place in files.items()}
     return found
 

@@ -174,8 +174,8 @@ class Experiment(_Group):
             return given
         given = split_parts(given)
         filled = merge(PROFILES.get(str(given.get("profile", "paper")), {}), {})
-        filled = merge(filled, FRAMEWORKS.get(str(given.get("framework")), {}))
-        filled = _looked_up(lay(filled, given))
+        preset = FRAMEWORKS.get(str(given.get("framework")), {})
+        filled = lay(merge(filled, _looked_up(preset, lay(merge(filled, preset), given))), given)
         learning = given.get("learning", {})
         if isinstance(learning, Mapping) and learning.get("local_steps") is not None and "local_epochs" not in learning:
             filled = merge(filled, {"learning": {"local_epochs": None}})
@@ -215,16 +215,16 @@ class Experiment(_Group):
         return self
 
 
-def _looked_up(tree: dict[str, Any]) -> dict[str, Any]:
-    """Put values in the place of the references (`=group.key`) that a framework has."""
-    for group, inner in tree.items():
-        for name, each in inner.items() if isinstance(inner, Mapping) else ():
+def _looked_up(preset: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a preset with values in the place of its references (`=group.key`): those of a tree, or the defaults."""
+    for group, inner in preset.items():
+        for name, each in inner.items():
             if isinstance(each, str) and each.startswith("="):
                 other, _, leaf = each[1:].partition(".")
                 there = tree.get(other, {})
                 found = there.get(leaf) if isinstance(there, Mapping) else None
-                tree = merge(tree, {group: {name: all_keys()[each[1:]].default if found is None else found}})
-    return tree
+                preset = merge(preset, {group: {name: all_keys()[each[1:]].default if found is None else found}})
+    return dict(preset)
 
 
 def value(experiment: Experiment, key: str) -> Any:

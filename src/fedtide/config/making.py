@@ -26,7 +26,7 @@ def read_words(words: Iterable[str]) -> dict[str, Any]:
     """Read what a command line says of an experiment: a file, if the first word is not key=value, then keys on top."""
     given = list(words)
     tree = _read_experiment(Path(given.pop(0))) if given and "=" not in given[0] else {}
-    return _on_top(tree, parse_overrides(given))
+    return _on_top(tree, split_parts(parse_overrides(given)))
 
 
 def _read_experiment(path: Path) -> dict[str, Any]:
@@ -42,7 +42,19 @@ def _read_experiment(path: Path) -> dict[str, Any]:
         inner = tree.get(group)
         if isinstance(inner, Mapping) and isinstance(inner.get(name), str):
             tree = merge(tree, {group: {name: beside(inner[name], path.parent)}})
+    trackers = tree.get("tracker")
+    if isinstance(trackers, list):
+        tree["tracker"] = [_beside(each, path.parent) for each in trackers]
     return _with_files_beside(tree, path.parent)
+
+
+def _beside(tracker: Any, folder: Path) -> Any:
+    """Return what a list of trackers has, with a file of the user's own named such that it is found from anywhere."""
+    if isinstance(tracker, str):
+        return beside(tracker, folder)
+    if isinstance(tracker, Mapping) and isinstance(tracker.get("name"), str):
+        return {**tracker, "name": beside(tracker["name"], folder)}
+    return tracker
 
 
 def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -56,7 +68,7 @@ def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
         if not isinstance(args, Mapping) or not isinstance(name, str):
             continue
         with parts.beside(folder):
-            files = parts.argument_files(kind, name, args)
+            files = {key: each for key, each in parts.argument_files(kind, name, args).items() if key in args}
         full = {key: os.path.abspath(locate(place, folder)) for key, place in files.items() if not is_file(Path(place))}
         tree = merge(tree, {group: {leaf: {**args, **full}}}) if full else tree
     return tree

@@ -163,24 +163,21 @@ def _unknown(key: str, name: str, names: list[str]) -> str:
 
 
 def argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments of a user's part that are declared as a Path and name a file that is there.
+    """Return the arguments of a user's part, given or by default, that are declared as a Path and name a file that is there.
 
     Of a part that cannot be read now there are none: whoever makes it says why.
     """
-    folders, ours = (Path(), policy_folder()), table(kind)
-    given = {
-        each: value
-        for each, value in args.items()
-        if isinstance(value, str) and any(is_file(folder / value) for folder in folders)
-    }
-    if not given or name in ours:
+    ours = table(kind)
+    if name in ours or ":" not in name:
         return {}
     try:
         declared = parameters(find(kind, name, ours))
     except FedtideError:
         return {}
-    paths = {each.name for each in declared if Path in (each.type, *typing.get_args(each.type))}
-    return {each: place for each, place in given.items() if each in paths}
+    paths = [each for each in declared if Path in (each.type, *typing.get_args(each.type))]
+    given = {each.name: args.get(each.name, each.default) for each in paths}
+    named = {each: str(place) for each, place in given.items() if isinstance(place, str | Path)}
+    return {each: place for each, place in named.items() if is_file(near(place))}
 
 
 def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill) -> Any:
@@ -237,6 +234,9 @@ def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given
     """Return what a part is made with: the user's arguments, checked, and what it declares to be filled from elsewhere."""
     declared = {each.name: each for each in parameters(found, given)}
     made = {name: checked(declared[name], value, label) if name in declared else value for name, value in args.items()}
+    made |= {
+        name: each.default for name, each in declared.items() if name not in made and isinstance(each.default, Path)
+    }
     made = {name: near(str(each)) if isinstance(each, Path) else each for name, each in made.items()}
     for name, each in declared.items():
         if name in made or each.about.key is None or (fill is nothing and each.default is not NO_DEFAULT):

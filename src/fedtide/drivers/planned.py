@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.drivers.ticks import candidates_at, grant_at, link_at
+from fedtide.drivers.ticks import candidates_at, grant_at, is_lost, link_at
 from fedtide.system import System
 from fedtide.types import Candidates, Grant, Memory, Tick
 
@@ -32,6 +32,5 @@ def planned(system: System) -> Iterator[Planned]:
             continue
         grant = grant_at(system, tick, rows, memory)
         memory = grant.memory
-        arrives = (link.believed <= link.capacity)[grant.picked]
-        uploads[rows.device[grant.picked[arrives]]] += 1
+        uploads[rows.device[grant.picked[~is_lost(link, grant)]]] += 1
         yield Planned(tick, rows, grant)

@@ -11,7 +11,7 @@ import numpy as np
 from fedtide.core import parts
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
-from fedtide.drivers.ticks import candidates_at, learning_rates, link_at
+from fedtide.drivers.ticks import candidates_at, is_lost, learning_rates, link_at
 from fedtide.drivers.training import Devices, train, trainer_label
 from fedtide.learning.trainer import Trainer
 from fedtide.records import trainer_name
@@ -69,7 +69,7 @@ class Simulated:
         self.watch.lap("training")
         rows = np.stack([updates[k] for k in device.tolist()]) if len(device) else np.empty((0, 1), np.float32)
         border.finite(device, rows, tick.index, lambda: _culprit(system, self.trainer, state))
-        lost = device[(kept.link.believed > kept.link.capacity)[grant.picked]]
+        lost = device[is_lost(kept.link, grant)]
         received = upload(
             system.codec, system.experiment.seed, tick.index, device.tolist(), grant, updates, lost.tolist(), devices
         )

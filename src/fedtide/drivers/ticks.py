@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
+
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.policy.candidates import candidates
 from fedtide.rng import stream
@@ -11,11 +14,20 @@ from fedtide.server.step import plan
 from fedtide.system import System
 from fedtide.types import Candidates, Floats, Grant, Ints, Link, Memory, Tick
 
+Bools = npt.NDArray[np.bool_]
+SLACK = 1 + 1e-9  # what rounding may add to a product
+
 
 def link_at(system: System, tick: Tick) -> Link:
     """Return the links of a tick's ready devices [m]."""
     found = system.channel(system.experiment.seed, tick.index, tick.time, tick.ready)
     return found if isinstance(found, Link) else Link(found, found)
+
+
+def is_lost(link: Link, grant: Grant) -> Bools:
+    """Say which of the picked devices were granted more than their links carry, having been believed better [r]."""
+    believed, capacity = link.believed[grant.picked], link.capacity[grant.picked]
+    return (believed > capacity) & (grant.bits > grant.symbols * capacity * SLACK)
 
 
 def candidates_at(

@@ -16,6 +16,7 @@ import numpy as np
 from fedtide import config
 from fedtide.drivers.again import check_answers
 from fedtide.drivers.evaluation import evaluate, samples_per_training
+from fedtide.drivers.result import Result
 from fedtide.drivers.ticks import learning_rates
 from fedtide.drivers.witness import Witness
 from fedtide.errors import FedtideError
@@ -74,6 +75,7 @@ class Coordinator:
         num_parameters = parameter_count(self._system, self._trainer)
         self._talk = Conversation(mailbox, terms, self._system.codec, num_parameters, dataset.num_labels, clock)
         self._devices = Real(self._talk, terms, self._system, self._wait)
+        self._rounds: list[RoundRecord] = []
         self._acknowledged: dict[int, int] = {}  # by device, the tick of its last upload that was aggregated
         self._trained: dict[int, int] = {}  # by device, the version of its last training that was a candidate
 
@@ -99,6 +101,7 @@ class Coordinator:
                 record = round_record(info, scores, ledger, work)
                 period = self._close_period(state, info)
                 ledger = record.ledger
+                self._rounds.append(record)
                 writer.append(period)
                 folder.append(record, state)
                 folder.checkpoint()
@@ -109,6 +112,7 @@ class Coordinator:
                     state = self._hand_out(state, period.ready)
             model = state.models[state.version]
             folder.finish(model)
+            watching.end(Result(self._terms.experiment, self._rounds, model, {}))
             return model
         finally:
             watching.end(None)
@@ -131,7 +135,7 @@ class Coordinator:
             text = self._terms.deployment.model_dump_json(indent=2)
             write_atomically(self._folder / "deployment.json", text.encode())
             return begin(self._trainer.initial_model(self._terms.experiment.seed), count), Ledger(), writer
-        state, ledger, _ = saved
+        state, ledger, self._rounds = saved
         periods = before.trace.periods[: state.version - 1]
         writer = trace.write(self._folder, before.trace._replace(periods=periods))
         if periods:

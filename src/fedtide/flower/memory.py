@@ -42,7 +42,7 @@ def keep(state: RecordDict, kind: str, device: int, before: Use, after: Use) -> 
     for side, use in (("before", before), ("after", after)):
         name = f"{kind}-{side}"
         if use.memory is not None:
-            state[name] = ArrayRecord({key: Array(np.ascontiguousarray(each)) for key, each in use.memory.items()})
+            state[name] = ArrayRecord({key: Array(np.array(each, order="C")) for key, each in use.memory.items()})
         elif name in state:
             del state[name]
     if before.memory is not None or after.memory is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.drivers.ticks import link_at
+from fedtide.drivers.ticks import is_lost, link_at
 from fedtide.flower import link
 from fedtide.flower.conversation import Conversation, Got
 from fedtide.flower.seats import Seat
@@ -68,7 +68,7 @@ class Real:
         self.talk.ask([kept.seats[each] for each in grant.picked], grant.bits.tolist(), tick.index)
         self.wait(self.window, lambda: not self.talk.is_waiting)
         # Over a simulated radio a link that was believed too good carries nothing, whatever the network did.
-        lost = set(ready.rows.device[kept.link.believed > kept.link.capacity].tolist())
+        lost = set(ready.rows.device[grant.picked[is_lost(kept.link, grant)]].tolist())
         self.got = dict(self.talk.got)
         sent = {device: each.packet for device, each in self.got.items()}
         return Received(sent, {device: each.update for device, each in self.got.items() if device not in lost})

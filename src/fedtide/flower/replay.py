@@ -18,6 +18,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core import parts
 from fedtide.drivers.evaluation import evaluate, samples_per_training
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower.history import read_history
@@ -26,7 +27,7 @@ from fedtide.flower.recorded import Recorded
 from fedtide.flower.settings import check_timeline, deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.learning import native
-from fedtide.records import Ledger, RoundRecord, RunFolder, machine_fault, round_record
+from fedtide.records import Ledger, RoundRecord, RunFolder, machine_fault, policy_folder, round_record
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import step
 from fedtide.system import System, build, make_trainer
@@ -54,6 +55,17 @@ def replay(
     on_round: Callable[[RoundRecord, int], None] | None = None,
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
+    with parts.beside(policy_folder(folder)):  # where the federation's own files were
+        return _replayed(folder, changes, out, threads, on_round)
+
+
+def _replayed(
+    folder: Path,
+    changes: Mapping[str, Any] | None,
+    out: Path | None,
+    threads: int,
+    on_round: Callable[[RoundRecord, int], None] | None,
+) -> Replayed:
     original, _, recorded = read_history(folder)
     if not recorded.periods:
         raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")

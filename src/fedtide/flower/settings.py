@@ -102,6 +102,10 @@ def check_timeline(experiment: Experiment) -> None:
             f"timeline.name={name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
             "or simulate it with `fedtide run`"
         )
+    if experiment.timeline.args:
+        raise FedtideError(
+            f"timeline.args={experiment.timeline.args}: a deployment's clock goes by timeline.period; give that instead"
+        )
 
 
 def check_terms(terms: Terms) -> None:

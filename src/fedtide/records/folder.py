@@ -20,6 +20,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import forms, parts
 from fedtide.core.files import is_there, machine_fault, write_atomically
+from fedtide.core.reading import is_own_file
 from fedtide.errors import RunFolderError
 from fedtide.records.identity import check_identity
 from fedtide.records.memory import to_arrays
@@ -157,7 +158,9 @@ class RunFolder:
     def _make(self, handed: tuple[str, ...]) -> None:
         """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
         tree = versions(self.experiment)
-        if tree["files"]:  # so that a run is resumed from anywhere
+        if tree["files"] or any(
+            map(is_own_file, tracker_names(self.experiment))
+        ):  # so that a run is resumed from anywhere
             tree["beside"] = str(parts.policy_folder())
         if self.identity is not None:
             tree = {**tree, "identity": dict(self.identity), "handed": list(handed)}
@@ -286,6 +289,12 @@ class RunFolder:
         buffer = io.BytesIO()
         np.save(buffer, model)
         write_atomically(self.path / "model.npy", buffer.getvalue())
+
+
+def tracker_names(experiment: Experiment) -> list[str]:
+    """Return the names of the trackers that an experiment has."""
+    named = [each if isinstance(each, str) else each.get("name") for each in experiment.tracker]
+    return [each for each in named if isinstance(each, str)]
 
 
 def check_folder(path: Path, experiment: Experiment) -> None:

@@ -19,10 +19,13 @@ from typing import Any
 import numpy as np
 
 from fedtide.core import parts
+from fedtide.core.reading import is_own_file
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
 from fedtide.system import System
+from fedtide.system import part as named_part
 from fedtide.types import Dataset
+from fedtide.world.border import CheckedAllocation, CheckedChannel
 
 # How to hand over what differs.
 ARGUMENTS = {"data": "dataset", "trainer": "trainer"}  # all else comes with the system
@@ -40,8 +43,22 @@ def identity(system: System, trainer: Any) -> dict[str, str]:
             + [column for tick in ticks for column in (tick.ready, tick.start)]
         ),
         "policies": "; ".join(f"{kind}={_described(each)}" for kind, each in policies.items()),
-        "model": repr(system.model) if isinstance(system.model, Model) else type_name(system.model),
+        "model": repr(system.model)
+        if isinstance(system.model, Model)
+        else type_name(system.model, is_own_file(system.experiment.learning.model)),
         "trainer": trainer_name(trainer),
+        **_replaced(system),
+    }
+
+
+def _replaced(system: System) -> dict[str, str]:
+    """Return the channel and the allocation where a caller put others in the place of those that the experiment names."""
+    found = {"channel": system.channel, "allocation": system.allocation}
+    named = {CheckedChannel, CheckedAllocation}  # around a user's own, which the experiment names
+    return {
+        kind: _described(each)
+        for kind, each in found.items()
+        if type(each) not in named and each != named_part(system.experiment, kind)
     }
 
 
@@ -79,7 +96,8 @@ def _described(policy: Any) -> str:
     """Name a policy with its settings: ours write them down themselves, those of a user's are in the experiment."""
     made = policy.policy if isinstance(policy, parts.Guarded) else policy
     ours = dataclasses.is_dataclass(made) and type(made).__module__.startswith("fedtide.")
-    text = repr(made) if ours or isinstance(made, (int, float)) else type_name(made)
+    own = isinstance(policy, parts.Guarded) and is_own_file(policy.name)
+    text = repr(made) if ours or isinstance(made, (int, float)) else type_name(made, own)
     if isinstance(policy, parts.Guarded):
         return f"{policy.name} {text}"
     return text if parts.is_ours(made) or isinstance(made, (int, float)) else text + _settings(made)
@@ -111,21 +129,25 @@ def _plain(value: Any) -> str:
 
 def trainer_name(trainer: Any) -> str:
     """Name a trainer: native and torch are ours; one of your own is known by its class, and by its `name` if it has one."""
+    own = isinstance(trainer, parts.Guarded) and is_own_file(trainer.name)
     trainer = trainer.policy if isinstance(trainer, parts.Guarded) else trainer
     kind = type(trainer)
     if kind.__module__.startswith("fedtide.learning."):
         return str(getattr(trainer, "name", kind.__module__.rpartition(".")[2]))
     name = getattr(trainer, "name", None)
-    return type_name(trainer) + (f" {name}" if isinstance(name, str) else "")
+    return type_name(trainer, own) + (f" {name}" if isinstance(name, str) else "")
 
 
-def type_name(thing: Any) -> str:
-    """Return module.name of a function, or of the class of anything else; a script is the module that its file would be."""
+def type_name(thing: Any, own: bool = False) -> str:
+    """Return module.name of a function, or of the class of anything else; a script is the module that its file would be.
+
+    own: it is named by its file in the experiment, whose content is in versions.json, so that the name alone is enough.
+    """
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     module = str(getattr(named, "__module__", None))
     if module == "__main__":
         module = Path(getattr(sys.modules["__main__"], "__file__", None) or module).stem
-    if module.startswith(parts.MODULE):  # named after where the file lies; what it holds is in versions.json
+    if own or module.startswith(parts.MODULE):  # named after where the file lies; what it holds is in versions.json
         return str(named.__qualname__)
     return f"{module}.{named.__qualname__}"
 

@@ -77,7 +77,9 @@ class _Loading:
         filled = {
             each.about.key: config.value(experiment, each.about.key) for each in declared if each.about.key in keys
         }
-        same = (name, experiment.data.args, filled, parts.source_digest(name), str(parts.policy_folder()))
+        files = parts.argument_files("data", name, experiment.data.args)
+        contents = {each: parts.file_digest(place) for each, place in files.items()}
+        same = (name, experiment.data.args, filled, parts.source_digest(name), str(parts.policy_folder()), contents)
         self._same = json.dumps(same, sort_keys=True, default=str)
 
     def __eq__(self, other: object) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedtide.core.arguments import arg
 from fedtide.core.ram import need
+from fedtide.errors import FedtideError
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints
 
@@ -33,6 +34,13 @@ class Uniform:
     min_duration: Annotated[float, arg("T_min", ge=0, key="fleet.min_duration")] = 0.0
     max_duration: Annotated[float, arg("T_max", gt=0, key="fleet.max_duration")] = 1.0
     redraws: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.min_duration > self.max_duration:
+            raise FedtideError(
+                f"duration=uniform: min_duration={self.min_duration} exceeds max_duration={self.max_duration}; swap them or "
+                "lower it"
+            )
 
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T_k [m]; the draws come one after the other, so those before the last device are made too."""
