@@ -129,9 +129,4 @@ def test_a_tracker_beside_the_experiment_file(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "there" / "watch.py").write_text("def watch(record):\n    pass\n")
     (tmp_path / "there" / "e.yaml").write_text("tracker: [watch.py:watch]\n")
     monkeypatch.chdir(tmp_path)
-    run(
-        small(
-            config.dump(config.experiment(Path("there/e.yaml")))["tracker"]
-            and {"tracker": config.experiment(Path("there/e.yaml")).tracker}
-        )
-    )
+    run(small({"tracker": config.experiment(Path("there/e.yaml")).tracker}))
