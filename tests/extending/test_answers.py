@@ -64,7 +64,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("radio.channel=bad.py:short", LINE["def short"], r"shape \(\d,\)", 5),
         ("radio.channel=bad.py:Nan", LINE["class Nan"] + 1, "nan at position 0", 5),
-        ("radio.channel=bad.py:halves", LINE["def halves"] + 1, "give whole numbers", 2),
+        ("radio.channel=bad.py:halves", LINE["def halves"] + 1, "give whole numbers", 5),
         ("fleet.duration=bad.py:no_time", LINE["def no_time"], "times > 0", 2),
         ("fleet.availability=bad.py:early", LINE["def early"], "or later", 2),
         ("radio.allocation=bad.py:greedy", LINE["def greedy"], "to share", 5),

@@ -728,7 +728,7 @@ def test_the_seconds_are_all_of_the_wall_time(tmp_path: Path) -> None:
         ({"learning": {"proximal": 1e308}}, r"proximal=1e\+308 .*lower learning\.proximal"),
         (
             {"learning": {"learning_rate": 0.01}},
-            r"look at the trainer .*FakeTrainer, or lower learning\.learning_rate=0.01",
+            r"look at the trainer .*FakeTrainer.*, or lower learning\.learning_rate=0.01",
         ),
     ],
 )
