@@ -111,9 +111,11 @@ def simulate(
         watching.end(result)
         return result
     except BaseException:
-        if run:  # Ctrl-C and errors leave a run that can be resumed from its last aggregation
-            run.checkpoint()
-        watching.end(None)
+        try:
+            if run:  # Ctrl-C and errors leave a run that can be resumed from its last aggregation
+                run.checkpoint()
+        finally:
+            watching.end(None)
         raise
     finally:
         if run:
