@@ -130,3 +130,16 @@ def test_a_tracker_beside_the_experiment_file(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "there" / "e.yaml").write_text("tracker: [watch.py:watch]\n")
     monkeypatch.chdir(tmp_path)
     run(small({"tracker": config.experiment(Path("there/e.yaml")).tracker}))
+
+
+def test_a_trainer_cannot_write_to_the_models_that_it_starts_from() -> None:
+    class Rash(FakeTrainer):
+        def train(self, jobs: Any) -> Any:
+            for job in jobs:
+                with pytest.raises(ValueError, match="read-only"):
+                    job.start[:] = 0.0
+                with pytest.raises(ValueError, match="read-only"):
+                    job.mine[:] = 0
+            return super().train(jobs)
+
+    assert run(small(), trainer=Rash()).rounds == run(small()).rounds

@@ -12,7 +12,7 @@ import pytest
 from fedtide.core.kinds import table
 from fedtide.errors import FedtideError
 from fedtide.learning.model import MODELS, Model, num_parameters
-from fedtide.learning.trainer import LocalWork, Task, make_jobs
+from fedtide.learning.trainer import LocalWork, Task
 from fedtide.server import border
 from fedtide.types import Job, Samples, Trained
 from helpers import small_dataset
@@ -63,7 +63,10 @@ def description(name: str) -> Model:
 def some_jobs(trainer: Any, r: int = 4) -> list[Job]:
     starts = trainer.initial_model(0) * np.linspace(1, 1.3, r, dtype=np.float32)[:, None]
     rates = np.linspace(0.01, 0.1, r)
-    return make_jobs(starts, np.arange(r) % 4, np.arange(1, r + 1), rates, DATA.train, PARTITION)
+    return [
+        Job(k % 4, k + 1, start, float(rate), DATA.train, PARTITION[k % 4])
+        for k, (start, rate) in enumerate(zip(starts, rates, strict=True))
+    ]
 
 
 def own_table(job: Job, extra: int = 0) -> Job:

@@ -796,7 +796,7 @@ def test_keys_name_their_choices():
 
 
 def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch):
-    monkeypatch.setattr("fedtide.cli.main.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("fedtide.cli.progress.LINE_SECONDS", 0.0)
     found = CliRunner().invoke(app, ["run", *SMALL, "-o", "r"])
     lines = [line for line in found.stderr.splitlines() if line.startswith("training: aggregation ")]
     assert len(lines) == 7  # and none after the last of eight

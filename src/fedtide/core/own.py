@@ -55,13 +55,13 @@ def source_digest(name: str) -> str | None:
 
 def file_digest(place: str) -> str:
     """Return the SHA-256 of a file that an argument names."""
-    with open(locate(place, _beside.get()), "rb") as file:
+    with open(near(place), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _file(name: str) -> Path | None:
     place, _, _ = name.rpartition(":")
-    return locate(place, _beside.get()) if is_own_file(name) else None
+    return near(place) if is_own_file(name) else None
 
 
 def attribute(kind: str, name: str) -> Any:

@@ -13,7 +13,7 @@ from fedtide.errors import TrainingError
 from fedtide.learning.trainer import Trainer
 from fedtide.records import trainer_name
 from fedtide.server import border
-from fedtide.types import Job, Memory, Trained, Vector
+from fedtide.types import Job, Memory, Trained, Vector, lent, read_only
 
 Devices: TypeAlias = Mapping[str, Mapping[int, Memory]]  # what devices remember, by kind of part and device
 
@@ -22,6 +22,7 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
     """Train jobs of different devices; return the updates [d] by device, and what devices remember then."""
     if not jobs:
         return {}, devices
+    jobs = [job._replace(start=lent(job.start), mine=read_only(job.mine)) for job in jobs]  # these are the server's
     if not parts.remembers(trainer):
         updates = _checked(trainer.train(jobs), jobs, trainer)
         return {job.device: update for job, update in zip(jobs, updates, strict=True)}, devices

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
-from fedtide.types import Floats, Ints, Job, Samples, Vector, read_only
+from fedtide.types import Ints, Job, Samples, Vector
 
 TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are imported when they are used
     "native": "fedtide.learning.native:NativeTrainer",
@@ -68,19 +68,6 @@ class Trainer(Protocol):
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Return accuracy and mean loss of model [d], dropout off."""
         ...
-
-
-def make_jobs(
-    starts: Vector, device: Ints, version: Ints, learning_rate: Floats, samples: Samples, partition: Sequence[Ints]
-) -> list[Job]:
-    """Return the jobs of device [r] from starts [r d], which are model version [r], over one table of samples.
-
-    partition: for every device of the fleet, which of the samples it holds.
-    """
-    columns = (device.tolist(), version.tolist(), starts, learning_rate.tolist())
-    return [
-        Job(k, v, start, rate, samples, read_only(partition[k])) for k, v, start, rate in zip(*columns, strict=True)
-    ]
 
 
 def check_jobs(jobs: Sequence[Job], num_parameters: int) -> None:

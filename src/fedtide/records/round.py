@@ -92,21 +92,8 @@ class RoundRecord(NamedTuple):
         return cls(**{**known, "ledger": Ledger(**{name: ledger[name] for name in Ledger._fields if name in ledger})})
 
 
-COLUMNS: Final = (
-    *(
-        "ready",
-        "picked",
-        "age",
-        "capacity",
-        "symbols",
-        "budget_bits",
-        "sent_bits",
-        "overhead_bits",
-        "num_kept",
-        "weight",
-    ),
-    "lost",
-)
+_ONE_PER_DEVICE = "ready picked age capacity symbols budget_bits sent_bits overhead_bits num_kept weight lost"
+COLUMNS: Final = tuple(_ONE_PER_DEVICE.split())
 LATER: Final = ("lost", "metrics")
 REQUIRED: Final = tuple(name for name in RoundRecord._fields if name not in LATER)
 LEDGER: Final = Ledger._fields[:4]
