@@ -35,10 +35,22 @@ def lent(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
 
 @documented
 class Samples(NamedTuple):
-    """Labelled images, normalised."""
+    """Labelled images, normalised: as float32, or as bytes with what each of them stands for, in a quarter of the memory."""
 
-    images: npt.NDArray[np.float32]  # [n channels height width], C-contiguous
+    images: npt.NDArray[Any]  # float32, or uint8 with `values` [n channels height width], C-contiguous
     labels: npt.NDArray[np.uint8]  # [n]
+    values: npt.NDArray[np.float32] | None = None  # what each byte of each channel stands for [channels 256]; None: float32
+
+    def taken(self, which: Any) -> Samples:
+        """Return some of the samples: sample numbers [m] or a slice."""
+        return Samples(np.ascontiguousarray(self.images[which]), self.labels[which], self.values)
+
+    def floats(self) -> npt.NDArray[np.float32]:
+        """Return the images as float32 [n channels height width]; of bytes, a copy."""
+        if self.values is None:
+            return self.images
+        channel = np.arange(self.images.shape[1])[:, None, None]
+        return np.ascontiguousarray(self.values[channel, self.images])
 
 
 @documented
