@@ -13,10 +13,17 @@ from fedtide import config
 from fedtide.core import parts
 from fedtide.core.arguments import NO_DEFAULT, parameters
 from fedtide.server import border
+from fedtide.world.coverage import Equal
 
 # Values of parameters that have no default. A new part whose parameter is not here needs a line.
 NEEDED: Mapping[str, Any] = {"num_devices": 30, "period": 0.25, "round_duration": 1.0, "size": 3}
 NUM_DEVICES = 30  # that the devices of a test lie below
+# What a system fills in besides the experiment's keys.
+FILLED: Mapping[str, Any] = {
+    "run.coverage": Equal(),
+    "fleet.num_samples": np.arange(1, NUM_DEVICES + 1) * 10,
+    "fleet.samples_per_job": np.arange(1, NUM_DEVICES + 1) * 30,
+}
 
 
 def made(maker: Callable[..., Any]) -> Any:
@@ -27,7 +34,7 @@ def made(maker: Callable[..., Any]) -> Any:
 def part(kind: str, name: str, **more: Any) -> Any:
     """Return a registered part, or one of a file, as the default experiment makes it. more: what is filled in besides."""
     experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES}})
-    extra = {key.replace("_", ".", 1): value for key, value in more.items()}
+    extra = {**FILLED, **{key.replace("_", ".", 1): value for key, value in more.items()}}
     return parts.resolve(kind, name, {}, lambda key: extra[key] if key in extra else config.value(experiment, key))
 
 

@@ -19,7 +19,7 @@ from fedtide.data.partition import checked as checked_partition
 from fedtide.data.partition import label_counts
 from fedtide.errors import FedtideError
 from fedtide.learning.model import Model, check_model, num_parameters, without_dropout
-from fedtide.learning.trainer import LocalWork, Task, Trainer
+from fedtide.learning.trainer import LocalWork, Task, Trainer, samples_per_training
 from fedtide.server.state import REPORT_BITS, Policy, Rules
 from fedtide.types import Dataset, Floats, Ints, Tick
 from fedtide.world import border, timeline
@@ -27,8 +27,15 @@ from fedtide.world.allocation import Allocation, symbols_per_tick
 from fedtide.world.availability import Availability, always
 from fedtide.world.channel import Channel
 from fedtide.world.clock import make_clock
+from fedtide.world.coverage import Coverage
+from fedtide.world.csi import Csi, Estimated, exact
+from fedtide.world.downlink import Downlink, instant
 from fedtide.world.duration import Duration, first, redraws
+from fedtide.world.energy import Energy
 from fedtide.world.fleet import Fleet
+
+NUM_SAMPLES = ("fleet.num_samples", "fleet.samples_per_job")  # what durations may ask of the data that was dealt out
+MODEL_BITS = 32.0  # of one parameter on its way to a device
 
 
 class System(NamedTuple):
@@ -45,6 +52,8 @@ class System(NamedTuple):
     model: Model | Callable[[], Any]
     channel: Channel
     allocation: Allocation
+    energy: Energy
+    downlink: Downlink
 
     @property
     def work(self) -> LocalWork:
@@ -78,7 +87,10 @@ def build(
     """Load the data and put the system together; nothing is trained. fleet: who holds what, if that is known already."""
     dataset = dataset or load_dataset(experiment, say)
     fleet = fleet or make_fleet(experiment, dataset)
-    ticks = _ticks(experiment)
+    model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)
+    coverage = _bordered(part(experiment, "coverage"), border.CheckedCoverage)
+    downlink: Downlink = _bordered(part(experiment, "downlink", run_coverage=coverage), border.CheckedDownlink)
+    ticks = _ticks(experiment, fleet.num_samples, _receiving(experiment, downlink, model, dataset))
     return System(
         experiment=experiment,
         dataset=dataset,
@@ -88,10 +100,29 @@ def build(
         num_symbols=symbols_per_tick(ticks, experiment.radio.num_symbols, experiment.fleet.max_duration),
         policy=make_policy(experiment),
         codec=make_codec(experiment),
-        model=make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels),
-        channel=_bordered(part(experiment, "channel"), border.CheckedChannel),
+        model=model,
+        channel=_channel(experiment, coverage),
         allocation=_bordered(part(experiment, "allocation"), border.CheckedAllocation),
+        energy=_bordered(part(experiment, "energy"), border.CheckedEnergy),
+        downlink=downlink,
     )
+
+
+def _channel(experiment: Experiment, coverage: Coverage) -> Channel:
+    """Make what the uplinks carry and what the server knows of them."""
+    channel: Channel = _bordered(part(experiment, "channel", run_coverage=coverage), border.CheckedChannel)
+    csi: Csi = _bordered(part(experiment, "csi"), border.CheckedCsi)
+    return channel if exact(csi) else Estimated(channel, csi)
+
+
+def _receiving(
+    experiment: Experiment, downlink: Downlink, model: Model | Callable[[], Any], dataset: Dataset
+) -> Callable[[Ints, Floats], Floats] | None:
+    """Return how long devices take to receive a model, as a clock asks for it; None: no time."""
+    if instant(downlink):
+        return None
+    bits = MODEL_BITS * _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
+    return lambda device, time: downlink(experiment.seed, device, time, bits)
 
 
 def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, images: bool = True) -> Dataset:
@@ -103,14 +134,30 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
     return checked_dataset(loaded, made.label + parts.place(parts.find("data", name, ours)))
 
 
-def durations(experiment: Experiment) -> Floats:
-    """Return how long the first local training of every device takes [N]."""
-    return first(_duration(experiment), experiment.seed, experiment.fleet.num_devices)
+def durations(experiment: Experiment, num_samples: Ints | None = None) -> Floats:
+    """Return how long the first local training of every device takes [N]. num_samples: |S_k|, for durations that ask [N]."""
+    return first(_duration(experiment, num_samples), experiment.seed, experiment.fleet.num_devices)
 
 
-def _duration(experiment: Experiment) -> Duration:
-    made: Duration = _bordered(part(experiment, "duration"), border.CheckedDuration)
+def _duration(experiment: Experiment, num_samples: Ints | None = None) -> Duration:
+    if num_samples is None and _asks(experiment, "duration", NUM_SAMPLES):
+        raise FedtideError(
+            f"fleet.duration={experiment.fleet.duration} asks how much each device holds, which is not known before the data "
+            "is dealt out; choose another here"
+        )
+    work = samples_per_training(local_work(experiment), num_samples) if num_samples is not None else None
+    made: Duration = _bordered(
+        part(experiment, "duration", fleet_num_samples=num_samples, fleet_samples_per_job=work), border.CheckedDuration
+    )
     return made
+
+
+def _asks(experiment: Experiment, kind: str, keys: tuple[str, ...]) -> bool:
+    """Say whether the part of this kind wants one of these keys filled in."""
+    name = config.value(experiment, KINDS[kind].key)
+    given = config.value(experiment, KINDS[kind].args)
+    declared = parts.own_parameters(kind, parts.find(kind, name, table(kind)))
+    return any(each.about.key in keys and each.name not in given for each in declared)
 
 
 def _bordered(made: Any, checks: Callable[[Any, str], Any]) -> Any:
@@ -120,11 +167,20 @@ def _bordered(made: Any, checks: Callable[[Any, str], Any]) -> Any:
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     """Deal the data out to the devices."""
-    duration, count = durations(experiment), experiment.fleet.num_devices
+    by_size, by_time = _asks(experiment, "duration", NUM_SAMPLES), _asks(experiment, "partition", ("fleet.durations",))
+    if by_size and by_time:
+        raise FedtideError(
+            f"fleet.duration={experiment.fleet.duration} asks how much each device holds, and data.partition="
+            f"{experiment.data.partition} how long each takes: neither can come first; replace one of them"
+        )
+    count = experiment.fleet.num_devices
+    duration = None if by_size else durations(experiment)
     dealer = part(experiment, "partition", fleet_durations=duration)
     dealt = dealer(dataset, count, experiment.seed)
     if isinstance(dealer, parts.Guarded):
         dealt = checked_partition(dealt, len(dataset.train.labels), count, parts.label("partition", dealer))
+    sizes = np.array([len(samples) for samples in dealt], np.int64)
+    duration = durations(experiment, sizes) if duration is None else duration
     return holding(duration, dealt, label_counts(dataset.train.labels, dealt, dataset.num_labels))
 
 
@@ -133,14 +189,16 @@ def holding(duration: Floats, partition: list[Ints], counts: Ints) -> Fleet:
     return Fleet(duration, partition, np.array([len(samples) for samples in partition], np.int64), counts)
 
 
-def _ticks(experiment: Experiment) -> Sequence[Tick]:
+def _ticks(
+    experiment: Experiment, num_samples: Ints, receive: Callable[[Ints, Floats], Floats] | None
+) -> Sequence[Tick]:
     """Step through the timeline: readiness never depends on the model."""
     wanted, count = experiment.timeline, experiment.fleet.num_devices
-    duration = _duration(experiment)
+    duration = _duration(experiment, num_samples)
     availability: Availability = _bordered(part(experiment, "availability"), border.CheckedAvailability)
-    clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability)
+    clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
     made = part(experiment, "timeline")
-    uneven = redraws(duration) or not always(availability)
+    uneven = redraws(duration) or not always(availability) or receive is not None
     steps = timeline.lifted(made, uneven, parts.label("timeline", made))
     with parts.reported("timeline", wanted.name, made):  # a generator raises only as it is read
         if (
@@ -239,7 +297,18 @@ def trainer_of(experiment: Experiment, task: Task) -> Trainer:
 
 def parameter_count(system: System, trainer: Trainer | None = None) -> int:
     """Return d. A user's own trainer may have a model of its own."""
-    if isinstance(system.model, Model) and system.experiment.learning.trainer in table("trainer"):
-        return num_parameters(system.model)
-    trainer = trainer or make_trainer(system)
-    return len(trainer.initial_model(system.experiment.seed))
+    dataset = system.dataset
+    return _count(system.experiment, system.model, dataset.train.images.shape[1:], dataset.num_labels, trainer)
+
+
+def _count(
+    experiment: Experiment,
+    model: Model | Callable[[], Any],
+    shape: tuple[int, ...],
+    num_labels: int,
+    trainer: Trainer | None = None,
+) -> int:
+    if isinstance(model, Model) and experiment.learning.trainer in table("trainer"):
+        return num_parameters(model)
+    trainer = trainer or trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
+    return len(trainer.initial_model(experiment.seed))

@@ -39,7 +39,9 @@ class Samples(NamedTuple):
 
     images: npt.NDArray[Any]  # float32, or uint8 with `values` [n channels height width], C-contiguous
     labels: npt.NDArray[np.uint8]  # [n]
-    values: npt.NDArray[np.float32] | None = None  # what each byte of each channel stands for [channels 256]; None: float32
+    values: npt.NDArray[np.float32] | None = (
+        None  # what each byte of each channel stands for [channels 256]; None: float32
+    )
 
     def taken(self, which: Any) -> Samples:
         """Return some of the samples: sample numbers [m] or a slice."""
@@ -83,6 +85,8 @@ class Clock(NamedTuple):
     horizon: float  # simulated time in all
     # (device [m], job [m], time [m]) -> how long each takes from receiving a model at that time until it is ready [m]
     elapsed: Callable[[Ints, Ints, Floats], Floats]
+    # (device [m], time [m]) -> when each is next there, at that time or later [m]; None: everyone is always there
+    there: Callable[[Ints, Floats], Floats] | None = None
 
 
 @documented

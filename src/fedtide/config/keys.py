@@ -74,6 +74,11 @@ class FleetConfig(_Group):
     duration_args: Args = _later(dict, "arguments of the duration")
     availability: Name = _later("always", "when a device is there")
     availability_args: Args = _later(dict, "arguments of the availability")
+    cycles_per_sample: NotNegative = _later(1e7, "c: CPU cycles of visiting one sample in training")
+    min_frequency: Positive = _later(1e9, "f_k ~ U(min, max), CPU frequency in cycles per second")
+    max_frequency: Positive = _later(1e9, "f_k ~ U(min, max), CPU frequency in cycles per second")
+    energy: Name = _later("per_unit", "what devices spend in energy")
+    energy_args: Args = _later(dict, "arguments of the energy")
     joules_per_sample: NotNegative = _later(0.0, "energy of visiting one sample in training, in J; 0: not counted")
 
     @model_validator(mode="after")
@@ -81,6 +86,10 @@ class FleetConfig(_Group):
         if self.min_duration > self.max_duration:
             raise ValueError(
                 f"fleet.min_duration={self.min_duration} exceeds fleet.max_duration={self.max_duration}; swap them or lower it"
+            )
+        if self.min_frequency > self.max_frequency:
+            raise ValueError(
+                f"fleet.min_frequency={self.min_frequency:g} exceeds fleet.max_frequency={self.max_frequency:g}; swap them"
             )
         return self
 
@@ -93,6 +102,9 @@ class TimelineConfig(_Group):
     period: Positive = Field(0.25, description="T~ of the periodic timeline")
     buffer_size: Count = Field(8, description="how many finished devices the buffered timeline waits for")
     horizon: Positive = Field(35.0, description="simulated time in all")
+    upload_time: NotNegative = _later(
+        0.0, "how long the uploads of an aggregation take; the new model is there after them"
+    )
 
 
 class Radio(_Group):
@@ -103,6 +115,15 @@ class Radio(_Group):
     large_scale: OneOrSeveral = Field(1.0, description="beta_k: one number, or one per device")
     channel: Name = _later("rayleigh", "what the uplinks carry")
     channel_args: Args = _later(dict, "arguments of the channel")
+    coverage: Name = _later("equal", "how strong a device is received on average")
+    coverage_args: Args = _later(dict, "arguments of the coverage")
+    csi: Name = _later("perfect", "what the server knows of the uplinks")
+    csi_args: Args = _later(dict, "arguments of the csi")
+    downlink: Name = _later("instant", "how long a device takes to receive a model")
+    downlink_args: Args = _later(dict, "arguments of the downlink")
+    symbol_rate: NotNegative = _later(
+        0.0, "symbols per unit of time (the bandwidth); 0: time on the air is not counted"
+    )
     allocation: Name = _later("equal_bits", "how a tick's symbols are shared")
     allocation_args: Args = _later(dict, "arguments of the allocation")
     joules_per_symbol: NotNegative = _later(0.0, "energy of sending one symbol, in J; 0: not counted")

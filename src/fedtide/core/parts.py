@@ -163,12 +163,12 @@ def _unknown(key: str, name: str, names: list[str]) -> str:
 
 
 def argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments of a user's part, given or by default, that are declared as a Path and name a file that is there.
+    """Return the arguments of a part, given or by default, that are declared as a Path and name a file that is there.
 
     Of a part that cannot be read now there are none: whoever makes it says why.
     """
     ours = table(kind)
-    if name in ours or ":" not in name:
+    if name in ours and not args:  # ours have no file by default, and some take long to import
         return {}
     try:
         declared = parameters(find(kind, name, ours))

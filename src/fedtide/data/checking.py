@@ -23,9 +23,9 @@ def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = Fal
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= 256:
         raise DataError(f"{whose} has num_labels={shown(count)}: it must be a whole number from 1 to 256")
     for part, samples in (("train", dataset.train), ("test", dataset.test)):
-        if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples):
+        if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples[:2]):
             raise DataError(f"{whose}'s {part} is a {_kind(samples)}: give Samples(images, labels) of NumPy arrays")
-        images, labels = samples
+        images, labels = samples[:2]
         if (
             images.ndim != 4
             or 0 in images.shape[1:]

@@ -1,27 +1,17 @@
-"""How good a model is, and how much work a local training is."""
+"""How good a model is."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numpy as np
-
 from fedtide.drivers.training import trainer_label
 from fedtide.errors import TrainingError
-from fedtide.learning.trainer import LocalWork, Score, Trainer
+from fedtide.learning.trainer import Score, Trainer
 from fedtide.records import Scores
 from fedtide.server.state import ServerState
 from fedtide.system import System
-from fedtide.types import Ints, Samples, Tick, Vector, lent
-
-
-def samples_per_training(work: LocalWork, num_samples: Ints) -> Ints:
-    """Return how many samples one local training visits on devices that hold so many [m]."""
-    if work.steps is None:
-        return num_samples * (work.epochs or 0)
-    full, rest = np.divmod(work.steps, -(-num_samples // work.batch_size))
-    return np.asarray(full * num_samples + np.minimum(rest * work.batch_size, num_samples))
+from fedtide.types import Samples, Tick, Vector, lent
 
 
 def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> Scores:

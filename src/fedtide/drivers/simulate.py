@@ -13,7 +13,7 @@ from fedtide.config import Experiment
 from fedtide.core.answers import as_array
 from fedtide.core.ram import need
 from fedtide.drivers.again import Answered, check_answers
-from fedtide.drivers.evaluation import evaluate, samples_per_training
+from fedtide.drivers.evaluation import evaluate
 from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
 from fedtide.drivers.result import Result as Result
 from fedtide.drivers.simulated import Simulated
@@ -22,7 +22,7 @@ from fedtide.drivers.ticks import candidates_at
 from fedtide.drivers.training import trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
-from fedtide.learning.trainer import Trainer
+from fedtide.learning.trainer import Trainer, samples_per_training
 from fedtide.records import Ledger, RoundRecord, RunFolder, identity, is_complete, round_record
 from fedtide.server import border
 from fedtide.server.state import ServerState, begin

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.drivers.again import check_answers
-from fedtide.drivers.evaluation import evaluate, samples_per_training
+from fedtide.drivers.evaluation import evaluate
 from fedtide.drivers.result import Result
 from fedtide.drivers.ticks import learning_rates
 from fedtide.drivers.witness import Witness
@@ -30,7 +30,7 @@ from fedtide.flower.real import Real
 from fedtide.flower.settings import Terms, check_timeline
 from fedtide.flower.trace import Header, Period, fingerprint
 from fedtide.learning import native
-from fedtide.learning.trainer import Trainer
+from fedtide.learning.trainer import Trainer, samples_per_training
 from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, round_record, write_atomically
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import Info, step

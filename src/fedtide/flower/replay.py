@@ -19,7 +19,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import parts
-from fedtide.drivers.evaluation import evaluate, samples_per_training
+from fedtide.drivers.evaluation import evaluate
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower.history import read_history
 from fedtide.flower.loaders import elsewhere, loader
@@ -27,6 +27,7 @@ from fedtide.flower.recorded import Recorded
 from fedtide.flower.settings import check_timeline, deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.learning import native
+from fedtide.learning.trainer import samples_per_training
 from fedtide.records import Ledger, RoundRecord, RunFolder, machine_fault, policy_folder, round_record
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import step

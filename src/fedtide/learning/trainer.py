@@ -120,6 +120,14 @@ def read_tables(
     return tables
 
 
+def samples_per_training(work: LocalWork, num_samples: Ints) -> Ints:
+    """Return how many samples one local training visits on devices that hold so many [m]."""
+    if work.steps is None:
+        return num_samples * (work.epochs or 0)
+    full, rest = np.divmod(work.steps, -(-num_samples // work.batch_size))
+    return np.asarray(full * num_samples + np.minimum(rest * work.batch_size, num_samples))
+
+
 def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork) -> tuple[Ints, Ints]:
     """Return the samples one job visits [s] and the bounds of its mini-batches [steps+1].
 

@@ -17,7 +17,11 @@ from fedtide.types import Floats, Ints, Link, Shares, lent
 from fedtide.world.allocation import Allocation
 from fedtide.world.availability import Availability, always
 from fedtide.world.channel import Channel
+from fedtide.world.coverage import Coverage
+from fedtide.world.csi import Csi, exact
+from fedtide.world.downlink import Downlink, instant, shared
 from fedtide.world.duration import Duration, redraws
+from fedtide.world.energy import Energy, counted
 
 SLACK = 1 + 1e-9  # what rounding may add
 NOTHING = 1e-9  # bits; products of links too faint to matter round to 0
@@ -78,6 +82,81 @@ class CheckedChannel:
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         """Return what the part answers [m]."""
         return checked_link(self.part(seed, tick, time, lent(device)), len(device), self.label)
+
+
+@dataclass(frozen=True)
+class CheckedCoverage:
+    """A user's coverage whose answers are finite numbers >= 0, one per device."""
+
+    part: Coverage
+    label: str
+
+    def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
+        """Return what the part answers [m]."""
+        return _amounts(self.part(seed, lent(device), lent(time)), len(device), self.label, "average SNRs")
+
+
+@dataclass(frozen=True)
+class CheckedCsi:
+    """A user's csi whose answers are links, one per device."""
+
+    part: Csi
+    label: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether the server knows what the channel says it knows."""
+        return exact(self.part)
+
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, capacity: Floats) -> Link:
+        """Return what the part answers [m]."""
+        return checked_link(self.part(seed, tick, time, lent(device), lent(capacity)), len(device), self.label)
+
+
+@dataclass(frozen=True)
+class CheckedDownlink:
+    """A user's downlink whose answers are times >= 0, one per device."""
+
+    part: Downlink
+    label: str
+
+    @property
+    def instant(self) -> bool:
+        """Whether nobody ever waits for a model."""
+        return instant(self.part)
+
+    @property
+    def shared(self) -> bool:
+        """Whether one transmission serves all."""
+        return shared(self.part)
+
+    def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:
+        """Return what the part answers [m]."""
+        answer = self.part(seed, lent(device), lent(time), bits)
+        found = _column(answer, len(device), self.label, "times", FedtideError)
+        for at in np.flatnonzero(~(found >= 0))[:1]:
+            raise FedtideError(
+                f"{self.label} returned {found[at]} for device {device[at]}: it must give times, 0 or more"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class CheckedEnergy:
+    """A user's energy whose answers are finite numbers >= 0, one per device."""
+
+    part: Energy
+    label: str
+
+    @property
+    def counted(self) -> bool:
+        """Whether anything is known of energy."""
+        return counted(self.part)
+
+    def __call__(self, seed: int, device: Ints, samples: Ints, symbols: Floats) -> Floats:
+        """Return what the part answers [m]."""
+        answer = self.part(seed, lent(device), lent(samples), lent(symbols))
+        return _amounts(answer, len(device), self.label, "energies in J")
 
 
 @dataclass(frozen=True)

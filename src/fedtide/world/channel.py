@@ -16,6 +16,7 @@ import numpy as np
 from fedtide.core.arguments import arg
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints, Link
+from fedtide.world.coverage import Coverage, Equal
 
 FAINT = 1e-6  # SNR
 
@@ -31,9 +32,19 @@ def power_gain(seed: int, tick: int, num_devices: int) -> Floats:
 
 def capacity(gain: Floats, snr_db: float, large_scale: float | Floats = 1.0) -> Floats:
     """Return C_k = log2(1 + SNR beta_k |h_k|^2) in bit/symbol (eq:cpct) [N]; snr_db is the average SNR at beta = 1."""
-    snr = np.asarray(10 ** (snr_db / 10) * np.asarray(large_scale) * gain)
+    return of_snr(np.asarray(10 ** (snr_db / 10) * np.asarray(large_scale) * gain))
+
+
+def of_snr(snr: Floats) -> Floats:
+    """Return log2(1 + SNR) in bit/symbol [m]."""
     # log1p only where 1 + SNR loses digits of the SNR: elsewhere log2 has always been used, and runs keep their bits
     return np.asarray(np.where(snr < FAINT, np.log1p(snr) / math.log(2), np.log2(1 + snr)))
+
+
+def faded(coverage: Coverage, seed: int, time: float, device: Ints, gain: Floats) -> Link:
+    """Return the links of devices whose average SNR is multiplied by these gains [m], of mean 1; the server knows them."""
+    found = of_snr(coverage(seed, device, np.full(len(device), time)) * gain)
+    return Link(found, found)
 
 
 class Channel(Protocol):
@@ -46,17 +57,18 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Rayleigh:
-    """Rayleigh block fading: a new gain for every device and tick, known to the server."""
+    """Rayleigh block fading: a new gain for every device and tick, |h_k|^2 ~ Exp(1)."""
 
     num_devices: Annotated[int, arg("N, devices that the gains are drawn for", ge=1, key="fleet.num_devices")]
-    snr_db: Annotated[float, arg("average received SNR", unit="dB", key="radio.snr_db")] = 13.0
-    large_scale: Annotated[float | list[float], arg("beta_k: one, or one per device", key="radio.large_scale")] = 1.0
+    snr_db: Annotated[float, arg("average received SNR, if coverage=equal", unit="dB", key="radio.snr_db")] = 13.0
+    large_scale: Annotated[float | list[float], arg("beta_k, if coverage=equal", key="radio.large_scale")] = 1.0
+    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         """Return C_k [m]. The gains come out of one stream, so they are drawn for all N, whoever is asked."""
-        gain = power_gain(seed, tick, self.num_devices)
-        found = capacity(gain, self.snr_db, np.asarray(self.large_scale, np.float64))[device]
-        return Link(found, found)
+        gain = power_gain(seed, tick, self.num_devices)[device]
+        coverage = Equal(self.snr_db, self.large_scale) if isinstance(self.coverage, Equal) else self.coverage
+        return faded(coverage, seed, time, device, gain)
 
 
 CHANNELS = {"rayleigh": Rayleigh}

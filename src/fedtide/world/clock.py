@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fedtide.types import Clock, Floats, Ints
@@ -9,8 +11,18 @@ from fedtide.world.availability import Availability, always
 from fedtide.world.duration import Duration, first, redraws
 
 
-def make_clock(seed: int, num_devices: int, horizon: float, duration: Duration, availability: Availability) -> Clock:
-    """Return the clock of a fleet: a device waits until it is there, works, and waits until it is there again."""
+def make_clock(
+    seed: int,
+    num_devices: int,
+    horizon: float,
+    duration: Duration,
+    availability: Availability,
+    receive: Callable[[Ints, Floats], Floats] | None = None,
+) -> Clock:
+    """Return the clock of a fleet: a device waits until it is there, receives, works, and waits until it is there again.
+
+    receive: (device [m], time [m]) -> how long each takes to receive a model [m]; None: no time.
+    """
     known = None if redraws(duration) else first(duration, seed, num_devices)  # [N]
 
     def work(device: Ints, job: Ints, time: Floats) -> Floats:
@@ -22,6 +34,10 @@ def make_clock(seed: int, num_devices: int, horizon: float, duration: Duration, 
         time = np.broadcast_to(time, device.shape)
         begin = availability(seed, device, time)
         worked = work(device, job, time)
+        if receive is not None:
+            here = np.isfinite(begin)
+            worked = worked.copy()
+            worked[here] += receive(device[here], begin[here])
         end = begin + worked
         ready = end.copy()
         soon = np.isfinite(end)  # whoever never comes or never finishes is not asked for again
@@ -29,4 +45,6 @@ def make_clock(seed: int, num_devices: int, horizon: float, duration: Duration, 
         # Without a wait it is exactly the work, which a difference of times would round.
         return np.where((begin == time) & (ready == end), worked, ready - time)
 
-    return Clock(num_devices, horizon, work if always(availability) else elapsed)
+    if always(availability):
+        return Clock(num_devices, horizon, work if receive is None else elapsed)
+    return Clock(num_devices, horizon, elapsed, lambda device, time: availability(seed, device, time))

@@ -1,0 +1,31 @@
+"""What every coverage promises."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtide.core.kinds import table
+from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
+
+
+@pytest.mark.parametrize("name", table("coverage"))
+def test_contract(name: str) -> None:
+    coverage = part("coverage", name)
+    rows = st.lists(st.tuples(st.integers(0, NUM_DEVICES - 1), st.floats(0, 1e4)), min_size=1, max_size=8)
+
+    @settings(max_examples=30)
+    @given(rows, st.integers(0, 2**64), st.randoms())
+    def check(asked: list[tuple[int, float]], seed: int, random: Random) -> None:
+        device, time = np.array([k for k, _ in asked]), np.array([t for _, t in asked])
+        found = depends_on_its_arguments_alone(
+            lambda at: coverage(seed, frozen(device[at]), frozen(time[at], float)), len(asked), random.shuffle
+        )
+        assert found.dtype == np.float64
+        assert np.all(np.isfinite(found) & (found >= 0))
+
+    check()
