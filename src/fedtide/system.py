@@ -88,8 +88,8 @@ def build(
     dataset = dataset or load_dataset(experiment, say)
     fleet = fleet or make_fleet(experiment, dataset)
     model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)
-    coverage = _bordered(part(experiment, "coverage"), border.CheckedCoverage)
-    downlink: Downlink = _bordered(part(experiment, "downlink", run_coverage=coverage), border.CheckedDownlink)
+    coverage = make_coverage(experiment)
+    downlink: Downlink = make_part(experiment, "downlink", run_coverage=coverage)
     ticks = _ticks(experiment, fleet.num_samples, _receiving(experiment, downlink, model, dataset))
     return System(
         experiment=experiment,
@@ -101,17 +101,23 @@ def build(
         policy=make_policy(experiment),
         codec=make_codec(experiment),
         model=model,
-        channel=_channel(experiment, coverage),
-        allocation=_bordered(part(experiment, "allocation"), border.CheckedAllocation),
-        energy=_bordered(part(experiment, "energy"), border.CheckedEnergy),
+        channel=make_channel(experiment, coverage),
+        allocation=make_part(experiment, "allocation"),
+        energy=make_part(experiment, "energy"),
         downlink=downlink,
     )
 
 
-def _channel(experiment: Experiment, coverage: Coverage) -> Channel:
+def make_coverage(experiment: Experiment) -> Coverage:
+    """Make how strong devices are received on average."""
+    made: Coverage = make_part(experiment, "coverage")
+    return made
+
+
+def make_channel(experiment: Experiment, coverage: Coverage) -> Channel:
     """Make what the uplinks carry and what the server knows of them."""
-    channel: Channel = _bordered(part(experiment, "channel", run_coverage=coverage), border.CheckedChannel)
-    csi: Csi = _bordered(part(experiment, "csi"), border.CheckedCsi)
+    channel: Channel = make_part(experiment, "channel", run_coverage=coverage)
+    csi: Csi = make_part(experiment, "csi")
     return channel if exact(csi) else Estimated(channel, csi)
 
 
@@ -146,9 +152,7 @@ def _duration(experiment: Experiment, num_samples: Ints | None = None) -> Durati
             "is dealt out; choose another here"
         )
     work = samples_per_training(local_work(experiment), num_samples) if num_samples is not None else None
-    made: Duration = _bordered(
-        part(experiment, "duration", fleet_num_samples=num_samples, fleet_samples_per_job=work), border.CheckedDuration
-    )
+    made: Duration = make_part(experiment, "duration", fleet_num_samples=num_samples, fleet_samples_per_job=work)
     return made
 
 
@@ -160,9 +164,10 @@ def _asks(experiment: Experiment, kind: str, keys: tuple[str, ...]) -> bool:
     return any(each.about.key in keys and each.name not in given for each in declared)
 
 
-def _bordered(made: Any, checks: Callable[[Any, str], Any]) -> Any:
-    """Put checks around a user's part of the world; ours run bare."""
-    return checks(made, parts.label(made.kind, made)) if isinstance(made, parts.Guarded) else made
+def make_part(experiment: Experiment, kind: str, **more: Any) -> Any:
+    """Make a part of the world, with checks around a user's own; ours run bare."""
+    made = part(experiment, kind, **more)
+    return border.CHECKS[kind](made, parts.label(kind, made)) if isinstance(made, parts.Guarded) else made
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
@@ -195,7 +200,7 @@ def _ticks(
     """Step through the timeline: readiness never depends on the model."""
     wanted, count = experiment.timeline, experiment.fleet.num_devices
     duration = _duration(experiment, num_samples)
-    availability: Availability = _bordered(part(experiment, "availability"), border.CheckedAvailability)
+    availability: Availability = make_part(experiment, "availability")
     clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
     made = part(experiment, "timeline")
     uneven = redraws(duration) or not always(availability) or receive is not None

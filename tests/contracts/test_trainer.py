@@ -134,7 +134,7 @@ def test_inputs_are_left_alone(name: str) -> None:
     trainer = make(name, "softmax")
     for extra in (0, 3):
         job = own_table(some_jobs(trainer)[0], extra)
-        arrays = (job.start, job.mine, *job.samples)
+        arrays = (job.start, job.mine, *job.samples[:2])
         before = [each.copy() for each in arrays]
         for each in arrays:
             each.flags.writeable = False

@@ -21,14 +21,14 @@ import types
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from fedtide.core import parts, stop
 from fedtide.system import System
-from fedtide.world.border import CheckedAllocation, CheckedChannel
+from fedtide.world.border import CHECKED
 
 # Modules whose classes are not looked into: they are as good as values.
 FOREIGN: Final = {"fedtide", "numpy", "scipy", "torch", *sys.stdlib_module_names}
@@ -108,21 +108,31 @@ class Witness:
 
     def __init__(self, system: System) -> None:
         policy = system.policy
-        under = {
-            **{kind: _watched(kind, getattr(policy, kind)) for kind in ("scheduler", "weighting", "combiner")},
-            "codec": _watched("codec", system.codec),
-            "channel": _watched("channel", _inside(system.channel)),
-            "allocation": _watched("allocation", _inside(system.allocation)),
-        }
+        self._watched: dict[str, Watched] = {}
         self.system = system._replace(
-            policy=policy._replace(**{kind: under[kind] for kind in ("scheduler", "weighting", "combiner")}),
-            codec=under["codec"],
-            channel=_within(system.channel, under["channel"]),
-            allocation=_within(system.allocation, under["allocation"]),
+            policy=policy._replace(
+                **{kind: self._put(kind, getattr(policy, kind)) for kind in ("scheduler", "weighting", "combiner")}
+            ),
+            **{kind: self._put(kind, getattr(system, kind)) for kind in ("codec", "channel", "allocation", "energy")},
         )
-        self._watched = {kind: each for kind, each in under.items() if isinstance(each, Watched)}
         self._begun = {kind: contents(each.policy) for kind, each in self._watched.items()}
         self._found = ""
+
+    def _put(self, kind: str, part: Any) -> Any:
+        """Return a part with the user's own under watch: itself, what a border stands around, what ours are made with."""
+        inner = part.part if isinstance(part, CHECKED) else part
+        if not parts.is_ours(inner):
+            self._watched[kind] = _watched(kind, inner)
+            return self._watched[kind] if inner is part else replace(part, part=self._watched[kind])
+        if not is_dataclass(part) or isinstance(part, type):
+            return part
+        made_with = {each.name: getattr(part, each.name) for each in fields(part) if each.init}
+        changed = {
+            name: self._put(each.part.kind if isinstance(each, CHECKED) else kind, each)
+            for name, each in made_with.items()
+            if is_dataclass(each)
+        }
+        return replace(part, **changed) if any(changed[name] is not made_with[name] for name in changed) else part
 
     def watches(self, kind: str) -> bool:
         """Say whether the policy of this kind is a user's own."""
@@ -194,20 +204,8 @@ def _be_quiet(patience: float) -> None:
         os.dup2(nowhere, stream)
 
 
-def _inside(part: Any) -> Any:
-    """Return what a border stands around, or the part itself."""
-    return part.part if isinstance(part, (CheckedChannel, CheckedAllocation)) else part
-
-
-def _within(part: Any, watched: Any) -> Any:
-    """Put what is watched where the part was, inside its border if it has one."""
-    return replace(part, part=watched) if isinstance(part, (CheckedChannel, CheckedAllocation)) else watched
-
-
-def _watched(kind: str, policy: Any) -> Any:
-    """Put a user's policy under watch; ours keep no state."""
-    if parts.is_ours(policy):
-        return policy
+def _watched(kind: str, policy: Any) -> Watched:
+    """Put a user's policy under watch."""
     guarded = policy if isinstance(policy, parts.Guarded) else parts.Guarded(kind, type(policy).__name__, policy)
     return Watched(guarded.kind, guarded.name, guarded.policy)
 

@@ -22,10 +22,9 @@ from fedtide.core import parts
 from fedtide.core.reading import is_own_file
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
-from fedtide.system import System
-from fedtide.system import part as named_part
+from fedtide.system import System, make_channel, make_coverage, make_part
 from fedtide.types import Dataset
-from fedtide.world.border import CheckedAllocation, CheckedChannel
+from fedtide.world.border import CHECKED
 
 # How to hand over what differs.
 ARGUMENTS = {"data": "dataset", "trainer": "trainer"}  # all else comes with the system
@@ -52,14 +51,25 @@ def identity(system: System, trainer: Any) -> dict[str, str]:
 
 
 def _replaced(system: System) -> dict[str, str]:
-    """Return the channel and the allocation where a caller put others in the place of those that the experiment names."""
-    found = {"channel": system.channel, "allocation": system.allocation}
-    named = {CheckedChannel, CheckedAllocation}  # around a user's own, which the experiment names
-    return {
-        kind: _described(each)
-        for kind, each in found.items()
-        if type(each) not in named and each != named_part(system.experiment, kind)
+    """Return channel, allocation and energy where a caller put others in the place of those that the experiment names."""
+    experiment = system.experiment
+    found = {"channel": system.channel, "allocation": system.allocation, "energy": system.energy}
+    named = {
+        "channel": make_channel(experiment, make_coverage(experiment)),
+        **{kind: make_part(experiment, kind) for kind in ("allocation", "energy")},
     }
+    return {kind: _described(each) for kind, each in found.items() if not _same(each, named[kind])}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Say whether two parts are of a kind and made with the same; a user's own is known by the experiment that names it."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, CHECKED):
+        return True
+    if dataclasses.is_dataclass(one):
+        return all(_same(getattr(one, each.name), getattr(other, each.name)) for each in dataclasses.fields(one))
+    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
 
 
 def check_identity(path: Path, before: Mapping[str, Any] | None, now: Mapping[str, str] | None) -> None:

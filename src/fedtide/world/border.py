@@ -7,7 +7,7 @@ the label under which the user knows the part. Our own parts run bare, under the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -169,6 +169,19 @@ class CheckedAllocation:
     def __call__(self, capacity: Floats, num_symbols: float) -> Shares:
         """Return what the part answers [r]."""
         return checked_shares(self.part(lent(capacity), num_symbols), capacity, num_symbols, self.label)
+
+
+CHECKS: Final[dict[str, Any]] = {
+    "duration": CheckedDuration,
+    "availability": CheckedAvailability,
+    "channel": CheckedChannel,
+    "coverage": CheckedCoverage,
+    "csi": CheckedCsi,
+    "downlink": CheckedDownlink,
+    "energy": CheckedEnergy,
+    "allocation": CheckedAllocation,
+}
+CHECKED: Final = tuple(CHECKS.values())
 
 
 def checked_link(answer: Any, m: int, label: str) -> Link:
