@@ -72,4 +72,4 @@ def _first(samples: Samples, num: int | None, name: str) -> Samples:
         return samples
     if not 1 <= num <= len(samples.labels):
         raise FedtideError(f"{name} = {num}: must be from 1 to {len(samples.labels)}")
-    return Samples(samples.images[:num], samples.labels[:num])
+    return samples._replace(images=samples.images[:num], labels=samples.labels[:num])
