@@ -12,7 +12,7 @@ import fedtide.data
 from fedtide.core.arguments import parameters
 from fedtide.core.kinds import table
 from fedtide.core.parts import find
-from fedtide.data import fashion
+from fedtide.data import cifar10, fashion
 from fedtide.data.checking import check_dataset, checked_dataset
 from fedtide.types import Dataset, Samples
 from promises import part
@@ -26,6 +26,7 @@ def with_owners(seed: int = 0) -> Dataset:
 
 
 OTHERS: dict[str, Callable[[], Dataset]] = {"my own": lambda: checked_dataset(with_owners(), "data='mine'")}
+VALUES = np.linspace(-2, 2, 768, dtype=np.float32).reshape(3, 256)
 NAMES = [*table("data"), *OTHERS]
 
 
@@ -42,6 +43,12 @@ def digits(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Dataset("mnist", train, test, 10, "made up")
     monkeypatch.setattr(fedtide.data, "load_mnist", lambda folder, say, images=True: whole)
     monkeypatch.setattr(fashion, "load_idx", lambda described, folder, say, images=True: whole)
+    colours = [
+        Samples(rng.integers(0, 256, (n, 3, 32, 32), np.uint8), labels, VALUES)
+        for n, labels in ((60, train.labels), (20, test.labels))
+    ]
+    photographs = Dataset("cifar10", *colours, 10, "made up")
+    monkeypatch.setattr(cifar10, "load_cifar10", lambda folder, say, images=True: photographs)
 
 
 def load(name: str) -> Dataset:
@@ -53,7 +60,8 @@ def test_contract(name: str) -> None:
     found, again = load(name), load(name)
     check_dataset(found)  # shapes, labels, finite numbers
     for samples in (found.train, found.test):
-        assert samples.images.dtype == np.float32
+        assert samples.images.dtype == (np.float32 if samples.values is None else np.uint8)
+        assert samples.values is None or samples.values.shape == (samples.images.shape[1], 256)
         assert samples.images.flags.c_contiguous
         assert samples.labels.dtype == np.uint8
     for one, two in zip((*found.train, *found.test), (*again.train, *again.test), strict=True):

@@ -70,5 +70,6 @@ def load(name: str, **args: Any) -> Dataset:
 DATASETS: Final[dict[str, Callable[..., Dataset] | str]] = {
     "mnist": of_mnist,
     "fashion_mnist": "fedtide.data.fashion:fashion_mnist",
+    "cifar10": "fedtide.data.cifar10:cifar10",
     "synthetic": drawn,
 }

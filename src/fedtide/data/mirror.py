@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Final, TypeAlias
 
 from fedtide.data.idx import IdxFile
@@ -63,24 +63,27 @@ def mirror(base: str, open_url: Open = open_url) -> Fetch:
     return fetch
 
 
-def download(url: str, limit: int, open_url: Open = open_url, seconds: float | None = None) -> bytes:
-    """Return what lies at url, at most limit bytes of it, within so many seconds (FILE_SECONDS)."""
+def download(url: str, limit: int, open_url: Open = open_url) -> bytes:
+    """Return what lies at url, at most limit bytes of it."""
+    return b"".join(pieces(url, limit, open_url, FILE_SECONDS))
+
+
+def pieces(url: str, limit: int, open_url: Open, seconds: float) -> Iterator[bytes]:
+    """Yield what lies at url piece by piece; raise if it has more than limit bytes or takes longer than so many seconds."""
     import http.client  # here, since planning needs no network
 
-    seconds = FILE_SECONDS if seconds is None else seconds
     deadline = time.monotonic() + seconds
-    chunks: list[bytes] = []
     size = 0
     with open_url(url) as answer:
         while True:
             try:
-                chunk = answer.read(1 << 16)
+                piece = answer.read(1 << 16)
             except http.client.HTTPException as error:
                 raise OSError(f"{url}: the connection broke ({error!r})") from error
-            if not chunk:
-                return b"".join(chunks)
-            chunks.append(chunk)
-            size += len(chunk)
+            if not piece:
+                return
+            yield piece
+            size += len(piece)
             if size > limit + 1024:  # gzip adds a header to what it cannot make smaller
                 raise DataError(f"{url} is longer than the {limit} bytes expected")
             if time.monotonic() > deadline:

