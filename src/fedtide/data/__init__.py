@@ -14,7 +14,7 @@ from fedtide.core import parts
 from fedtide.core.arguments import arg
 from fedtide.data.cut import cut
 from fedtide.data.mnist import load_mnist, locate
-from fedtide.data.obtain import Say, to_stderr
+from fedtide.data.obtain import Say, Whereabouts, to_stderr
 from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
@@ -22,9 +22,11 @@ from fedtide.types import Dataset
 
 __all__ = [
     "DATASETS",
+    "FETCHED",
     "PARTITIONS",
     "dirichlet",
     "drawn",
+    "fetched",
     "iid",
     "label_counts",
     "load",
@@ -73,3 +75,25 @@ DATASETS: Final[dict[str, Callable[..., Dataset] | str]] = {
     "cifar10": "fedtide.data.cifar10:cifar10",
     "synthetic": drawn,
 }
+
+# Those that can be downloaded, each with what says where they are.
+FETCHED: Final[dict[str, str]] = {
+    "mnist": "fedtide.data.mnist:locate",
+    "fashion_mnist": "fedtide.data.fashion:locate",
+    "cifar10": "fedtide.data.cifar10:locate",
+}
+
+
+def fetched(name: str, folder: Path | None, say: Say | None) -> Whereabouts:
+    """Download a set into the cache, or look at it in a folder, and report where it is. say: None to fetch nothing."""
+    if name not in FETCHED:
+        known = ", ".join(FETCHED)
+        if name in DATASETS:
+            raise FedtideError(
+                f"{name} is not downloaded by fedtide: only {known} are; docs/data.md says how to have {name}"
+            )
+        raise FedtideError(f"no data set is called {name!r}: use one of {known}")
+    if say is not None:
+        load(name, folder=folder, say=say)
+    found: Whereabouts = parts.find("data", name, FETCHED)(folder)
+    return found

@@ -214,7 +214,7 @@ def locate(folder: Path | None = None, *, files: Sequence[IdxFile] = FILES) -> W
         from_folder(folder.expanduser(), files)
     except DataError as error:
         problem = str(error)
-    return Whereabouts(folder.expanduser(), (FileStatus("CIFAR-10", folder, problem),))
+    return Whereabouts("CIFAR-10", folder.expanduser(), (FileStatus("CIFAR-10", folder, problem),))
 
 
 def load_cifar10(

@@ -36,6 +36,7 @@ class FileStatus(NamedTuple):
 class Whereabouts(NamedTuple):
     """What a folder holds of a set, every checksum taken."""
 
+    title: str  # of the set
     folder: Path
     files: tuple[FileStatus, ...]
 
@@ -65,7 +66,9 @@ def whereabouts(wanted: Wanted, folder: Path | None) -> Whereabouts:
     """Report what is in the folder, or in the cache when none is named. Nothing is fetched or written."""
     folder = wanted.cache if folder is None else folder.expanduser()
     found = [look(folder, file, wanted.layouts) for file in wanted.files]
-    return Whereabouts(folder, tuple(FileStatus(each.file.name, each.path, each.problem) for each in found))
+    return Whereabouts(
+        wanted.title, folder, tuple(FileStatus(each.file.name, each.path, each.problem) for each in found)
+    )
 
 
 def obtained(wanted: Wanted, folder: Path | None, sources: Iterable[Source], say: Say) -> tuple[list[Raw], str]:
