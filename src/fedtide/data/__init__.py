@@ -74,6 +74,8 @@ DATASETS: Final[dict[str, Callable[..., Dataset] | str]] = {
     "fashion_mnist": "fedtide.data.fashion:fashion_mnist",
     "cifar10": "fedtide.data.cifar10:cifar10",
     "synthetic": drawn,
+    "npz": "fedtide.data.npz:npz",
+    "image_folder": "fedtide.data.image_folder:image_folder",
 }
 
 # Those that can be downloaded, each with what says where they are.
