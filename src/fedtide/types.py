@@ -39,7 +39,9 @@ class Samples(NamedTuple):
 
     images: npt.NDArray[Any]  # float32, or uint8 with `values` [n channels height width], C-contiguous
     labels: npt.NDArray[np.uint8]  # [n]
-    values: npt.NDArray[np.float32] | None = None  # what each byte of each channel stands for [channels 256]; None: float32
+    values: npt.NDArray[np.float32] | None = (
+        None  # what each byte of each channel stands for [channels 256]; None: float32
+    )
 
     def taken(self, which: Any) -> Samples:
         """Return some of the samples: sample numbers [m] or a slice."""

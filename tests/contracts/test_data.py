@@ -25,7 +25,20 @@ def with_owners(seed: int = 0) -> Dataset:
     return Dataset("mine", train, test, 3, "drawn", np.arange(40) % 4)
 
 
-OTHERS: dict[str, Callable[[], Dataset]] = {"my own": lambda: checked_dataset(with_owners(), "data='mine'")}
+def of_bytes(seed: int = 0) -> Dataset:
+    """Images as bytes, which stand for something else in the test set."""
+    rng = np.random.default_rng(seed)
+    train, test = (
+        Samples(rng.integers(0, 256, (n, 8, 8, 3), np.uint8).transpose(0, 3, 1, 2), rng.integers(0, 3, n), values)
+        for n, values in zip((40, 10), rng.random((2, 3, 256), np.float32), strict=True)
+    )
+    return Dataset("mine", train, test, 3, "drawn")
+
+
+OTHERS: dict[str, Callable[[], Dataset]] = {
+    "my own": lambda: checked_dataset(with_owners(), "data='mine'"),
+    "my own bytes": lambda: checked_dataset(of_bytes(), "data='mine'"),
+}
 VALUES = np.linspace(-2, 2, 768, dtype=np.float32).reshape(3, 256)
 NAMES = [*table("data"), *OTHERS]
 
@@ -81,3 +94,11 @@ def test_what_it_declares_can_be_filled_in(name: str) -> None:
 def test_as_many_as_are_asked_for(name: str) -> None:
     found: Any = part("data", name, data_num_train=7, data_num_test=5, run_say=said, run_images=True)
     assert (len(found.train.labels), len(found.test.labels)) == (7, 5)
+
+
+def test_bytes_stay_bytes() -> None:
+    given, found = of_bytes(), load("my own bytes")
+    for ours, theirs in ((found.train, given.train), (found.test, given.test)):
+        assert ours.images.dtype == np.uint8
+        assert np.array_equal(ours.floats(), theirs.floats())
+    assert not np.array_equal(found.train.values, found.test.values)
