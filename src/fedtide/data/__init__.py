@@ -14,6 +14,7 @@ from fedtide.core import parts
 from fedtide.core.arguments import arg
 from fedtide.data.cut import cut
 from fedtide.data.mnist import load_mnist, locate
+from fedtide.data.objects import from_huggingface, from_torchvision
 from fedtide.data.obtain import Say, Whereabouts, to_stderr
 from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels
 from fedtide.data.synthetic import synthetic
@@ -27,6 +28,8 @@ __all__ = [
     "dirichlet",
     "drawn",
     "fetched",
+    "from_huggingface",
+    "from_torchvision",
     "iid",
     "label_counts",
     "load",
