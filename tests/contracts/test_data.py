@@ -11,6 +11,8 @@ import pytest
 import fedtide.data
 from fedtide.core.arguments import parameters
 from fedtide.core.kinds import table
+from fedtide.core.parts import find
+from fedtide.data import cifar10, fashion
 from fedtide.data.checking import check_dataset, checked_dataset
 from fedtide.types import Dataset, Samples
 from promises import part
@@ -37,6 +39,7 @@ OTHERS: dict[str, Callable[[], Dataset]] = {
     "my own": lambda: checked_dataset(with_owners(), "data='mine'"),
     "my own bytes": lambda: checked_dataset(of_bytes(), "data='mine'"),
 }
+VALUES = np.linspace(-2, 2, 768, dtype=np.float32).reshape(3, 256)
 NAMES = [*table("data"), *OTHERS]
 
 
@@ -52,6 +55,13 @@ def digits(monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = (Samples(rng.random((n, 1, 28, 28), np.float32), rng.integers(0, 10, n, np.uint8)) for n in (60, 20))
     whole = Dataset("mnist", train, test, 10, "made up")
     monkeypatch.setattr(fedtide.data, "load_mnist", lambda folder, say, images=True: whole)
+    monkeypatch.setattr(fashion, "load_idx", lambda described, folder, say, images=True: whole)
+    colours = [
+        Samples(rng.integers(0, 256, (n, 3, 32, 32), np.uint8), labels, VALUES)
+        for n, labels in ((60, train.labels), (20, test.labels))
+    ]
+    photographs = Dataset("cifar10", *colours, 10, "made up")
+    monkeypatch.setattr(cifar10, "load_cifar10", lambda folder, say, images=True: photographs)
 
 
 def load(name: str) -> Dataset:
@@ -64,6 +74,7 @@ def test_contract(name: str) -> None:
     check_dataset(found)  # shapes, labels, finite numbers
     for samples in (found.train, found.test):
         assert samples.images.dtype == (np.float32 if samples.values is None else np.uint8)
+        assert samples.values is None or samples.values.shape == (samples.images.shape[1], 256)
         assert samples.images.flags.c_contiguous
         assert samples.labels.dtype == np.uint8
     for one, two in zip((*found.train, *found.test), (*again.train, *again.test), strict=True):
@@ -75,7 +86,7 @@ def test_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", table("data"))
 def test_what_it_declares_can_be_filled_in(name: str) -> None:
-    keys = {each.about.key for each in parameters(table("data")[name])}
+    keys = {each.about.key for each in parameters(find("data", name, table("data")))}
     assert keys <= {"seed", "data.folder", "data.num_train", "data.num_test", "run.say", "run.images"}
 
 
