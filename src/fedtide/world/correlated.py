@@ -47,52 +47,66 @@ class Jakes:
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         """Return C_k at this time [m]; the tick's number does not matter."""
-        speed, phase = _waves(seed, device, self.num_devices, self.paths)
-        real, imaginary = _scattered(self.doppler * time, speed, phase)
-        if self.k_factor > 0:
-            along, across = _direct(self.doppler * time, seed, device)
-            direct, others = math.sqrt(self.k_factor / (self.k_factor + 1)), 1 / math.sqrt(self.k_factor + 1)
-            real, imaginary = direct * along + others * real, direct * across + others * imaginary
-        return faded(self.coverage, seed, time, device, real**2 + imaginary**2)
+        speed, phase = _waves(seed, device, self.num_devices, self.paths, self.k_factor > 0)
+        return faded(
+            self.coverage, seed, time, device, gain(self.doppler * time, speed, phase, self.paths, self.k_factor)
+        )
 
 
-def _waves(seed: int, device: Ints, num_devices: int, paths: int) -> tuple[Singles, Singles]:
-    """Return how fast the sinusoids of these devices turn, in f_D, and their phases at time 0, in cycles [m 2M]."""
-    if 2 * paths * num_devices > MOST_KEPT:
-        return _drawn(seed, device, paths)
-    speed, phase = _everyones(seed, num_devices, paths)
-    return speed[device], phase[device]
+def gain(cycles: float, speed: Singles, phase: Singles, paths: int, k_factor: float = 0.0) -> Floats:
+    """Return |h|^2 of mean 1 after so many cycles at full Doppler shift [m], of sinusoids as `_drawn` gives them."""
+    waves = _turned(cycles, speed, phase)
+    real, imaginary = (_sum(each) / math.sqrt(paths) for each in (waves[:paths], waves[paths : 2 * paths]))
+    if k_factor > 0:
+        direct, others = math.sqrt(k_factor / (k_factor + 1)), 1 / math.sqrt(k_factor + 1)
+        real, imaginary = direct * waves[-2] + others * real, direct * waves[-1] + others * imaginary
+    return np.asarray(real**2 + imaginary**2)
+
+
+def _waves(seed: int, device: Ints, num_devices: int, paths: int, direct: bool) -> tuple[Singles, Singles]:
+    """Return how fast the sinusoids of these devices turn, in f_D, and their phases at time 0, in cycles [2M m].
+
+    direct: two more for a direct path, its cosine and its sine [2M+2 m].
+    """
+    if 2 * (paths + 1) * num_devices > MOST_KEPT:
+        return _drawn(seed, device, paths, direct)
+    speed, phase = _everyones(seed, num_devices, paths, direct)
+    return np.take(speed, device, axis=1), np.take(phase, device, axis=1)
 
 
 @functools.lru_cache(maxsize=4)
-def _everyones(seed: int, num_devices: int, paths: int) -> tuple[Singles, Singles]:
-    """Return the sinusoids of all devices [N 2M]: a function of its arguments, kept since it is asked at every tick."""
-    speed, phase = _drawn(seed, np.arange(num_devices), paths)
+def _everyones(seed: int, num_devices: int, paths: int, direct: bool) -> tuple[Singles, Singles]:
+    """Return the sinusoids of all devices [2M N]: a function of its arguments, kept since it is asked at every tick."""
+    speed, phase = _drawn(seed, np.arange(num_devices), paths, direct)
     return read_only(speed), read_only(phase)
 
 
-def _drawn(seed: int, device: Ints, paths: int) -> tuple[Singles, Singles]:
+def _drawn(seed: int, device: Ints, paths: int, direct: bool) -> tuple[Singles, Singles]:
     theta = np.pi * (2 * columns.uniform(seed, "jakes angle", device) - 1)
-    angle = (2 * np.pi * np.arange(1, paths + 1) - np.pi + theta[:, None]) / (4 * paths)
-    phase = columns.uniform(seed, "jakes phase", device[:, None], np.arange(2 * paths))
-    return np.concatenate([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32), phase.astype(np.float32)
+    angle = (2 * np.pi * np.arange(1, paths + 1)[:, None] - np.pi + theta) / (4 * paths)
+    speed = [np.cos(angle), np.sin(angle)]
+    phase = [columns.uniform(seed, "jakes phase", device, np.arange(2 * paths)[:, None])]
+    if direct:  # from a direction of each device's own
+        speed += [np.cos(2 * np.pi * columns.uniform(seed, "jakes direct", device))[None]] * 2
+        begun = columns.uniform(seed, "jakes direct", device, draw=1)
+        phase += [begun[None], begun[None] - 0.25]  # a sine is a cosine a quarter of a turn later
+    return np.concatenate(speed).astype(np.float32), np.concatenate(phase).astype(np.float32)
 
 
-def _scattered(cycles: float, speed: Singles, phase: Singles) -> tuple[Floats, Floats]:
-    """Return the two quadratures of h after so many cycles at full Doppler shift [m], each of variance 1/2."""
+def _turned(cycles: float, speed: Singles, phase: Singles) -> Singles:
+    """Return the sinusoids after so many cycles at full Doppler shift [.. m]."""
     turned = np.multiply(speed, cycles, dtype=np.float64)
     turned += phase
     turned -= np.floor(
         turned
     )  # in double precision; what is left of a turn is exact enough in single, which is quicker
     turned *= 2 * np.pi
-    paths = speed.shape[1] // 2
-    sums = np.cos(turned.astype(np.float32)).reshape(len(speed), 2, paths).sum(axis=2) / math.sqrt(paths)
-    return sums[:, 0].astype(np.float64), sums[:, 1].astype(np.float64)
+    return np.asarray(np.cos(turned.astype(np.float32)))
 
 
-def _direct(cycles: float, seed: int, device: Ints) -> tuple[Floats, Floats]:
-    """Return the two quadratures of a path of power 1 from a direction of each device's own [m]."""
-    speed = np.cos(2 * np.pi * columns.uniform(seed, "jakes direct", device))
-    turned = 2 * np.pi * ((cycles * speed + columns.uniform(seed, "jakes direct", device, draw=1)) % 1)
-    return np.cos(turned), np.sin(turned)
+def _sum(rows: Singles) -> Floats:
+    """Return the sum of the rows [m], one row after the other: NumPy's own order depends on how many columns there are."""
+    total = rows[0].astype(np.float64)
+    for row in rows[1:]:
+        total += row
+    return total
