@@ -12,19 +12,18 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 
 from fedtide import columns
 from fedtide.core.arguments import arg
 from fedtide.types import Floats, Ints, Link, read_only
 from fedtide.world.channel import faded
 from fedtide.world.coverage import Coverage, Equal
+from fedtide.world.waves import Singles, cosine, sum_of_rows
 
 MOST_KEPT = 2**22  # sinusoids of a fleet that are kept between ticks, at 8 bytes; of larger ones they are drawn again
-Singles: TypeAlias = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,10 @@ class Jakes:
 
 def gain(cycles: float, speed: Singles, phase: Singles, paths: int, k_factor: float = 0.0) -> Floats:
     """Return |h|^2 of mean 1 after so many cycles at full Doppler shift [m], of sinusoids as `_drawn` gives them."""
-    waves = _turned(cycles, speed, phase)
-    real, imaginary = (_sum(each) / math.sqrt(paths) for each in (waves[:paths], waves[paths : 2 * paths]))
+    turned = np.multiply(speed, cycles, dtype=np.float64)
+    turned += phase
+    waves = cosine(turned)
+    real, imaginary = (sum_of_rows(each) / math.sqrt(paths) for each in (waves[:paths], waves[paths : 2 * paths]))
     if k_factor > 0:
         direct, others = math.sqrt(k_factor / (k_factor + 1)), 1 / math.sqrt(k_factor + 1)
         real, imaginary = direct * waves[-2] + others * real, direct * waves[-1] + others * imaginary
@@ -91,22 +92,3 @@ def _drawn(seed: int, device: Ints, paths: int, direct: bool) -> tuple[Singles, 
         begun = columns.uniform(seed, "jakes direct", device, draw=1)
         phase += [begun[None], begun[None] - 0.25]  # a sine is a cosine a quarter of a turn later
     return np.concatenate(speed).astype(np.float32), np.concatenate(phase).astype(np.float32)
-
-
-def _turned(cycles: float, speed: Singles, phase: Singles) -> Singles:
-    """Return the sinusoids after so many cycles at full Doppler shift [.. m]."""
-    turned = np.multiply(speed, cycles, dtype=np.float64)
-    turned += phase
-    turned -= np.floor(
-        turned
-    )  # in double precision; what is left of a turn is exact enough in single, which is quicker
-    turned *= 2 * np.pi
-    return np.asarray(np.cos(turned.astype(np.float32)))
-
-
-def _sum(rows: Singles) -> Floats:
-    """Return the sum of the rows [m], one row after the other: NumPy's own order depends on how many columns there are."""
-    total = rows[0].astype(np.float64)
-    for row in rows[1:]:
-        total += row
-    return total
