@@ -89,7 +89,7 @@ class LogDistance:
 
 @dataclass(frozen=True)
 class Uma:
-    """Urban macro cell, UMa of TR 38.901: PL = 28 + 22 log10 d + 20 log10 f_c dB in sight, else 13.54 + 39.08 log10 d + 20 log10 f_c.
+    """Urban macro, UMa of 38.901: PL = 28 + 22 log10 d + 20 log10 f_c dB in sight, else 13.54 + 39.08 log10 d + 20 log10 f_c.
 
     Beyond the breakpoint 40 log10 d; the base station is 25 m high. Not in sight it is the larger of the two.
     """
@@ -125,7 +125,7 @@ class Uma:
 
 @dataclass(frozen=True)
 class Umi:
-    """Street canyon, UMi of TR 38.901: PL = 32.4 + 21 log10 d + 20 log10 f_c dB in sight, else 22.4 + 35.3 log10 d + 21.3 log10 f_c.
+    """Urban micro, UMi of 38.901: PL = 32.4 + 21 log10 d + 20 log10 f_c dB in sight, else 22.4 + 35.3 log10 d + 21.3 log10 f_c.
 
     Beyond the breakpoint 40 log10 d; the base station is 10 m high. Not in sight it is the larger of the two.
     """

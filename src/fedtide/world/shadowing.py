@@ -17,6 +17,7 @@ from fedtide.types import Floats, Ints, read_only
 from fedtide.world.waves import cosine, sum_of_rows
 
 WAVES = 32
+AT_ONCE = 4
 
 
 def independent(seed: int, device: Ints) -> Floats:
@@ -27,10 +28,14 @@ def independent(seed: int, device: Ints) -> Floats:
 def field(seed: int, x: Floats, y: Floats, correlation: float) -> Floats:
     """Return the field at these positions, nearly standard normal [m]. correlation: d_corr, in m as the positions."""
     number, phase = _waves(seed, correlation)
-    waves = number[0][:, None] * x
-    waves += number[1][:, None] * y
-    waves += phase[:, None]
-    return sum_of_rows(cosine(waves)) * math.sqrt(2 / WAVES)
+    total = np.zeros(len(x))
+    for begin in range(0, WAVES, AT_ONCE):  # so few that they stay in the processor's cache
+        some = slice(begin, begin + AT_ONCE)
+        waves = number[0, some, None] * x
+        waves += number[1, some, None] * y
+        waves += phase[some, None]
+        total += sum_of_rows(cosine(waves))
+    return total * math.sqrt(2 / WAVES)
 
 
 @functools.lru_cache(maxsize=16)
