@@ -14,6 +14,7 @@ from fedtide.core import parts
 from fedtide.core.arguments import NO_DEFAULT, parameters
 from fedtide.server import border
 from fedtide.world.coverage import Equal
+from trace_files import needed
 
 # Values of parameters that have no default. A new part whose parameter is not here needs a line.
 NEEDED: Mapping[str, Any] = {"num_devices": 30, "period": 0.25, "round_duration": 1.0, "size": 3}
@@ -33,9 +34,11 @@ def made(maker: Callable[..., Any]) -> Any:
 
 def part(kind: str, name: str, **more: Any) -> Any:
     """Return a registered part, or one of a file, as the default experiment makes it. more: what is filled in besides."""
-    experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES}})
+    experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES, "min_frequency": 5e8}})
     extra = {**FILLED, **{key.replace("_", ".", 1): value for key, value in more.items()}}
-    return parts.resolve(kind, name, {}, lambda key: extra[key] if key in extra else config.value(experiment, key))
+    return parts.resolve(
+        kind, name, needed(kind, name), lambda key: extra[key] if key in extra else config.value(experiment, key)
+    )
 
 
 def without_memory(asked: Any, *init: Any, method: str = "", last: tuple[Any, ...] = ()) -> Callable[..., Any]:
