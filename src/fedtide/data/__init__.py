@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 from fedtide.core.arguments import arg
 from fedtide.data.mnist import Say, load_mnist, locate, to_stderr
 from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels
+from fedtide.data.shakespeare import of_shakespeare
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset, Samples
@@ -29,6 +30,7 @@ __all__ = [
     "locate",
     "natural",
     "of_mnist",
+    "of_shakespeare",
     "shards",
     "slow_labels",
     "synthetic",
@@ -64,7 +66,11 @@ def load(name: str, **args: Any) -> Dataset:
     return DATASETS[name](**args)
 
 
-DATASETS: Final[dict[str, Callable[..., Dataset]]] = {"mnist": of_mnist, "synthetic": drawn}
+DATASETS: Final[dict[str, Callable[..., Dataset]]] = {
+    "mnist": of_mnist,
+    "synthetic": drawn,
+    "shakespeare": of_shakespeare,
+}
 
 
 def _first(samples: Samples, num: int | None, name: str) -> Samples:
