@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from fedtide.core.arguments import arg
 from fedtide.data.mnist import Say, load_mnist, locate, to_stderr
-from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels
+from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels, speed_sizes
 from fedtide.data.shakespeare import of_shakespeare
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
@@ -33,6 +33,7 @@ __all__ = [
     "of_shakespeare",
     "shards",
     "slow_labels",
+    "speed_sizes",
     "synthetic",
 ]
 
