@@ -15,6 +15,7 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.model import GRU, MODELS, Embedding, Linear, Model, initialize, num_parameters, parameters
 from fedtide.learning.native import lower
 from fedtide.learning.trainer import LocalWork, Task
+from fedtide.records import RoundRecord
 from fedtide.rng import stream
 from fedtide.types import Job, Samples
 
@@ -139,3 +140,27 @@ print(planned.summary["num_parameters"])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.stderr, done.stdout) == ("", "64089\n")
+
+
+def test_a_run_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    play = "ACT I.\n\n" + "\n\n".join(f"ROLE {chr(65 + k)}.\n" + f"Who is {k}, there? " * 70 for k in range(6))
+    monkeypatch.setattr("fedtide.data.shakespeare.load_plays", lambda folder, say: ([play], "made up"))
+    wanted = fedtide.experiment(
+        data={"name": "shakespeare", "partition": "natural", "num_test": 20, "args": {"window": 10}},
+        learning={"model": "char_gru", "model_args": {"hidden": 4}, "trainer": "torch", "local_steps": 2},
+        fleet={"num_devices": 5},
+        timeline={"horizon": 2},
+        policy={"limit": 2},
+    )
+
+    def stop(record: RoundRecord, total: int) -> None:
+        if record.index == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedtide.simulate(wanted, tmp_path / "run", on_round=stop)
+    for folder, threads in (("run", 2), ("whole", 1)):
+        fedtide.simulate(wanted, tmp_path / folder, threads=threads)
+    for file in ("rounds.jsonl", "model.npy"):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
