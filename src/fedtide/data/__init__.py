@@ -16,7 +16,7 @@ from fedtide.data.cut import cut
 from fedtide.data.mnist import load_mnist, locate
 from fedtide.data.objects import from_huggingface, from_torchvision
 from fedtide.data.obtain import Say, Whereabouts, to_stderr
-from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels
+from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels, speed_sizes
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset
@@ -37,8 +37,10 @@ __all__ = [
     "locate",
     "natural",
     "of_mnist",
+    "of_shakespeare",
     "shards",
     "slow_labels",
+    "speed_sizes",
     "synthetic",
 ]
 
@@ -76,6 +78,7 @@ DATASETS: Final[dict[str, Callable[..., Dataset] | str]] = {
     "mnist": of_mnist,
     "fashion_mnist": "fedtide.data.fashion:fashion_mnist",
     "cifar10": "fedtide.data.cifar10:cifar10",
+    "shakespeare": "fedtide.data.shakespeare:of_shakespeare",
     "synthetic": drawn,
     "npz": "fedtide.data.npz:npz",
     "image_folder": "fedtide.data.image_folder:image_folder",

@@ -73,7 +73,9 @@ def lower(model: Model) -> list[tuple[int, int, int, int, float]]:
 
 
 def _lower_layer(layer: Layer) -> tuple[int, int, int, int, float]:
-    kind = _KINDS[type(layer)]
+    kind = _KINDS.get(type(layer))
+    if kind is None:
+        raise FedtideError(f"the native trainer has no layer {layer}: set learning.trainer=torch")
     if isinstance(layer, Conv2d):
         return (kind, layer.out, layer.kernel, layer.padding, 0.0)
     if isinstance(layer, MaxPool2d):

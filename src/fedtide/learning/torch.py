@@ -57,6 +57,8 @@ class SeededDropout(nn.Module):
 
 def build_module(model: m.Model) -> nn.Sequential:
     """Return the module that a description stands for; its parameters lie in the flat vector's order."""
+    from fedtide.learning.recurrent import CodeEmbedding, LastState
+
     layers: list[nn.Module] = []
     for layer, shape in zip(model.layers, m.shapes(model)[:-1], strict=True):
         if isinstance(layer, m.Conv2d):
@@ -69,8 +71,12 @@ def build_module(model: m.Model) -> nn.Sequential:
             layers.append(SeededDropout(layer.p, channels=False))
         elif isinstance(layer, m.ChannelDropout):
             layers.append(SeededDropout(layer.p, channels=True))
+        elif isinstance(layer, m.Embedding):
+            layers.append(CodeEmbedding(layer.symbols, layer.width))
+        elif isinstance(layer, m.GRU):
+            layers.append(LastState(shape[1], layer.out))
         else:
-            if len(shape) == 3:
+            if len(shape) > 1:
                 layers.append(nn.Flatten())
             layers.append(nn.Linear(int(np.prod(shape)), layer.out))
     return nn.Sequential(*layers)

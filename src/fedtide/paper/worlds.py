@@ -94,10 +94,7 @@ def claims(world: str) -> tuple[Claim, ...]:
         Claim("age-based", "The proposed schedule beats age-based scheduling.", over("proposed", "age-based")),
         Claim("random over BC", "Random scheduling beats the best channels (BC).", over("random", "BC")),
         Claim("FedAvg", "The periodic design at T_max/4 beats FedAvg.", over("random", "FedAvg")),
-        *(
-            Claim(name, f"T_max/4 beats {name} as a period.", over("random", name))
-            for name in PERIODS
-        ),
+        *(Claim(name, f"T_max/4 beats {name} as a period.", over("random", name)) for name in PERIODS),
         Claim(
             "fresh",
             f"Favouring fresh updates (gamma = {FRESH:g}) beats gamma = 1.",
