@@ -111,3 +111,8 @@ def test_bytes_stay_bytes() -> None:
         assert ours.images.dtype == np.uint8
         assert np.array_equal(ours.floats(), theirs.floats())
     assert not np.array_equal(found.train.values, found.test.values)
+
+
+def test_bytes_that_lie_as_they_should_are_not_copied() -> None:
+    given = load("my own bytes")
+    assert np.shares_memory(checked_dataset(given, "data='mine'").train.images, given.train.images)
