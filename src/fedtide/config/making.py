@@ -69,7 +69,9 @@ def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
             continue
         with parts.beside(folder):
             files = {key: each for key, each in parts.argument_files(kind, name, args).items() if key in args}
-        full = {key: os.path.abspath(locate(place, folder)) for key, place in files.items() if not os.path.exists(place)}
+        full = {
+            key: os.path.abspath(locate(place, folder)) for key, place in files.items() if not os.path.exists(place)
+        }
         tree = merge(tree, {group: {leaf: {**args, **full}}}) if full else tree
     return tree
 

@@ -185,9 +185,7 @@ def argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[str, s
     given = {each.name: args.get(each.name, each.default) for each in paths}
     named = {each: str(place) for each, place in given.items() if isinstance(place, str | Path)}
     return {
-        each: place
-        for each, place in named.items()
-        if is_file(near(place)) or (is_ours and os.path.isdir(near(place)))
+        each: place for each, place in named.items() if is_file(near(place)) or (is_ours and os.path.isdir(near(place)))
     }
 
 
