@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide import data
 from fedtide.config import experiment
+from fedtide.data.cut import cut
 from fedtide.errors import RunFolderError
 from fedtide.flower import loaders
 from fedtide.learning.trainer import TRAINERS
@@ -109,8 +109,8 @@ def test_the_fingerprint_of_float32_is_as_it_was_before_there_were_bytes() -> No
 
 
 def test_the_first_of_them_mean_the_same() -> None:
-    train = made("bytes_").train
-    first = data._first(train, 7, "num_train")
+    whole = made("bytes_")
+    train, first = whole.train, cut(whole, 7, None).train
     assert np.array_equal(first.floats(), train.floats()[:7])
     assert np.shares_memory(first.images, train.images)
     some = train.taken(np.array([3, 1]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,6 +11,7 @@ from fedtide.core.arguments import arg
 from fedtide.core.ram import need
 from fedtide.data.cut import cut
 from fedtide.data.idx import Bytes
+from fedtide.data.official import in_turn
 from fedtide.data.own import Part, dataset
 from fedtide.errors import DataError
 from fedtide.types import Dataset
@@ -62,7 +62,7 @@ def _places(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
         inner = folder / name
         there = sorted(inner.iterdir()) if inner.is_dir() else []
         columns.append([(each, number) for each in there if each.suffix.lower() in ENDS])
-    found = [each for each in chain.from_iterable(zip_longest(*columns)) if each is not None]
+    found = in_turn(columns)
     if not found:
         raise DataError(f"{folder} holds no picture: put {' or '.join(ENDS)} into its folders")
     return found
