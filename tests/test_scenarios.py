@@ -73,9 +73,7 @@ learning: {local_steps: 7, proximal: 0.5}
         ({"scenario": None}, "radio.snr_db", 13.0),
     ],
 )
-def test_profile_scenario_framework_and_given_keys(
-    folder: Path, over: dict[str, Any], key: str, expected: Any
-) -> None:
+def test_profile_scenario_framework_and_given_keys(folder: Path, over: dict[str, Any], key: str, expected: Any) -> None:
     write(folder, WORLD)
     assert config.value(config.experiment({"scenario": "mine"}, over), key) == expected
 
@@ -100,7 +98,7 @@ def test_an_experiment_with_every_key_does_not_ask_the_file_again(folder: Path) 
     write(folder, "fleet: {energy: cmos}", "other")
     assert config.digest(config.experiment(stored, {"seed": 0})) == config.digest(before)
     assert config.experiment({**stored, "scenario": "other"}).fleet.energy == "per_unit"
-    with pytest.raises(FedtideError, match="scenario='other' fills in what is left out.*every key already"):
+    with pytest.raises(FedtideError, match=r"scenario='other' fills in what is left out.*every key already"):
         config.experiment(before, scenario="other")
     assert config.experiment(before, scenario="mine", seed=3).seed == 3
 
@@ -159,7 +157,9 @@ def test_the_lists() -> None:
     assert rows["paper"]["radio"] == "rayleigh"
     text = invoke("scenario", "list").stdout
     assert all(name in text for name in NAMES)
-    assert json.loads(invoke("parts", "--json").stdout)["scenario"] == {name: row["about"] for name, row in rows.items()}
+    assert json.loads(invoke("parts", "--json").stdout)["scenario"] == {
+        name: row["about"] for name, row in rows.items()
+    }
     assert json.loads(invoke("run", "--keys", "--json").stdout)["scenario"]["choices"] == [*NAMES, None]
 
 
@@ -213,7 +213,7 @@ def test_its_numbers_fit_together(name: str) -> None:
     e = config.experiment(scenario=name)
     assert e.timeline.name == "periodic"
     assert e.timeline.period == e.fleet.max_duration / 4
-    assert 0 < e.radio.num_symbols
+    assert e.radio.num_symbols > 0
     if e.radio.symbol_rate:  # what is sent in a period goes through the band
         assert e.radio.num_symbols <= e.radio.symbol_rate * e.timeline.period
 
@@ -254,7 +254,9 @@ def test_studied_with_two_seeds_and_found_again(name: str, tmp_path: Path) -> No
     path.write_text(json.dumps({"version": 1, "name": "worlds", "base": base, "seeds": 2}))
     assert not run_study(read(path), store, workers=1, backend="here")
     assert missing(read(path), store) == []
-    by_hand = {key: value for key, value in config.dump(config.experiment(base)).items() if key not in ("scenario", "seed")}
+    by_hand = {
+        key: value for key, value in config.dump(config.experiment(base)).items() if key not in ("scenario", "seed")
+    }
     path.write_text(json.dumps({"version": 1, "name": "by hand", "base": by_hand, "seeds": 2}))
     assert missing(read(path), store) == []
     assert len(missing(read_other(path), store)) == 2
