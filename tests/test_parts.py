@@ -102,7 +102,7 @@ def test_own_parameters_of_a_users_function(kind: str, part: Any, own: list[str]
 
 def test_all_kinds_as_json_and_as_text() -> None:
     listed = json.loads(invoke("parts", "--json").stdout)
-    assert list(listed) == [*KINDS, "framework", "profile"]
+    assert list(listed) == [*KINDS, "framework", "profile", "scenario"]
     for kind in KINDS:
         assert set(table(kind)) <= set(listed[kind]["parts"])
         assert listed[kind]["called"]

@@ -13,6 +13,7 @@ from fedtide import config
 from fedtide.cli.command import choices, out, print_json
 from fedtide.cli.parts import described
 from fedtide.cli.presets import presets
+from fedtide.config.scenarios import names
 from fedtide.core import parts
 from fedtide.core.kinds import KINDS
 
@@ -38,7 +39,7 @@ def list_policies(as_json: bool) -> None:
 def list_keys(as_json: bool) -> None:
     """Print every key of an experiment: its default, its meaning, its choices."""
     defaults = config.dump(config.Experiment())
-    known = {KINDS[kind].key: list(parts.named_parts(kind)) for kind in KINDS}
+    known = {KINDS[kind].key: [*parts.named_parts(kind), "your own"] for kind in KINDS} | {"scenario": [*names(), None]}
     rows = {}
     for key, field in config.all_keys().items():
         group, _, leaf = key.rpartition(".")
@@ -46,9 +47,9 @@ def list_keys(as_json: bool) -> None:
     print_keys(rows, as_json)
 
 
-def key_row(default: Any, field: Any, names: Iterable[str] = ()) -> dict[str, Any]:
+def key_row(default: Any, field: Any, names: Iterable[str | None] = ()) -> dict[str, Any]:
     """Describe a key: its default, its meaning and, where it has some, its choices."""
-    found = [*names, *(["your own"] if names else _literals(field.annotation))]
+    found = [*names] or _literals(field.annotation)
     return {"default": default, "about": field.description, **({"choices": found} if found else {})}
 
 

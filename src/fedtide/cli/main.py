@@ -46,6 +46,11 @@ class Commands(Border):
             "study_app",
             "Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated.",
         ),
+        "scenario": (
+            "fedtide.cli.scenario",
+            "scenario_app",
+            "Worlds to learn in: data, devices and radio of a paper's system section, by one name.",
+        ),
         "deploy": (
             "fedtide.cli.deploy",
             "deploy_app",
@@ -101,6 +106,7 @@ def run(
 
     [dim]fedtide run policy.scheduler=random seed=3[/]
     [dim]fedtide run framework=fedasync data.partition=iid[/]
+    [dim]fedtide run scenario=phones policy.limit=5[/]
     [dim]fedtide run experiment.yaml policy.scheduler=my_policy.py:freshest_first[/]
 
     The same experiment continues where it stopped; a finished one is shown again.

@@ -44,7 +44,7 @@ def digest(experiment: Experiment) -> str:
     Nor does a key that came later, at its default: what was stored before it came is still found.
     """
     tree = dump(experiment)
-    del tree["framework"], tree["profile"], tree["data"]["folder"], tree["tracker"]
+    del tree["scenario"], tree["framework"], tree["profile"], tree["data"]["folder"], tree["tracker"]
     for key, field in all_keys().items():
         group, _, name = key.rpartition(".")
         if is_later(field) and group and tree[group][name] == field.get_default(call_default_factory=True):

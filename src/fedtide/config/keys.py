@@ -13,7 +13,8 @@ from fedtide.config import effort
 from fedtide.config.describe import document
 from fedtide.config.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole
 from fedtide.config.presets import FRAMEWORKS, PROFILES
-from fedtide.config.trees import lay, merge, split_parts
+from fedtide.config.scenarios import scenario
+from fedtide.config.trees import lay, merge, split_parts, with_room
 from fedtide.core import parts
 from fedtide.core.forms import shown
 from fedtide.core.kinds import NAMED
@@ -179,6 +180,9 @@ class Experiment(_Group):
         None, description="a preset for timeline, aggregation and learning; keys you give yourself win"
     )
     profile: Literal["paper", "released-code"] = Field("paper", description="whose values fill what you leave out")
+    scenario: Name | None = _later(
+        None, "a preset for the world: data, devices, radio and their times; framework and keys of your own win"
+    )
     data: Data = Data()
     fleet: FleetConfig = FleetConfig()
     timeline: TimelineConfig = TimelineConfig()
@@ -196,11 +200,13 @@ class Experiment(_Group):
         given = split_parts(given)
         filled = merge(PROFILES.get(str(given.get("profile", "paper")), {}), {})
         preset = FRAMEWORKS.get(str(given.get("framework")), {})
-        filled = lay(merge(filled, _looked_up(preset, lay(merge(filled, preset), given))), given)
-        learning = given.get("learning", {})
-        if isinstance(learning, Mapping) and learning.get("local_steps") is not None and "local_epochs" not in learning:
-            filled = merge(filled, {"learning": {"local_epochs": None}})
-        return filled
+        # Whoever has every key was filled in before: what its scenario says by now is nothing to it.
+        if isinstance(name := given.get("scenario"), str) and not has_all_keys(given):
+            world = scenario(name).keys
+            filled = lay(with_room(filled, world), world)
+            preset = _in_units_of(world.get("fleet", {}).get("max_duration", 1.0), preset)
+        filled = lay(filled, _looked_up(preset, lay(lay(filled, preset), given)))
+        return lay(with_room(filled, given), given)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
@@ -246,6 +252,24 @@ def _looked_up(preset: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, 
                 found = there.get(leaf) if isinstance(there, Mapping) else None
                 preset = merge(preset, {group: {name: all_keys()[each[1:]].default if found is None else found}})
     return dict(preset)
+
+
+def _in_units_of(longest: float, preset: dict[str, Any]) -> dict[str, Any]:
+    """Return a framework with the times that it gives, which are those of T_max = 1, in those of a world's T_max."""
+    every = preset.get("learning", {}).get("evaluate_every")
+    return preset if every is None else merge(preset, {"learning": {"evaluate_every": every * longest}})
+
+
+def has_all_keys(tree: Mapping[str, Any]) -> bool:
+    """Say whether a tree has every key of the first version, so that there is nothing to fill in."""
+    for key, field in all_keys().items():
+        if is_later(field):  # a file of an earlier version has every key it knows
+            continue
+        group, _, name = key.rpartition(".")
+        inner = tree.get(group) if group else tree
+        if not isinstance(inner, Mapping) or name not in inner:
+            return False
+    return True
 
 
 def value(experiment: Experiment, key: str) -> Any:

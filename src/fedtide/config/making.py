@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from fedtide.config import callables
 from fedtide.config.fields import explain
 from fedtide.config.identity import POLICY_KEYS, dump
-from fedtide.config.keys import Experiment, all_keys, is_later
-from fedtide.config.trees import lay, merge, nest, split_parts
+from fedtide.config.keys import Experiment, all_keys, has_all_keys
+from fedtide.config.trees import lay, merge, nest, split_parts, with_room
 from fedtide.core import parts
 from fedtide.core.forms import NotAForm, plain, shown
 from fedtide.core.kinds import NAMED
@@ -113,32 +113,18 @@ def _tree(given: Any) -> dict[str, Any]:
 
 def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Lay keys on others. On an experiment that has all its keys, one key may take another's place."""
-    if not over or _has_all_keys(over):
+    if not over or has_all_keys(over):
         return over or under
-    if not _has_all_keys(under):
+    if not has_all_keys(under):
         return merge(under, over)
-    for key in ("framework", "profile"):
-        if key in over and over[key] != under[key]:
+    for key in ("scenario", "framework", "profile"):
+        before = under.get(key)  # a file of an earlier version knows no scenario
+        if key in over and over[key] != before:
             raise FedtideError(
                 f"{key}={shown(over[key])} fills in what is left out, and this experiment has every key already "
-                f"({key}={shown(under[key])}): give the keys themselves, or begin without it"
+                f"({key}={shown(before)}): give the keys themselves, or begin without it"
             )
-    learning = over.get("learning")
-    for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
-        if isinstance(learning, Mapping) and learning.get(one) is not None and other not in learning:
-            under = merge(under, {"learning": {other: None}})
-    return lay(under, over)
-
-
-def _has_all_keys(tree: Mapping[str, Any]) -> bool:
-    for key, field in all_keys().items():
-        if is_later(field):  # a file of an earlier version has every key it knows
-            continue
-        group, _, name = key.rpartition(".")
-        inner = tree.get(group) if group else tree
-        if not isinstance(inner, Mapping) or name not in inner:
-            return False
-    return True
+    return lay(with_room(under, over), over)
 
 
 def nearest(key: str) -> str:

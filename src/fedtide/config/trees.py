@@ -33,6 +33,15 @@ def lay(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merge(bare, over)
 
 
+def with_room(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `under` without the key whose place one of `over` takes: E is given in epochs or in steps."""
+    learning = over.get("learning")
+    for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
+        if isinstance(learning, Mapping) and learning.get(one) is not None and other not in learning:
+            under = merge(under, {"learning": {other: None}})
+    return dict(under)
+
+
 def nest(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tree with what has a dotted key (`policy.limit`) inside its group."""
     nested: dict[str, Any] = {key: value for key, value in tree.items() if "." not in key}

@@ -1,0 +1,65 @@
+"""Scenarios: worlds by name, each a YAML file of the package, whose values fill what an experiment leaves out.
+
+The first line of a file, a comment, says what world it is; those after it, which papers it follows and what differs.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedtide.config.trees import nest, split_parts
+from fedtide.core.forms import shown
+from fedtide.core.reading import read_file
+from fedtide.errors import FedtideError
+
+# What an experiment says of itself, and a world does not.
+NOT_OF_A_WORLD = ("seed", "scenario", "framework", "profile", "tracker")
+
+
+class Scenario(NamedTuple):
+    """A world that the package brings along."""
+
+    name: str
+    about: str  # one line
+    text: str  # the file, comments and all
+    keys: dict[str, Any]  # what it fills in, nested
+
+
+def folder() -> Path:
+    """Return where the scenario files are: in the package, which is installed as files."""
+    return Path(str(resources.files("fedtide"))) / "scenarios"
+
+
+def names() -> list[str]:
+    """Return the names of all scenarios; the paper's own cell comes first."""
+    return sorted((path.stem for path in folder().glob("*.yaml")), key=lambda name: (name != "paper", name))
+
+
+def scenario(name: str) -> Scenario:
+    """Return a scenario by its name; one line if there is none, or its file is not what it should be."""
+    known = names()
+    if name not in known:
+        near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "see `fedtide scenario list`"
+        raise FedtideError(f"scenario={shown(name)} is not known; {hint} There are {', '.join(known)}")
+    return copy.deepcopy(_read(folder() / f"{name}.yaml"))
+
+
+@functools.cache
+def _read(path: Path) -> Scenario:
+    """Read a scenario file; a study of many runs asks for it again and again."""
+    keys = split_parts(nest(read_file(path, "scenario")))
+    if wrong := [key for key in NOT_OF_A_WORLD if key in keys]:
+        raise FedtideError(f"the scenario file {path} gives {wrong[0]}, which is no part of a world; leave it out")
+    if wrong := [key for key, group in keys.items() if not isinstance(group, dict)]:
+        raise FedtideError(f"the scenario file {path} gives {wrong[0]} a value; it is a group of keys")
+    text = path.read_text(encoding="utf-8")
+    about = text.partition("\n")[0]
+    if not about.startswith("# "):
+        raise FedtideError(f"the scenario file {path} does not begin with a comment that says in one line what it is")
+    return Scenario(path.stem, about[2:].strip(), text, keys)

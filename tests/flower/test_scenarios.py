@@ -1,0 +1,29 @@
+"""Scenarios as federations: how long devices take and whether they are there is real, the radio is the scenario's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from memory_grid import Federation
+
+from fedtide.flower.replay import replay
+from fedtide.flower.settings import Deployment, Terms
+from fedtide.records import read_rounds
+from worlds import NAMES, small_world
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_replayed_to_the_same_bits(name: str, tmp_path: Path) -> None:
+    keys = {"fleet.num_devices": 6, "policy.limit": 3, "fleet.max_duration": 40.0}
+    experiment = small_world(name, **keys, **{"timeline.period": 10.0, "timeline.horizon": 80.0, "data.num_train": 240})
+    federation = Federation(Terms(experiment, Deployment(min_nodes=1)), tmp_path / "run")
+    model = federation.coordinator().run()
+    rounds = read_rounds(tmp_path / "run")
+    assert len(rounds) == 8
+    assert sum(len(each.picked) for each in rounds) > 8
+    result = replay(tmp_path / "run")
+    assert result.first_difference is None
+    assert result.compared == 8
+    assert np.array_equal(result.model, model)
