@@ -18,7 +18,7 @@ from fedtide.studies.spec import Study, make
 HORIZON = 10.0  # T_max
 SEEDS = 5
 COMMON: Tree = {
-    "data": {"num_train": 30_000},
+    "data": {"num_train": 8000, "num_test": 2000},
     "fleet": {"num_devices": 40},
     "policy": {"limit": 8},
     "timeline": {"horizon": HORIZON},
@@ -37,6 +37,51 @@ class World(NamedTuple):
 
 WORLDS: tuple[World, ...] = (
     World("paper", "The paper's cell", "MNIST, Rayleigh fading drawn anew every period, T_k uniform, always there", {}),
+    World("fashion", "Fashion-MNIST", "clothes instead of digits", {"data": {"name": "fashion_mnist"}}),
+    World(
+        "macro",
+        "A macro cell",
+        "devices within 500 m: path loss 128.1 + 37.6 log10 d and 8 dB of shadowing under the Rayleigh fading",
+        {"radio": {"coverage": "log_distance", "coverage_args": {"radius": 500.0, "sigma_db": 8.0}}},
+    ),
+    World(
+        "walking",
+        "Slow fading, believed",
+        "fading with Jakes' spectrum, 0.4 cycles per T_max (0.90 from one period to the next), estimated with an error of "
+        "10 % and a margin of 1 dB: what is believed too good is lost",
+        {
+            "radio": {
+                "channel": "jakes",
+                "channel_args": {"doppler": 0.4},
+                "csi": "noisy",
+                "csi_args": {"error": 0.1, "margin_db": 1.0},
+            }
+        },
+    ),
+    World(
+        "phones",
+        "Phones that come and go",
+        "on for 2 T_max and away for 1 on average; every job takes another time, 0.1 T_max and Exp(0.3), some phones slower",
+        {
+            "fleet": {
+                "duration": "shifted_exponential",
+                "duration_args": {"shift": 0.1, "mean": 0.3, "spread": 0.5},
+                "availability": "markov",
+                "availability_args": {"mean_on": 2.0, "mean_off": 1.0},
+            }
+        },
+    ),
+    World(
+        "cifar",
+        "CIFAR-10",
+        "colour photographs and a CNN of 90,000 parameters, n three times as large",
+        {
+            "data": {"name": "cifar10", "num_train": 4000, "num_test": 1000},
+            "learning": {"model": "small_cnn", "learning_rate": 0.05},
+            "radio": {"num_symbols": 900_000},
+        },
+        seeds=3,
+    ),
 )
 
 _RANDOM: Tree = {"policy": {"scheduler": "random"}}
