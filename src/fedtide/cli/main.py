@@ -36,6 +36,11 @@ class Commands(Border):
             "replay",
             "Play a deployment's trace again in the simulator: to the bit, or with another scheduler, weighting or codec.",
         ),
+        "worlds": (
+            "fedtide.cli.worlds",
+            "worlds",
+            "Ask whether the paper's conclusions survive: its main comparisons where one thing differs from its cell.",
+        ),
         "paper": (
             "fedtide.cli.paper",
             "paper",
