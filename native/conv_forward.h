@@ -115,14 +115,14 @@ static void conv_tile(const Stage& s, const Forward& f, const std::int32_t* chan
         for (int phase = 0; phase < phases; ++phase) from[phase] = copies + tap->input[phase];
         const std::int64_t first = tap->weight;
         for (std::int64_t i = 0; i < channels; ++i) {
-            F<W> x[slots];
-#pragma GCC unroll 16
-            for (int slot = 0; slot < slots; ++slot) x[slot] = load<W>(from[slot / V] + i * plane + slot % V * W);
+            F<W> w[CH];
 #pragma GCC unroll 8
-            for (int c = 0; c < CH; ++c) {
-                const F<W> w = splat<W>(weight[c][first + i]);
+            for (int c = 0; c < CH; ++c) w[c] = splat<W>(weight[c][first + i]);
 #pragma GCC unroll 16
-                for (int slot = 0; slot < slots; ++slot) sum[c][slot] += x[slot] * w;
+            for (int slot = 0; slot < slots; ++slot) {
+                const F<W> x = load<W>(from[slot / V] + i * plane + slot % V * W);
+#pragma GCC unroll 8
+                for (int c = 0; c < CH; ++c) sum[c][slot] += x * w[c];
             }
         }
     }
@@ -156,7 +156,7 @@ static void conv_tile(const Stage& s, const Forward& f, const std::int32_t* chan
 // As many channels at once as the registers hold; `count` is at most that.
 template <int Q, int V>
 static constexpr int max_channels() {
-    constexpr int sums = FEDTIDE_REGISTERS >= 32 ? 24 : 8;
+    constexpr int sums = FEDTIDE_REGISTERS >= 32 ? 24 : 12;
     return sums / (Q * Q * V) < 1 ? 1 : (sums / (Q * Q * V) > 8 ? 8 : sums / (Q * Q * V));
 }
 
