@@ -1,0 +1,73 @@
+"""Wrong arguments of the radio's parts, through the command line: one line with the value, the reason and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from judge import SMALL, Wrong, contents, refused, wrong
+
+FILES = {
+    "short.csv": "device,time,value\n" + "".join(f"{k},{time},2\n" for k in range(6) for time in (0, 0.5)),
+    "negative.csv": "device,time,value\n0,0,-1\n",
+    "empty.csv": "",
+    "spots.csv": "device,x,y\n" + "".join(f"{k},{100 + k},0\n" for k in range(5)) + "5,0,0\n",
+    "five.csv": "device,x,y\n" + "".join(f"{k},{100 + k},0\n" for k in range(5)),
+    "far.csv": "device,x,y\n" + "".join(f"{k},{100 * k + 50},0\n" for k in range(6)),
+    "twice.csv": "device,x,y\n" + "".join(f"{k},100,0\n" for k in range(6)) + "3,90,0\n",
+    "thing.txt": "device,time,value\n",
+}
+
+TABLE = [
+    wrong("radio.channel=rician", "radio.channel_args.k_factor=-1", says="k_factor=-1 cannot be: .*greater than or equal to 0"),
+    wrong("radio.channel=rician", "radio.channel_args.k_factor=.nan", says="k_factor"),
+    wrong("radio.channel=rician", "radio.channel_args.k=3", says="does not accept .* it takes k_factor, coverage"),
+    wrong("radio.channel=nakagami", "radio.channel_args.m=0.4", says="m=0.4 cannot be: .*0.5"),
+    wrong("radio.channel=jakes", "radio.channel_args.doppler=-1", says="doppler=-1 cannot be"),
+    wrong("radio.channel=jakes", "radio.channel_args.doppler=fast", says="doppler='fast' cannot be"),
+    wrong("radio.channel=jakes", "radio.channel_args.paths=2", says="paths=2 cannot be"),
+    wrong("radio.channel=trace", says="path"),
+    wrong("radio.channel=trace", "radio.channel_args.path=none.csv", says="there is no trace none.csv; give its path", code=3),
+    wrong("radio.channel=trace", "radio.channel_args.path=empty.csv", says="has no column 'device'", code=3),
+    wrong("radio.channel=trace", "radio.channel_args.path=thing.txt", says="name a .csv or .parquet file", code=3),
+    wrong("radio.channel=trace", "radio.channel_args.path=negative.csv", says="has no row of device 1", code=3),
+    wrong("radio.channel=trace", "radio.channel_args.path=short.csv",
+          says="ends at 1 for device 0, before timeline.horizon=2; .* wrap: true", code=3),
+    wrong("radio.channel=trace", "radio.channel_args={path: short.csv, wrap: true, max_gap: 0.4}",
+          says="line 3: nothing is known of device 0 for 0.5 before time=0.5", code=3),
+    wrong("radio.channel=trace", "radio.channel_args={path: short.csv, quantity: bits}", says="quantity='bits' cannot be"),
+    wrong("radio.coverage=log_distance", "radio.coverage_args.min_distance=0", says="min_distance=0 cannot be: .*than 0"),
+    wrong("radio.coverage=log_distance", "radio.coverage_args={min_distance: 500, radius: 100}",
+          says="min_distance=500 and radius=100 leave no room"),
+    wrong("radio.coverage=uma", "radio.coverage_args.min_distance=5", says="min_distance=5 cannot be: .*10"),
+    wrong("radio.coverage=uma", "radio.coverage_args.radius=6000", says="radius=6000 cannot be: .*5000"),
+    wrong("radio.coverage=umi", "radio.coverage_args.carrier_ghz=3.5e9", says="carrier_ghz=3500000000.0 cannot be: .*in GHz"),
+    wrong("radio.coverage=umi", "radio.coverage_args.bandwidth_hz=0", says="bandwidth_hz=0 cannot be"),
+    wrong("radio.coverage=umi", "radio.coverage_args.speed=-1", says="speed=-1 cannot be"),
+    wrong("radio.coverage=umi", "radio.coverage_args.correlation=0", says="correlation=0 cannot be"),
+    wrong("radio.coverage=log_distance", "radio.coverage_args.positions=none.csv", says="there is no trace none.csv", code=3),
+    wrong("radio.coverage=log_distance", "radio.coverage_args.positions=spots.csv",
+          says="line 7: device 5 is 0 m from the base station, min_distance=35 and radius=500; move it or change them", code=3),
+    wrong("radio.coverage=log_distance", "radio.coverage_args.positions=five.csv",
+          says="has 0 rows of device 5; give each", code=3),
+    wrong("radio.coverage=log_distance", "radio.coverage_args.positions=twice.csv",
+          says="has 2 rows of device 3; give each", code=3),
+    wrong("radio.coverage=log_distance", "radio.coverage_args.positions=far.csv",
+          says="line 7: device 5 is 550 m from", code=3),
+    wrong("radio.csi=noisy", "radio.csi_args.error=-0.1", says="error=-0.1 cannot be"),
+    wrong("radio.csi=noisy", "radio.csi_args.margin_db=-3", says="margin_db=-3 cannot be"),
+    wrong("radio.csi=pilots", "radio.csi_args.pilots=0", says="pilots=0 cannot be"),
+    wrong("radio.csi=packet_error", "radio.csi_args.interference=-1", says="interference=-1 cannot be"),
+    wrong("radio.csi=packet_eror", says="did you mean 'packet_error'"),
+    wrong("radio.coverage=jakes", says="it is one of radio.channel"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLE, ids=str)
+def test_refused(case: Wrong, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        Path(name).write_text(text, encoding="utf-8")
+    before = contents(tmp_path)
+    refused(case._replace(words=("plan", *SMALL, *case.words)))
+    assert contents(tmp_path) == before
