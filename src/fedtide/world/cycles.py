@@ -39,4 +39,4 @@ class Cycles:
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T_k [m]."""
         speed = frequencies(seed, device, self.min_frequency, self.max_frequency) * self.unit_seconds
-        return self.cycles_per_sample * np.asarray(self.samples_per_job)[device] / speed
+        return float(self.cycles_per_sample) * np.asarray(self.samples_per_job)[device] / speed

@@ -1,24 +1,31 @@
 """Devices that come and go by chance, without memory.
 
-A device's state changes as a Markov process with two states. It is the same as this: one Poisson process of calls to come
-(of rate 1/mean_off), one of calls to leave (1/mean_on), and the device does what the last call said. So the state at a time is
-known from the last call of each process, and when a device is back from the next call to come: nothing is stepped through from
-time 0. A Poisson process has no memory either, so it can be begun anew at the borders of windows, each with draws of its own
-address, and what happened about a time is known from a window or two.
+A device's state is a Markov process with two states. Nothing is stepped through from time 0: time is cut into windows, and what
+happens in one is drawn by its own address. That the process has no memory makes it exact. Two devices, one on and one off, wait
+together for the first call to come (at rate 1/mean_off) or to leave (1/mean_on), after which both are in the same state. So
+from the first call of a window on, nobody has to know how it began, and what comes before that call is known from the window
+before, which is almost never without a call. What was drawn is kept for a while: devices ask about the same windows again.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedtide import columns
 from fedtide.core.arguments import arg
 from fedtide.errors import FedtideError
-from fedtide.types import Floats, Ints
+from fedtide.types import Floats, Ints, read_only
 
+TURNS: Final = 2  # of being on and off in a window, on average
+BLOCK: Final = 4096  # devices whose windows are drawn together
+KEPT: Final = 256  # blocks of windows, some 500 kB each
+AT_ONCE: Final = 8  # changes that are drawn together
 MOST_WINDOWS: Final = 2.0**50  # beyond that the borders of windows run into each other
 
 
@@ -34,62 +41,93 @@ class Markov:
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return when each is next there [m]."""
-        came, left = (_Calls(seed, word, mean) for word, mean in (("come", self.mean_off), ("leave", self.mean_on)))
-        coming, leaving = came.last(device, time), left.last(device, time)
-        share = self.mean_on / (self.mean_on + self.mean_off)
-        begun = columns.uniform(seed, "markov", device) < share
-        on = np.where(np.maximum(coming, leaving) < 0, begun, coming >= leaving)
-        found, away = time.copy(), np.flatnonzero(~on)
-        found[away] = came.next(device[away], time[away])
-        return found
-
-
-@dataclass(frozen=True)
-class _Calls:
-    """A Poisson process per device: windows as long as the mean gap, and in each of them gaps ~ Exp from its start."""
-
-    seed: int
-    word: str
-    mean: float
-
-    def last(self, device: Ints, time: Floats) -> Floats:
-        """Return the last call at that time or before [m]; -infinity: there was none since time 0."""
-        found, asked, window = np.full(len(device), -np.inf), np.arange(len(device)), self._window(time)
+        found, asked, window = time.copy(), np.arange(len(device)), self._window(time)
         while len(asked):
-            found[asked] = self._within(device[asked], window, time[asked], past=True)
-            again = (found[asked] < 0) & (window > 0)
-            asked, window = asked[again], window[again] - 1
+            for rows, number, block in _groups(window, device[asked] // BLOCK):
+                at = asked[rows]
+                found[at] = self._next(_begun(self, seed, number, block), device[at] % BLOCK, time[at])
+            later = found[asked] == np.inf
+            asked, window = asked[later], window[later] + 1
         return found
 
-    def next(self, device: Ints, time: Floats) -> Floats:
-        """Return the first call after that time [m]."""
-        found, asked, window = np.full(len(device), np.inf), np.arange(len(device)), self._window(time)
-        while len(asked):
-            found[asked] = self._within(device[asked], window, time[asked], past=False)
-            again = found[asked] == np.inf
-            asked, window = asked[again], window[again] + 1
-        return found
+    @staticmethod
+    def _next(drawn: _Window, row: Ints, time: Floats) -> Floats:
+        """Return when each is next there in a window [m]; infinity: no more in this one."""
+        changes = drawn.changes[row]
+        passed = (changes <= time[:, None]).sum(axis=1)
+        on = drawn.on[row] ^ (passed % 2 == 1)
+        return np.where(on, time, changes[np.arange(len(row)), passed])
+
+    @property
+    def _length(self) -> float:
+        return TURNS * (self.mean_on + self.mean_off)
 
     def _window(self, time: Floats) -> Ints:
         """Return the window in which each time lies, as the borders are rounded [m]."""
-        number = np.floor(time / self.mean)
+        number = np.floor(time / self._length)
         for at in np.flatnonzero(~(number < MOST_WINDOWS))[:1]:
             raise FedtideError(
-                f"availability=markov: a mean stay of {self.mean:g} is nothing beside the time {time[at]:g}; raise it"
+                f"availability=markov: mean_on={self.mean_on:g} and mean_off={self.mean_off:g} are nothing beside the time "
+                f"{time[at]:g}; raise them"
             )
-        number -= number * self.mean > time
-        return (number + ((number + 1) * self.mean <= time)).astype(np.int64)
+        number -= number * self._length > time
+        return (number + ((number + 1) * self._length <= time)).astype(np.int64)
 
-    def _within(self, device: Ints, window: Ints, time: Floats, past: bool) -> Floats:
-        """Return the last call of a window at that time or before, or else the first after it; -+infinity: none [m]."""
-        found, asked, gap = np.full(len(device), -np.inf if past else np.inf), np.arange(len(device)), 0
-        since, border = np.zeros(len(device)), (window + 1) * self.mean
-        while len(asked):
-            drawn = columns.exponential(self.seed, f"markov {self.word}", device[asked], window[asked], draw=gap)
-            since[asked] += self.mean * drawn
-            call = window[asked] * self.mean + since[asked]
-            inside, before = call < border[asked], call <= time[asked]
-            hit = inside & (before if past else ~before)
-            found[asked[hit]] = call[hit]
-            asked, gap = asked[inside & before], gap + 1
-        return found
+
+class _Window(NamedTuple):
+    """What happens in a window to the devices of a block."""
+
+    on: npt.NDArray[np.bool_]  # how each begins [BLOCK]
+    changes: Floats  # when it comes or leaves, in turn and ascending; then infinity, at least once [BLOCK most]
+
+
+def _groups(window: Ints, block: Ints) -> Iterator[tuple[Ints, int, int]]:
+    """Give the rows of every window and block."""
+    order = np.lexsort((block, window))
+    window, block = window[order], block[order]
+    cuts = np.flatnonzero((window[1:] != window[:-1]) | (block[1:] != block[:-1])) + 1
+    for rows, first in zip(np.split(order, cuts), [0, *cuts.tolist()], strict=True):
+        yield rows, int(window[first]), int(block[first])
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _begun(part: Markov, seed: int, window: int, block: int) -> _Window:
+    """Return a window with how it begins, which the last one with a call says."""
+    state, calls = _drawn(part, seed, window, block)
+    on, unknown, before = np.zeros(BLOCK, np.bool_), np.arange(BLOCK), window
+    while before > 0 and len(unknown):
+        before -= 1
+        earlier, passed = _drawn(part, seed, before, block)
+        count = np.isfinite(passed[unknown]).sum(axis=1)
+        on[unknown] = earlier[unknown] ^ (count % 2 == 0)
+        unknown = unknown[count == 0]
+    if len(unknown):
+        share = part.mean_on / (part.mean_on + part.mean_off)
+        on[unknown] = columns.uniform(seed, "markov", block * BLOCK + unknown) < share
+    idle = on == state  # who is called to be what it is does not change
+    changes = np.where(idle[:, None], np.column_stack([calls[:, 1:], np.full(BLOCK, np.inf)]), calls)
+    return _Window(read_only(on), read_only(changes))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _drawn(part: Markov, seed: int, window: int, block: int) -> tuple[Any, Floats]:
+    """Return the state after the first call [BLOCK], and when that and the changes after it come [BLOCK most].
+
+    In a row infinity comes after the last, at least once.
+    """
+    device, rate = np.arange(block * BLOCK, (block + 1) * BLOCK), 1 / part.mean_on + 1 / part.mean_off
+    state = columns.uniform(seed, "markov call", device, window) < 1 / part.mean_off / rate
+    calls, since, asked = np.full((BLOCK, 0), np.inf), np.zeros(BLOCK), np.arange(BLOCK)
+    while len(asked):
+        number = np.arange(AT_ONCE) + calls.shape[1]
+        is_on = state[asked, None] ^ (number % 2 == 0)  # while it waits for this change
+        stay = np.where(number == 0, 1 / rate, np.where(is_on, part.mean_on, part.mean_off))
+        stay *= columns.exponential(seed, "markov stay", device[asked, None], window, number)
+        passed = since[asked, None] + np.cumsum(stay, axis=1)
+        more = np.full((BLOCK, AT_ONCE), np.inf)
+        more[asked] = window * part._length + passed
+        more[more >= (window + 1) * part._length] = np.inf
+        calls, since[asked] = np.hstack([calls, more]), passed[:, -1]
+        asked = np.flatnonzero(np.isfinite(more[:, -1]))
+    most = int(np.isfinite(calls).sum(axis=1).max())
+    return read_only(state), read_only(np.ascontiguousarray(calls[:, : most + 1]))
