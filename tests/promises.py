@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ FILLED: Mapping[str, Any] = {
     "fleet.num_samples": np.arange(1, NUM_DEVICES + 1) * 10,
     "fleet.samples_per_job": np.arange(1, NUM_DEVICES + 1) * 30,
 }
+# Arguments of parts that do not work without.
+GIVEN: Mapping[tuple[str, str], dict[str, Any]] = {
+    ("channel", "trace"): {"path": str(Path(__file__).parent / "fixtures" / "uplinks.csv"), "wrap": True},
+}
 
 
 def made(maker: Callable[..., Any]) -> Any:
@@ -35,7 +40,8 @@ def part(kind: str, name: str, **more: Any) -> Any:
     """Return a registered part, or one of a file, as the default experiment makes it. more: what is filled in besides."""
     experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES}})
     extra = {**FILLED, **{key.replace("_", ".", 1): value for key, value in more.items()}}
-    return parts.resolve(kind, name, {}, lambda key: extra[key] if key in extra else config.value(experiment, key))
+    given = GIVEN.get((kind, name), {})
+    return parts.resolve(kind, name, given, lambda key: extra[key] if key in extra else config.value(experiment, key))
 
 
 def without_memory(asked: Any, *init: Any, method: str = "", last: tuple[Any, ...] = ()) -> Callable[..., Any]:

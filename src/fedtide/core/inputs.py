@@ -13,8 +13,8 @@ MOST_BYTES = 16 * 2**20
 PIPE_SECONDS = 5.0  # for `<(command)` of a shell to say all it has to say
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return what a file holds, or a pipe that somebody writes to; OSError says why it cannot be had."""
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return what a file holds, at most so many bytes, or a pipe that somebody writes to; OSError says why it cannot be had."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(handle).st_mode
@@ -22,12 +22,12 @@ def read_bytes(path: Path) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
-        return _read(handle, path, stat.S_ISFIFO(mode))
+        return _read(handle, path, stat.S_ISFIFO(mode), most)
     finally:
         os.close(handle)
 
 
-def _read(handle: int, path: Path, is_pipe: bool) -> bytes:
+def _read(handle: int, path: Path, is_pipe: bool, most: int) -> bytes:
     content, end = bytearray(), time.monotonic() + PIPE_SECONDS
     while True:
         if is_pipe and not select.select([handle], [], [], max(end - time.monotonic(), 0))[0]:
@@ -38,5 +38,5 @@ def _read(handle: int, path: Path, is_pipe: bool) -> bytes:
         if not part:
             return bytes(content)
         content += part
-        if len(content) > MOST_BYTES:
-            raise OSError(errno.EFBIG, f"it holds more than {MOST_BYTES // 2**20} MB", str(path))
+        if len(content) > most:
+            raise OSError(errno.EFBIG, f"it holds more than {most // 2**20} MB", str(path))

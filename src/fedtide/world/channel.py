@@ -71,4 +71,10 @@ class Rayleigh:
         return faded(coverage, seed, time, device, gain)
 
 
-CHANNELS = {"rayleigh": Rayleigh}
+CHANNELS = {
+    "rayleigh": Rayleigh,
+    "rician": "fedtide.world.fading:Rician",
+    "nakagami": "fedtide.world.fading:Nakagami",
+    "jakes": "fedtide.world.correlated:Jakes",
+    "trace": "fedtide.world.measured:Trace",
+}

@@ -36,4 +36,9 @@ class Equal:
         return snr[device] if snr.ndim else np.full(len(device), snr)
 
 
-COVERAGES = {"equal": Equal}
+COVERAGES = {
+    "equal": Equal,
+    "log_distance": "fedtide.world.cell:LogDistance",
+    "uma": "fedtide.world.cell:Uma",
+    "umi": "fedtide.world.cell:Umi",
+}

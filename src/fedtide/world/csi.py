@@ -51,4 +51,9 @@ class Estimated:
         return self.csi(seed, tick, time, device, link.capacity if isinstance(link, Link) else link)
 
 
-CSIS = {"perfect": Perfect}
+CSIS = {
+    "perfect": Perfect,
+    "noisy": "fedtide.world.estimation:Noisy",
+    "pilots": "fedtide.world.estimation:Pilots",
+    "packet_error": "fedtide.world.packets:PacketError",
+}
