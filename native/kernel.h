@@ -7,8 +7,11 @@
 
 namespace fedtide {
 
+// Images are float32, or bytes with what each byte of each channel stands for: they become numbers as they are read.
 struct Data {
-    const float* images;         // [n image_size]
+    const float* images;         // [n image_size], or null
+    const std::uint8_t* bytes;   // [n image_size], or null
+    const float* values;         // of bytes: [channels 256], finite
     const std::uint8_t* labels;  // [n]
 };
 

@@ -31,6 +31,7 @@ namespace {
 
 template <class T, std::size_t N>
 using Array = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Images = nb::ndarray<nb::ro, nb::ndim<4>, nb::c_contig, nb::device::cpu>;  // of float32 or uint8
 using LayerTuple = std::tuple<int, int, int, int, double>;  // kind, size, kernel, padding, p
 
 struct Path {
@@ -87,7 +88,7 @@ void require_finite(const float* values, std::int64_t count, const char* name) {
                                               std::to_string(i));
 }
 
-std::unique_ptr<Compiled> compiled(const std::vector<LayerTuple>& layers, const Array<float, 4>& images, const Kernel& kernel,
+std::unique_ptr<Compiled> compiled(const std::vector<LayerTuple>& layers, const Images& images, const Kernel& kernel,
                                    std::int64_t longest_batch) {
     std::vector<Layer> plain;
     for (const auto& [kind, size, kernel_size, padding, p] : layers) {
@@ -100,10 +101,24 @@ std::unique_ptr<Compiled> compiled(const std::vector<LayerTuple>& layers, const 
                    static_cast<int>(images.shape(3)), kernel.lanes, longest_batch);
 }
 
-void require_data(const Array<float, 4>& images, const Array<std::uint8_t, 1>& labels) {
-    require_aligned(images, "images");
+// Images of float32 come without values, images of bytes with what each byte of each channel stands for.
+Data checked_data(const Images& images, const Array<std::uint8_t, 1>& labels, const Array<float, 2>& values) {
     require(images.shape(0) == labels.shape(0), std::to_string(images.shape(0)) + " images but " +
                                                     std::to_string(labels.shape(0)) + " labels");
+    if (images.dtype() == nb::dtype<float>()) {
+        require(reinterpret_cast<std::uintptr_t>(images.data()) % sizeof(float) == 0,
+                "images is not aligned in memory; pass a copy");
+        require(!values.is_valid(), "values are for images of bytes, and these are float32");
+        return {static_cast<const float*>(images.data()), nullptr, nullptr, labels.data()};
+    }
+    if (images.dtype() != nb::dtype<std::uint8_t>()) throw nb::type_error("images must be float32 or uint8");
+    require(values.is_valid(), "images are bytes: values must say what they stand for");
+    require(values.shape(0) == images.shape(1) && values.shape(1) == 256,
+            "values are [" + std::to_string(values.shape(0)) + " " + std::to_string(values.shape(1)) + "]; images of " +
+                std::to_string(images.shape(1)) + " channels need [" + std::to_string(images.shape(1)) + " 256]");
+    require_aligned(values, "values");
+    require_finite(values.data(), static_cast<std::int64_t>(values.size()), "values");
+    return {nullptr, static_cast<const std::uint8_t*>(images.data()), values.data(), labels.data()};
 }
 
 struct Free {
@@ -195,13 +210,13 @@ void require_finite_images(const std::vector<std::int64_t>& bad) {
         require(sample == all_finite, "image " + std::to_string(sample) + " holds NaN or infinity");
 }
 
-nb::object train(const std::vector<LayerTuple>& layers, Array<float, 4> images, Array<std::uint8_t, 1> labels,
-                 Array<float, 2> start, Array<double, 1> learning_rate, Array<std::uint64_t, 1> keys,
+nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std::uint8_t, 1> labels,
+                 Array<float, 2> values, Array<float, 2> start, Array<double, 1> learning_rate, Array<std::uint64_t, 1> keys,
                  Array<std::int64_t, 1> visited, Array<std::int64_t, 1> visited_start, Array<std::int64_t, 1> bounds,
                  Array<std::int64_t, 1> bounds_start, double proximal, int threads, const std::string& isa) {
     const Kernel& kernel = select(isa);
     const std::size_t jobs = start.shape(0);
-    require_data(images, labels);
+    const Data data = checked_data(images, labels, values);
     require_aligned(start, "start");
     require_aligned(learning_rate, "learning_rate");
     require_aligned(keys, "keys");
@@ -270,7 +285,6 @@ nb::object train(const std::vector<LayerTuple>& layers, Array<float, 4> images, 
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             return list[a].bounds[list[a].steps] > list[b].bounds[list[b].steps];
         });
-        const Data data = {images.data(), labels.data()};
         if (jobs > 0)
             share_out(
                 plan, static_cast<std::int64_t>(jobs), threads, signals, [](float*) {},
@@ -286,11 +300,11 @@ nb::object train(const std::vector<LayerTuple>& layers, Array<float, 4> images, 
     return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(updates, {jobs, d}, owner));
 }
 
-std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers, Array<float, 4> images,
-                                          Array<std::uint8_t, 1> labels, Array<float, 1> model, int threads,
-                                          const std::string& isa) {
+std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers, Images images,
+                                          Array<std::uint8_t, 1> labels, Array<float, 2> values, Array<float, 1> model,
+                                          int threads, const std::string& isa) {
     const Kernel& kernel = select(isa);
-    require_data(images, labels);
+    const Data data = checked_data(images, labels, values);
     require_aligned(model, "model");
     require(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
     const auto count = static_cast<std::int64_t>(images.shape(0));
@@ -310,7 +324,6 @@ std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers,
     Signals signals;
     {
         const nb::gil_scoped_release release;
-        const Data data = {images.data(), labels.data()};
         share_out(
             plan, chunks, threads, signals, [&](float* arena) { pack(plan, model.data(), arena + plan.arena.theta); },
             [&](std::int64_t item, float* arena) {
@@ -336,11 +349,12 @@ NB_MODULE(_native, m) {
     m.doc() = "The native training kernel of fedtide; use fedtide.learning.native.";
     m.def("isas", &isas, "Instruction paths that this machine and build offer, fastest first.");
     m.def("train", &train, nb::arg("layers"), nb::arg("images").noconvert(), nb::arg("labels").noconvert(),
-          nb::arg("start").noconvert(), nb::arg("learning_rate").noconvert(), nb::arg("keys").noconvert(),
-          nb::arg("visited").noconvert(), nb::arg("visited_start").noconvert(), nb::arg("bounds").noconvert(),
-          nb::arg("bounds_start").noconvert(), nb::arg("proximal"), nb::arg("threads"), nb::arg("isa"),
+          nb::arg("values").noconvert().none(), nb::arg("start").noconvert(), nb::arg("learning_rate").noconvert(),
+          nb::arg("keys").noconvert(), nb::arg("visited").noconvert(), nb::arg("visited_start").noconvert(),
+          nb::arg("bounds").noconvert(), nb::arg("bounds_start").noconvert(), nb::arg("proximal"), nb::arg("threads"),
+          nb::arg("isa"),
           "Train every job and return the updates [r d].");
     m.def("evaluate", &evaluate, nb::arg("layers"), nb::arg("images").noconvert(), nb::arg("labels").noconvert(),
-          nb::arg("model").noconvert(), nb::arg("threads"), nb::arg("isa"),
+          nb::arg("values").noconvert().none(), nb::arg("model").noconvert(), nb::arg("threads"), nb::arg("isa"),
           "Return how many samples the model labels right and the sum of its losses.");
 }

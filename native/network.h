@@ -32,8 +32,19 @@ FEDTIDE_INLINE std::int32_t* ints(float* place) { return reinterpret_cast<std::i
         call;                                 \
     } while (false)
 
+// Turns an image of bytes into planes.
+static void load_bytes(const Plan& plan, const std::uint8_t* image, const float* values, int channels, float* planes) {
+    const int size = plan.image_size / channels;
+    for (int c = 0; c < channels; ++c) {
+        const std::uint8_t* from = image + std::int64_t{c} * size;
+        const float* value = values + std::int64_t{c} * 256;
+        float* to = planes + std::int64_t{c} * plan.image_plane;
+        for (int i = 0; i < size; ++i) to[i] = value[from[i]];
+    }
+}
+
 // Copies an image into planes; false if a value is not finite.
-static bool load_image(const Plan& plan, const float* image, int channels, float* planes) {
+static bool load_floats(const Plan& plan, const float* image, int channels, float* planes) {
     const int size = plan.image_size / channels;
     float check = 0;  // x * 0 is NaN unless x is finite
     F<W> checks = {};
@@ -53,6 +64,14 @@ static bool load_image(const Plan& plan, const float* image, int channels, float
     }
     for (int i = 0; i < W; ++i) check += checks[i];
     return check == 0;
+}
+
+// Brings a sample into planes, whichever form it has; false if a value is not finite.
+static bool load_image(const Plan& plan, const Data& data, std::int64_t sample, float* planes) {
+    const int channels = plan.stages[0].in_channels;
+    if (data.images) return load_floats(plan, data.images + sample * plan.image_size, channels, planes);
+    load_bytes(plan, data.bytes + sample * plan.image_size, data.values, channels, planes);
+    return true;
 }
 
 static void run_conv(const Run& run, const Stage& s, const float* in, int sample, const Draw& draw) {
@@ -106,12 +125,12 @@ static void run_planes(const Run& run, const Stage& s, const float* in, float* o
     }
 }
 
-// Fills row `sample` of the features; false if the image is not finite.
-static bool forward_sample(const Run& run, const float* image, int sample, std::uint32_t place_in_batch) {
+// Fills row `sample` of the features with those of image `number`; false if it is not finite.
+static bool forward_sample(const Run& run, const Data& data, std::int64_t number, int sample, std::uint32_t place_in_batch) {
     const Plan& plan = run.plan;
     const Draw draw = {run.key, run.step, place_in_batch};
     const float* value = run.at(plan.arena.image);
-    if (!load_image(plan, image, plan.stages[0].in_channels, run.at(plan.arena.image))) return false;
+    if (!load_image(plan, data, number, run.at(plan.arena.image))) return false;
     for (int i = 0; i < plan.first_linear; ++i) {
         const Stage& s = plan.stages[i];
         run_planes(run, s, value, run.at(s.value), sample, draw);
@@ -295,8 +314,7 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
             const int batch = static_cast<int>((size - done + parts - part - 1) / (parts - part));
             const std::int64_t* visited = job.visited + begin + done;
             for (int b = 0; b < batch; ++b)
-                if (!forward_sample(run, data.images + visited[b] * plan.image_size, b, static_cast<std::uint32_t>(done + b)))
-                    return visited[b];
+                if (!forward_sample(run, data, visited[b], b, static_cast<std::uint32_t>(done + b))) return visited[b];
             const float* logits = forward_batch(run, batch, static_cast<std::uint32_t>(done));
             const int stride = plan.stages[plan.num_stages - 1].stride;
             float* slopes = run.at(plan.arena.slopes[0]);
@@ -324,7 +342,7 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
 static std::int64_t evaluate(const Plan& plan, const Data& data, std::int64_t first, int count, float* arena, Sum* sum) {
     const Run run = {plan, arena, false, 0, 0};
     for (int b = 0; b < count; ++b)
-        if (!forward_sample(run, data.images + (first + b) * plan.image_size, b, 0)) return first + b;
+        if (!forward_sample(run, data, first + b, b, 0)) return first + b;
     const float* logits = forward_batch(run, count, 0);
     const int stride = plan.stages[plan.num_stages - 1].stride;
     *sum = {0, 0.0};

@@ -15,6 +15,7 @@ from fedtide.core import parts
 from fedtide.core.arguments import NO_DEFAULT, parameters
 from fedtide.server import border
 from fedtide.world.coverage import Equal
+from trace_files import needed
 
 # Values of parameters that have no default. A new part whose parameter is not here needs a line.
 NEEDED: Mapping[str, Any] = {"num_devices": 30, "period": 0.25, "round_duration": 1.0, "size": 3}
@@ -38,9 +39,9 @@ def made(maker: Callable[..., Any]) -> Any:
 
 def part(kind: str, name: str, **more: Any) -> Any:
     """Return a registered part, or one of a file, as the default experiment makes it. more: what is filled in besides."""
-    experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES}})
+    experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES, "min_frequency": 5e8}})
     extra = {**FILLED, **{key.replace("_", ".", 1): value for key, value in more.items()}}
-    given = GIVEN.get((kind, name), {})
+    given = {**needed(kind, name), **GIVEN.get((kind, name), {})}
     return parts.resolve(kind, name, given, lambda key: extra[key] if key in extra else config.value(experiment, key))
 
 

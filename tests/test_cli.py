@@ -197,6 +197,15 @@ def test_data_status(tmp_path, monkeypatch):
     found = json.loads(invoke("data", "--status", "--json").stdout)
     assert not found["complete"]
     assert len(found["files"]) == 4
+    found = json.loads(invoke("data", "fashion_mnist", "cifar10", "--status", "--json").stdout)
+    assert [(each["name"], each["complete"], len(each["files"])) for each in found] == [
+        ("fashion_mnist", False, 4),
+        ("cifar10", False, 4),
+    ]
+    for name, says in (("mnits", "no data set is called 'mnits'"), ("synthetic", "not downloaded by fedtide")):
+        refused = invoke("data", name)
+        assert refused.exit_code == 2
+        assert says in refused.output
 
 
 def test_every_command_teaches():

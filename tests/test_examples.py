@@ -46,8 +46,16 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.*")} == {
         *("my_scheduler.py", "my_weighting.py", "my_codec.py", "my_timeline.py"),
         *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
-        *("codec.yaml", "codec-weights.yaml", "gamma.yaml"),
+        *("codec.yaml", "codec-weights.yaml", "gamma.yaml", "shakespeare.yaml"),
     }
+
+
+def test_shakespeare(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = "ACT I.\n\n" + "\n\n".join(f"ROLE {chr(65 + k)}.\n" + "What light is light? " * 99 for k in range(26))
+    monkeypatch.setattr("fedtide.data.shakespeare.load_plays", lambda folder, say: ([play], "made up"))
+    planned = fedtide.plan(EXAMPLES / "shakespeare.yaml")
+    assert planned.summary["num_parameters"] == 64_089
+    assert planned.summary["kept_share"]["mean"] > 0.9  # or nothing is learnt
 
 
 def test_study() -> None:

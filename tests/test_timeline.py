@@ -18,12 +18,12 @@ from fedtide.types import Clock, Floats, Ints, Tick
 from fedtide.world.clock import make_clock
 from fedtide.world.timeline import (
     Buffered,
+    PerArrival,
     Periodic,
     Synchronous,
     Timeline,
     checked,
     lifted,
-    per_arrival,
     start_times,
 )
 from helpers import constant_clock, ticks_of
@@ -52,18 +52,18 @@ class World(NamedTuple):
 
         return make_clock(0, len(self.durations), horizon, duration, availability)
 
-    def elapsed(self, device: int, job: int, now: Fraction) -> Fraction:
-        """Return the same, by walking through the cycles in exact arithmetic."""
+    def back(self, device: int, time: Fraction) -> Fraction:
+        """Return when a device is next there, by walking through its cycles in exact arithmetic."""
         there, gone = map(Fraction, self.cycles[device])
+        begin = Fraction(0)
+        while begin + there + gone <= time:
+            begin += there + gone
+        return time if time < begin + there else begin + there + gone
 
-        def back(time: Fraction) -> Fraction:
-            begin = Fraction(0)
-            while begin + there + gone <= time:
-                begin += there + gone
-            return time if time < begin + there else begin + there + gone
-
+    def finished(self, device: int, job: int, now: Fraction) -> Fraction:
+        """Return when a device that receives a model has finished, there or not."""
         jobs = self.durations[device]
-        return back(back(now) + Fraction(jobs[(job - 1) % len(jobs)])) - now
+        return self.back(device, now) + Fraction(jobs[(job - 1) % len(jobs)])
 
 
 def still(duration: list[float]) -> World:
@@ -77,48 +77,65 @@ worlds = st.lists(
 ).map(lambda devices: World([jobs for jobs, _ in devices], [cycle for _, cycle in devices]))
 
 
-def play(world: World, horizon: float, due: Any) -> list[tuple[float, list[int], list[int]]]:
-    """Play the devices event by event in exact arithmetic; due(now, waiting) says whether the server acts."""
+def play(world: World, horizon: float, due: Any, upload: float = 0.0) -> list[tuple[float, list[int], list[int]]]:
+    """Play the devices event by event in exact arithmetic.
+
+    due(now, finish, tell) says when the server looks next, who comes to it by then, and whether it then acts with those who
+    wait; whoever is not there goes on waiting.
+    """
     everyone = range(len(world.durations))
-    finish: list[Any] = [world.elapsed(k, 1, Fraction(0)) for k in everyone]
+    finish: list[Any] = [world.finished(k, 1, Fraction(0)) for k in everyone]
     begun, job, waiting, ticks = [1 for _ in everyone], [1 for _ in everyone], [], []
     now = Fraction(0)
     while True:
-        now, acts, arrive = due(now, finish, waiting)
-        if now > Fraction(horizon):
+        now, acts, arrive = due(now, finish, world.back)
+        if now + Fraction(upload) > Fraction(horizon):
             return ticks
         for k in arrive:
             waiting.append(k)
             finish[k] = None
         if acts(waiting):
-            ready = sorted(waiting)
-            ticks.append((float(now), ready, [begun[k] for k in ready]))
+            begin, ready = (
+                now + Fraction(upload),
+                sorted(k for k in waiting if acts.whoever or world.back(k, now) == now),
+            )
+            ticks.append((float(begin), ready, [begun[k] for k in ready]))
             for k in ready:
+                waiting.remove(k)
                 job[k] += 1
-                begun[k], finish[k] = len(ticks) + 1, now + world.elapsed(k, job[k], now)
-            waiting.clear()
+                begun[k], finish[k] = len(ticks) + 1, world.finished(k, job[k], begin)
 
 
 def plain(ticks: list[Tick]) -> list[tuple[float, list[int], list[int]]]:
     return [(tick.time, tick.ready.tolist(), tick.start.tolist()) for tick in ticks]
 
 
-def every(period: float) -> Any:
-    """Let the server act at every multiple of a period."""
+class Acts(NamedTuple):
+    """Whether the server acts with those who wait."""
 
-    def due(now: Fraction, finish: list, waiting: list) -> tuple:
-        following = now + Fraction(period)
-        return following, lambda _: True, [k for k, end in enumerate(finish) if end is not None and end <= following]
+    size: int  # how many they must be
+    whoever: bool  # they came to it while they were there, and need not be there now
+
+    def __call__(self, waiting: list[int]) -> bool:
+        return len(waiting) >= self.size
+
+
+def every(period: float, first: float | None = None) -> Any:
+    """Let the server act at every multiple of a period; first: or so much after every start of one."""
+
+    def due(now: Fraction, finish: list, back: Any) -> tuple:
+        following = now + Fraction(period) if now else Fraction(period if first is None else first)
+        return following, Acts(0, False), [k for k, end in enumerate(finish) if end is not None and end <= following]
 
     return due
 
 
 def as_soon_as(size: int) -> Any:
-    """Let the server act as soon as so many devices wait for it."""
+    """Let the server act as soon as so many devices have told it that they are ready, which they do when they are there."""
 
-    def due(now: Fraction, finish: list, waiting: list) -> tuple:
-        end, k = min((end, k) for k, end in enumerate(finish) if end is not None)
-        return end, lambda buffer: len(buffer) == size, [k]
+    def due(now: Fraction, finish: list, back: Any) -> tuple:
+        end, k = min((back(k, end), k) for k, end in enumerate(finish) if end is not None)
+        return end, Acts(size, True), [k]
 
     return due
 
@@ -141,22 +158,51 @@ def test_buffered_is_the_event_simulation(duration: list[float], size: int, hori
 
 
 @settings(max_examples=100)
-@given(worlds, sixteenths, st.integers(1, 6), st.integers(0, 400).map(lambda n: n / 32))
+@given(worlds, sixteenths, st.sampled_from([0.0, 0.25, 0.6875]), st.integers(1, 6), st.integers(0, 400))
 def test_devices_that_come_and_go_and_never_take_the_same_time(
-    world: World, period: float, size: int, horizon: float
+    world: World, period: float, share: float, size: int, horizon: float
 ) -> None:
-    size = min(size, len(world.durations))
+    """share: of a period that the uploads take."""
+    horizon, upload, size = horizon / 32, share * period, min(size, len(world.durations))
     for timeline, due in (
-        (Periodic(period), every(period)),
-        (Synchronous(period), every(period)),
-        (Buffered(size), as_soon_as(size)),
-        (per_arrival(), as_soon_as(1)),
+        (Periodic(period, upload), every(period)),
+        (Synchronous(period, upload), every(period + upload, first=period)),
+        (Buffered(size, upload), as_soon_as(size)),
+        (PerArrival(upload), as_soon_as(1)),
     ):
         ticks = checked(timeline(world.clock(horizon)), len(world.durations), horizon)
-        assert plain(ticks) == play(world, horizon, due)
+        assert plain(ticks) == play(world, horizon, due, upload)
 
 
-@pytest.mark.parametrize("timeline", [Periodic(0.25), Synchronous(1.0), Buffered(2), per_arrival()])
+@pytest.mark.parametrize("timeline", [Periodic(1.0), Synchronous(1.0)])
+def test_whoever_is_gone_when_the_server_acts_is_asked_again_when_it_is_back(timeline: Timeline) -> None:
+    """Device 0 is there in [0, 0.5) and from 2.25 on, device 1 in [0, 0.5) alone; both need a quarter."""
+
+    def there(device: Ints, time: Floats) -> Floats:
+        return np.where((time < 0.5) | ((device == 0) & (time >= 2.25)), time, np.where(device == 0, 2.25, math.inf))
+
+    ticks = list(timeline(Clock(2, 5.0, lambda device, job, time: np.full(len(device), 0.25), there)))
+    assert plain(ticks) == [(1, [], []), (2, [], []), (3, [0], [1]), (4, [0], [4]), (5, [0], [5])]
+
+
+@pytest.mark.parametrize(
+    ("timeline", "expected"),
+    [  # device 0 takes 0.5, device 1 takes 0.75
+        (Periodic(1.0, 0.25), [(1.25, [0, 1], [1, 1]), (2.25, [0, 1], [2, 2]), (3.25, [0, 1], [3, 3])]),
+        (Periodic(1.0, 0.375), [(1.375, [0, 1], [1, 1]), (2.375, [0], [2]), (3.375, [0, 1], [3, 2])]),
+        (Synchronous(1.0, 0.5), [(1.5, [0, 1], [1, 1]), (3.0, [0, 1], [2, 2])]),
+        (Buffered(2, 0.5), [(1.25, [0, 1], [1, 1]), (2.5, [0, 1], [2, 2])]),
+        (
+            PerArrival(0.5),  # device 1 finishes while 0 uploads, and is an aggregation of its own
+            [(1.0, [0], [1]), (1.25, [1], [1]), (2.0, [0], [2]), (2.5, [1], [3]), (3.0, [0], [4])],
+        ),
+    ],
+)
+def test_uploads_take_their_time(timeline: Timeline, expected: list) -> None:
+    assert plain(ticks_of(timeline, [0.5, 0.75], 3.4)) == expected
+
+
+@pytest.mark.parametrize("timeline", [Periodic(0.25), Synchronous(1.0), Buffered(2), PerArrival()])
 def test_the_first_ticks_cost_no_more_than_they_need(timeline: Timeline) -> None:
     asked: list[tuple[int, int, float]] = []
 
@@ -213,7 +259,7 @@ def test_synchronous_has_everyone_fresh() -> None:
 
 
 def test_simultaneous_arrivals_come_in_the_order_of_device_numbers() -> None:
-    ticks = ticks_of(per_arrival(), np.array([0.5, 0.25, 0.5]), 0.5)
+    ticks = ticks_of(PerArrival(), np.array([0.5, 0.25, 0.5]), 0.5)
     assert plain(ticks) == [(0.25, [1], [1]), (0.5, [0], [1]), (0.5, [1], [2]), (0.5, [2], [1])]
 
 
@@ -258,8 +304,8 @@ def test_check_finds_inconsistent_timelines(ticks: list[Tick], message: str) -> 
     [
         (Periodic(1e-9), [0.5], 35.0),
         (Synchronous(1e-300), [0.5], 1e300),
-        (per_arrival(), [1e-9, 0.5], 35.0),
-        (per_arrival(), [5e-324], 35.0),
+        (PerArrival(), [1e-9, 0.5], 35.0),
+        (PerArrival(), [5e-324], 35.0),
         (Buffered(2), [1e-9, 1e-9], 35.0),
     ],
 )
@@ -292,10 +338,10 @@ def test_an_endless_timeline_is_stopped(time: Callable[[int], float], says: str)
 def test_jobs_of_another_length_each_are_not_judged_by_the_first() -> None:
     """One short job says nothing of those to come; if they are all short, that is seen on the way."""
     one_short = Clock(3, 35.0, lambda device, job, time: np.where(job == 1, 1e-9, 0.5))
-    assert 200 < len(checked(per_arrival()(one_short), 3, 35.0)) < 220
+    assert 200 < len(checked(PerArrival()(one_short), 3, 35.0)) < 220
     ever_shorter = Clock(3, 35.0, lambda device, job, time: 1e-9 / job)
     with pytest.raises(FedtideError, match="at its pace it would have about"):
-        checked(per_arrival()(ever_shorter), 3, 35.0)
+        checked(PerArrival()(ever_shorter), 3, 35.0)
 
 
 # ---- what a timeline says of itself
@@ -307,7 +353,11 @@ def test_jobs_of_another_length_each_are_not_judged_by_the_first() -> None:
         (Periodic(0.25), 140, "timeline.period=0.25"),
         (Synchronous(2.0), 17.5, "fleet.max_duration=2"),
         (Buffered(8), 40 * 35 / 2 / 8, "fleet.max_duration=2 of 40 devices"),
-        (per_arrival(), 40 * 35 / 2, "fleet.max_duration=2 of 40 devices"),
+        (PerArrival(), 40 * 35 / 2, "fleet.max_duration=2 of 40 devices"),
+        (Periodic(0.25, 0.125), 139.5, "timeline.period=0.25"),
+        (Synchronous(2.0, 0.5), 14, "fleet.max_duration=2"),
+        (Buffered(8, 0.5), 40 * 35 / 2.5 / 8, "fleet.max_duration=2 of 40 devices"),
+        (PerArrival(0.5), 40 * 35 / 2.5, "fleet.max_duration=2 of 40 devices"),
     ],
 )
 def test_least_ticks(timeline: Any, least: float, pace: str) -> None:
@@ -329,7 +379,17 @@ LATE = "timeline.horizon=5.0 ends before the first aggregation at 6.0; lengthen 
         (Synchronous(6.0), LATE),
         (Buffered(3), None),
         (Buffered(4), "timeline.buffer_size=4 exceeds fleet.num_devices=3: the buffer would never fill; lower it"),
-        (per_arrival(), None),
+        (PerArrival(), None),
+        (Periodic(4.0, 2.0), LATE),
+        (Synchronous(5.5, 0.5), LATE),
+        (Buffered(3, 6.0), LATE),
+        (PerArrival(6.0), LATE),
+        (Periodic(2.0, 1.9), None),
+        (
+            Periodic(2.0, 2.0),
+            "timeline.upload_time=2 is not below timeline.period=2: the server would act again before the uploads are in; "
+            "shorten it or lengthen the period",
+        ),
     ],
 )
 def test_problem(timeline: Any, says: str | None) -> None:

@@ -9,14 +9,16 @@ import numpy.typing as npt
 from fedtide.types import Floats, Ints, Vector
 
 Layer: TypeAlias = tuple[int, int, int, int, float]  # kind, size, kernel, padding, p
+Images: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.uint8]  # [n channels height width]
 
 def isas() -> list[str]:
     """Instruction paths that this machine and build offer, fastest first."""
 
 def train(
     layers: Sequence[Layer],
-    images: npt.NDArray[np.float32],  # [n channels height width]
+    images: Images,
     labels: npt.NDArray[np.uint8],  # [n]
+    values: npt.NDArray[np.float32] | None,  # what each byte of each channel stands for [channels 256]; None: float32
     start: Vector,  # [r d]
     learning_rate: Floats,  # [r]
     keys: npt.NDArray[np.uint64],  # of the dropout masks [r]
@@ -32,8 +34,9 @@ def train(
 
 def evaluate(
     layers: Sequence[Layer],
-    images: npt.NDArray[np.float32],
+    images: Images,
     labels: npt.NDArray[np.uint8],
+    values: npt.NDArray[np.float32] | None,
     model: Vector,  # [d]
     threads: int,
     isa: str,

@@ -18,7 +18,7 @@ from fedtide.data.checking import checked_dataset
 from fedtide.data.partition import checked as checked_partition
 from fedtide.data.partition import label_counts
 from fedtide.errors import FedtideError
-from fedtide.learning.model import Model, check_model, num_parameters, without_dropout
+from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import LocalWork, Task, Trainer, samples_per_training
 from fedtide.server.state import REPORT_BITS, Policy, Rules
 from fedtide.types import Dataset, Floats, Ints, Tick
@@ -247,6 +247,10 @@ def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) 
             check_model(model, shape, num_labels, f"model={wanted.model!r}{parts.place(found)}")
         model = model if wanted.dropout else without_dropout(model)
         num_parameters(model)  # raises if the layers do not fit the images
+        if wanted.trainer == "native" and needs_torch(model):
+            raise FedtideError(
+                f"learning.model={wanted.model!r} is trained by PyTorch only: add learning.trainer=torch"
+            )
         return model
     if wanted.trainer == "native":
         raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add learning.trainer=torch")

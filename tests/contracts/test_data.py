@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedtide.data
+import set_files
+from fedtide import config
 from fedtide.core.arguments import parameters
 from fedtide.core.kinds import table
+from fedtide.core.parts import find, resolve
+from fedtide.data import cifar10, fashion, shakespeare, svhn
 from fedtide.data.checking import check_dataset, checked_dataset
 from fedtide.types import Dataset, Samples
-from promises import part
 
 
 def with_owners(seed: int = 0) -> Dataset:
@@ -23,7 +27,21 @@ def with_owners(seed: int = 0) -> Dataset:
     return Dataset("mine", train, test, 3, "drawn", np.arange(40) % 4)
 
 
-OTHERS: dict[str, Callable[[], Dataset]] = {"my own": lambda: checked_dataset(with_owners(), "data='mine'")}
+def of_bytes(seed: int = 0) -> Dataset:
+    """Images as bytes, which stand for something else in the test set."""
+    rng = np.random.default_rng(seed)
+    train, test = (
+        Samples(rng.integers(0, 256, (n, 8, 8, 3), np.uint8).transpose(0, 3, 1, 2), rng.integers(0, 3, n), values)
+        for n, values in zip((40, 10), rng.random((2, 3, 256), np.float32), strict=True)
+    )
+    return Dataset("mine", train, test, 3, "drawn")
+
+
+OTHERS: dict[str, Callable[[], Dataset]] = {
+    "my own": lambda: checked_dataset(with_owners(), "data='mine'"),
+    "my own bytes": lambda: checked_dataset(of_bytes(), "data='mine'"),
+}
+VALUES = np.linspace(-2, 2, 768, dtype=np.float32).reshape(3, 256)
 NAMES = [*table("data"), *OTHERS]
 
 
@@ -33,24 +51,57 @@ def said(line: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def digits(monkeypatch: pytest.MonkeyPatch) -> None:
+def digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test of a contract downloads 60,000 images; tests/data looks at how they are found and read."""
     rng = np.random.default_rng(5)
     train, test = (Samples(rng.random((n, 1, 28, 28), np.float32), rng.integers(0, 10, n, np.uint8)) for n in (60, 20))
     whole = Dataset("mnist", train, test, 10, "made up")
     monkeypatch.setattr(fedtide.data, "load_mnist", lambda folder, say, images=True: whole)
+    monkeypatch.setattr(fashion, "load_idx", lambda described, folder, say, images=True: whole)
+    colours = [
+        Samples(rng.integers(0, 256, (n, 3, 32, 32), np.uint8), labels, VALUES)
+        for n, labels in ((60, train.labels), (20, test.labels))
+    ]
+    photographs = Dataset("cifar10", *colours, 10, "made up")
+    monkeypatch.setattr(cifar10, "load_cifar10", lambda folder, say, images=True: photographs)
+    (tmp_path / "checked").mkdir()
+    monkeypatch.setattr(svhn, "MD5", set_files.svhn(tmp_path / "checked"))
 
 
-def load(name: str) -> Dataset:
-    return OTHERS[name]() if name in OTHERS else part("data", name, run_say=said, run_images=True)
+@pytest.fixture(autouse=True)
+def plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one download 37 plays."""
+    acts = [f"ACT I.\n\nROMEO.\n{'But soft, what light? ' * 90}\n\nJULIET.\n{'Ay me! ' * 200}\n"]
+    monkeypatch.setattr(shakespeare, "load_plays", lambda folder, say: (acts, "made up"))
+
+
+def load(name: str, folder: Path, **more: Any) -> Dataset:
+    """Make one of ours, or one of others; those that are read from files have them written first."""
+    if name in OTHERS:
+        return OTHERS[name]()
+    args: dict[str, Any] = {}
+    if name in set_files.WRITERS:
+        write, arguments = set_files.WRITERS[name]
+        place = folder / name
+        if not place.exists():
+            place.mkdir()
+            write(place)
+        args = arguments(place)
+    filled = {"run.say": said, "run.images": True, **more}
+    experiment = config.experiment()
+    made: Dataset = resolve(
+        "data", name, args, lambda key: filled[key] if key in filled else config.value(experiment, key)
+    )
+    return made
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_contract(name: str) -> None:
-    found, again = load(name), load(name)
+def test_contract(name: str, tmp_path: Path) -> None:
+    found, again = load(name, tmp_path), load(name, tmp_path)
     check_dataset(found)  # shapes, labels, finite numbers
     for samples in (found.train, found.test):
-        assert samples.images.dtype == np.float32
+        assert samples.images.dtype == (np.float32 if samples.values is None else np.uint8)
+        assert samples.values is None or samples.values.shape == (samples.images.shape[1], 256)
         assert samples.images.flags.c_contiguous
         assert samples.labels.dtype == np.uint8
     for one, two in zip((*found.train, *found.test), (*again.train, *again.test), strict=True):
@@ -62,11 +113,26 @@ def test_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", table("data"))
 def test_what_it_declares_can_be_filled_in(name: str) -> None:
-    keys = {each.about.key for each in parameters(table("data")[name])}
+    declared = parameters(find("data", name, table("data")))
+    assert all(each.about.meaning for each in declared)
+    keys = {each.about.key for each in declared} - {None}
     assert keys <= {"seed", "data.folder", "data.num_train", "data.num_test", "run.say", "run.images"}
 
 
 @pytest.mark.parametrize("name", table("data"))
-def test_as_many_as_are_asked_for(name: str) -> None:
-    found: Any = part("data", name, data_num_train=7, data_num_test=5, run_say=said, run_images=True)
+def test_as_many_as_are_asked_for(name: str, tmp_path: Path) -> None:
+    found = load(name, tmp_path, **{"data.num_train": 7, "data.num_test": 5})
     assert (len(found.train.labels), len(found.test.labels)) == (7, 5)
+
+
+def test_bytes_stay_bytes() -> None:
+    given, found = of_bytes(), load("my own bytes", Path())
+    for ours, theirs in ((found.train, given.train), (found.test, given.test)):
+        assert ours.images.dtype == np.uint8
+        assert np.array_equal(ours.floats(), theirs.floats())
+    assert not np.array_equal(found.train.values, found.test.values)
+
+
+def test_bytes_that_lie_as_they_should_are_not_copied() -> None:
+    given = load("my own bytes")
+    assert np.shares_memory(checked_dataset(given, "data='mine'").train.images, given.train.images)

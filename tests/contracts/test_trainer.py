@@ -42,13 +42,20 @@ class Forgetful:
         return answer.updates
 
 
-def make(name: str, model: str = "paper_cnn", threads: int = 1, work: LocalWork = WORK, seed: int = 3) -> Any:
+def make(
+    name: str,
+    model: str = "paper_cnn",
+    threads: int = 1,
+    work: LocalWork = WORK,
+    seed: int = 3,
+    shape: tuple[int, int, int] = (1, 28, 28),
+) -> Any:
     if name == "with memory":
-        return Forgetful(REMEMBERING["trainer"](make("native", model, threads, work, seed)))
+        return Forgetful(REMEMBERING["trainer"](make("native", model, threads, work, seed, shape)))
     module, _, made = table("trainer")[name].partition(":")
     try:
         return getattr(importlib.import_module(module), made)(
-            Task(description(model), work, seed, (1, 28, 28), 3, threads)
+            Task(MODELS[model](shape, 3), work, seed, shape, 3, threads)
         )
     except (ImportError, FedtideError) as error:
         if name not in ("native", "torch"):  # these need a compiler or a package
@@ -232,3 +239,107 @@ def test_all_start_from_the_same_model_and_reach_the_same_update() -> None:
         assert np.array_equal(first.initial_model(0), other.initial_model(0))
         ours, theirs = first.train(some_jobs(first)), other.train(some_jobs(other))
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-6)
+
+
+# ---- images as bytes ---------------------------------------------------------------------------------------------------
+
+COLOUR = (3, 32, 32)
+
+
+def colour(seed: int = 0, values_seed: int = 0, count: int = 24) -> Samples:
+    """Return colour images as bytes; the channels mean something else by them."""
+    rng = np.random.default_rng(seed)
+    values = np.random.default_rng(values_seed).standard_normal((3, 256)).astype(np.float32)
+    images = rng.integers(0, 256, (count, *COLOUR), np.uint8)
+    return Samples(images, (np.arange(count) % 3).astype(np.uint8), values)
+
+
+def plain(samples: Samples) -> Samples:
+    return Samples(samples.floats(), samples.labels)
+
+
+def colour_jobs(trainer: Any, *tables: Samples) -> list[Job]:
+    start = trainer.initial_model(0)
+    return [Job(k, k + 1, start, 0.05, table, np.arange(k, 24, 2)) for k, table in enumerate(tables)]
+
+
+@trainers
+@pytest.mark.parametrize("model", MODELS)
+def test_bytes_give_the_bits_of_what_they_stand_for(name: str, model: str) -> None:
+    trainer, bytes_ = make(name, model, shape=COLOUR), colour()
+    updates = trainer.train(colour_jobs(trainer, bytes_, bytes_))
+    assert np.array_equal(trainer.train(colour_jobs(trainer, plain(bytes_), plain(bytes_))), updates)
+    assert np.abs(updates).max() > 0
+    for theta in (trainer.initial_model(0), trainer.initial_model(0) + updates[0]):
+        assert trainer.evaluate(theta, bytes_) == trainer.evaluate(theta, plain(bytes_))
+
+
+@trainers
+@pytest.mark.parametrize(
+    "others",
+    [
+        lambda: [colour(1), colour(2)],  # of one kind: as bytes
+        lambda: [colour(1, 7), colour(2)],  # the same byte stands for something else
+        lambda: [plain(colour(1)), colour(2)],
+        lambda: [colour(1)._replace(values=colour().values * np.float32(-1)), plain(colour(2))],
+    ],
+    ids=["same values", "other values", "floats among them", "both"],
+)
+def test_tables_of_bytes_and_of_floats_in_one_call(name: str, others: Any) -> None:
+    trainer = make(name, "softmax", shape=COLOUR)
+    tables = [colour(), *others()]
+    jobs = colour_jobs(trainer, *tables)
+    updates = trainer.train(jobs)
+    assert np.array_equal(trainer.train(colour_jobs(trainer, *map(plain, tables))), updates)
+    assert np.array_equal(np.concatenate([trainer.train([job]) for job in jobs]), updates)
+
+
+@trainers
+def test_the_values_tell_one_table_from_another(name: str) -> None:
+    trainer, table = make(name, "softmax", shape=COLOUR), colour()
+    for sign in (1, -1, 2):
+        other = table._replace(values=table.values * np.float32(sign))
+        found = trainer.train(colour_jobs(trainer, other))
+        assert np.array_equal(found, trainer.train(colour_jobs(trainer, plain(other))))
+
+
+@trainers
+def test_bytes_are_left_alone_and_may_be_read_only(name: str) -> None:
+    trainer, table = make(name, "softmax", shape=COLOUR), colour()
+    before = [each.copy() for each in table]
+    for each in table:
+        each.flags.writeable = False
+    trainer.train(colour_jobs(trainer, table))
+    trainer.evaluate(trainer.initial_model(0), table)
+    for each, old in zip(table, before, strict=True):
+        assert np.array_equal(each, old)
+
+
+@pytest.mark.parametrize("name", table("trainer"))
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"values": None}, "uint8 images without values: give values float32 .3 256."),
+        ({"values": np.zeros((3, 255), np.float32)}, r"values that are float32\[3, 255\]: give float32 .3 256."),
+        ({"values": np.zeros((1, 256), np.float32)}, r"values that are float32\[1, 256\]"),
+        ({"values": np.zeros(768, np.float32)}, r"values that are float32\[768\]"),
+        ({"values": np.zeros((3, 256))}, r"values that are float64\[3, 256\]"),
+        ({"values": [[0.0] * 256] * 3}, "values that are a list"),
+        ({"values": np.full((3, 256), np.nan, np.float32)}, "values with NaN or infinity"),
+        ({"values": np.full((3, 256), np.inf, np.float32)}, "values with NaN or infinity"),
+        ({"images": colour().floats()}, "float32 images and values of bytes"),
+        ({"images": colour().images.astype(np.int8)}, "images are int8"),
+        ({"images": colour().images[:, :1]}, r"images are uint8 .24, 1, 32, 32."),
+    ],
+)
+def test_bytes_that_stand_for_nothing_are_one_line(name: str, change: dict[str, Any], says: str) -> None:
+    trainer = make(name, "softmax", shape=COLOUR)
+    wrong = colour()._replace(**change)
+    for ask in (
+        lambda: trainer.check_samples(wrong),
+        lambda: trainer.train(colour_jobs(trainer, wrong)),
+        lambda: trainer.evaluate(trainer.initial_model(0), wrong),
+    ):
+        with pytest.raises(FedtideError, match=says) as error:
+            ask()
+        assert "\n" not in str(error.value)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fedtide.data.idx import FILES, IdxFile, render
+from fedtide.data.idx import IdxFile, render
+from fedtide.data.mnist import FILES
 
 
 class Tiny(NamedTuple):

@@ -39,5 +39,5 @@ def test_synthetic():
 
 
 def test_an_unknown_name():
-    with pytest.raises(FedtideError, match=r"'cifar'.*mnist, synthetic"):
+    with pytest.raises(FedtideError, match=r"'cifar'.*mnist, fashion_mnist, .*synthetic"):
         load("cifar")

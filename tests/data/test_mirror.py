@@ -11,7 +11,8 @@ import urllib.request
 import pytest
 
 from fedtide.data import mirror as module
-from fedtide.data.mirror import MIRRORS, mirror, open_url
+from fedtide.data.mirror import mirror, open_url
+from fedtide.data.mnist import MIRRORS
 from fedtide.errors import DataError
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from fedtide.data.folder import names
-from fedtide.data.idx import FILES
-from fedtide.data.mnist import SOURCES, load_mnist, locate
+from fedtide.data.mnist import FILES, SOURCES, load_mnist, locate
 from fedtide.data.source import Source
 from fedtide.errors import DataError
 
@@ -111,11 +110,11 @@ def test_a_folder_that_is_missing_or_a_file(tiny, tmp_path):
 
 
 def test_a_file_that_cannot_be_read(tiny, tmp_path, monkeypatch):
-    def refuse(path):
+    def refuse(path, mode):
         raise PermissionError(13, "Permission denied")
 
     write(tmp_path / "mine", tiny)
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(DataError, match="train-images-idx3-ubyte cannot be read: Permission denied"):
         load_mnist(tmp_path / "mine", files=tiny.files)
 
@@ -244,18 +243,18 @@ def test_locate(tiny, cache, tmp_path):
 
 
 def test_labels_alone_are_enough_for_a_plan(monkeypatch):
-    from fedtide.data import mnist
+    from fedtide.data import idx_set
     from fedtide.data.folder import Found
     from fedtide.data.idx import render
 
     labels = {FILES[1].name: render(np.array([3, 1, 4], np.uint8)), FILES[3].name: render(np.array([1], np.uint8))}
     read = []
 
-    def look(folder, file):
+    def look(folder, file, layouts):
         read.append(file.name)
         return Found(file, folder, raw=labels.get(file.name))
 
-    monkeypatch.setattr(mnist, "look", look)
+    monkeypatch.setattr(idx_set, "look", look)
     found = load_mnist(images=False, say=lambda _: None)
     assert read == [FILES[1].name, FILES[3].name]
     assert found.train.labels.tolist() == [3, 1, 4]

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from fedtide.data.partition import BY_LABEL, _dirichlet, dirichlet, iid, label_counts, shards, slow_labels
+from fedtide.data.partition import (
+    BY_LABEL,
+    _dirichlet,
+    _normal_scores,
+    dirichlet,
+    iid,
+    label_counts,
+    shards,
+    slow_labels,
+    speed_sizes,
+)
 from fedtide.errors import FedtideError
 from fedtide.world.duration import Uniform, first
 
@@ -245,6 +255,98 @@ def test_relative_sizes_are_those_of_the_seed_under_every_partition():
     assert len(set(c)) > 1
 
 
+# --- by speed
+
+
+@pytest.mark.parametrize(
+    ("slow_share", "label_share", "num_slow", "num_labels"), [(0.25, 0.25, 8, 3), (0.1, 0.5, 3, 5), (0.9, 0.01, 27, 1)]
+)
+def test_shares_of_slow_devices_and_of_their_labels(slow_share, label_share, num_slow, num_labels):
+    duration = np.linspace(0.1, 1, 30)
+    parts = slow_labels(MNIST_LIKE, 30, 4, duration, slow_share=slow_share, label_share=label_share)
+    check_is_partition(parts, 30, len(MNIST_LIKE))
+    held = label_counts(MNIST_LIKE, parts, 10) > 0
+    theirs, others = held[30 - num_slow :].any(axis=0), held[: 30 - num_slow].any(axis=0)
+    assert theirs.sum() == num_labels
+    assert not (theirs & others).any()
+    assert (theirs | others).all()
+
+
+def test_a_share_is_never_all_or_nobody():
+    for share in (1e-9, 0.999):
+        parts = slow_labels(MNIST_LIKE, 3, 4, np.arange(3.0), slow_share=share, label_share=share)
+        check_is_partition(parts, 3, len(MNIST_LIKE))
+
+
+@given(systems(), st.floats(-1, 1), st.sampled_from([None, 1e-6, 0.5, 100.0]), st.booleans())
+@settings(deadline=None)
+def test_speed_sizes(system, correlation, concentration, alike):
+    labels, num_devices, seed, spread, _ = system
+    spread = spread or 0.1
+    duration = np.full(num_devices, 0.5) if alike else np.random.default_rng(seed).random(num_devices)
+    parts = speed_sizes(labels, num_devices, seed, duration, spread, correlation, concentration)
+    check_is_partition(parts, num_devices, len(labels))
+    assert sum(sizes_of(parts)) == num_devices * (len(labels) // num_devices)
+    again = speed_sizes(labels, num_devices, seed, duration**3, spread, correlation, concentration)
+    assert all(np.array_equal(one, two) for one, two in zip(parts, again, strict=True))  # only the order of T_k counts
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sizes_that_are_not_tied_are_those_of_the_other_partitions(seed):
+    duration = np.random.default_rng(seed).random(30)
+    for tied, other in (
+        (speed_sizes(MNIST_LIKE, 30, seed, duration, 0.6, 0.0), iid(MNIST_LIKE, 30, seed, 0.6)),
+        (speed_sizes(MNIST_LIKE, 30, seed, duration, 0.6, 0.0, 0.3), dirichlet(MNIST_LIKE, 30, seed, 0.3, 0.6)),
+    ):
+        assert all(np.array_equal(one, two) for one, two in zip(tied, other, strict=True))
+
+
+def test_fully_tied_sizes_are_the_quantiles_of_a_log_normal_law():
+    duration = np.array([0.3, 0.9, 0.1, 0.5, 0.7])
+    score = np.array([-0.5244005, 1.2815516, -1.2815516, 0.0, 0.5244005])  # of (rank - 1/2)/5, from a table
+    for sign in (1, -1):
+        weights = np.exp(0.8 * sign * score)
+        sizes = sizes_of(speed_sizes(MNIST_LIKE, 5, 3, duration, 0.8, float(sign)))
+        np.testing.assert_allclose(sizes, 60_000 * weights / weights.sum(), atol=1)
+
+
+@pytest.mark.parametrize("correlation", [-0.9, -0.4, 0.3, 0.8])
+def test_the_correlation_is_that_of_a_gaussian_copula(correlation):
+    """Pearson's between log size and normal score is rho; Spearman's is (6/pi) asin(rho/2)."""
+    num, spread = 4000, 0.4
+    labels = np.zeros(num * 300, np.uint8)
+    duration = np.random.default_rng(7).exponential(size=num)  # whatever their law
+    sizes = np.array(sizes_of(speed_sizes(labels, num, 7, duration, spread, correlation)))
+    rank = [np.argsort(np.argsort(each)) for each in (sizes, duration)]
+    assert np.corrcoef(np.log(sizes), _normal_scores(duration))[0, 1] == pytest.approx(correlation, abs=0.04)
+    assert np.corrcoef(*rank)[0, 1] == pytest.approx(6 / np.pi * np.arcsin(correlation / 2), abs=0.04)
+    assert np.log(sizes).std() == pytest.approx(spread, rel=0.04)
+    assert np.corrcoef(sizes, duration)[0, 1] * correlation > 0  # positive: slow devices hold more
+
+
+def test_devices_that_are_equally_slow_share_a_score():
+    np.testing.assert_allclose(_normal_scores(np.array([2.0, 1.0, 2.0, 1.0])), [0.6744898, -0.6744898] * 2)
+    np.testing.assert_array_equal(_normal_scores(np.ones(7)), 0)
+
+
+def test_an_experiment_ties_sizes_to_its_own_slow_devices():
+    import fedtide
+    from fedtide import system
+
+    wanted = fedtide.experiment(
+        data={
+            "name": "synthetic",
+            "partition": {"name": "speed_sizes", "correlation": 1},
+            "size_spread": 0.5,
+            "num_train": 500,
+        },
+        fleet={"num_devices": 20},
+    )
+    fleet = system.make_fleet(wanted, system.load_dataset(wanted))
+    assert (np.diff(fleet.num_samples[np.argsort(fleet.duration)]) >= 0).all()
+    assert fleet.num_samples.max() > 3 * fleet.num_samples.min()
+
+
 # --- bad input
 
 
@@ -271,6 +373,13 @@ def test_relative_sizes_are_those_of_the_seed_under_every_partition():
             lambda y: slow_labels(y, 4, 1, np.ones(4), size_spread=0.5),
             "size_spread = 0.5: under data.partition=slow_labels",
         ),
+        (lambda y: slow_labels(y, 4, 1, np.ones(4), slow_share=1.0), "slow_share = 1.0: must lie between 0 and 1"),
+        (lambda y: slow_labels(y, 4, 1, np.ones(4), label_share=0.0), "label_share = 0.0: must lie between 0 and 1"),
+        (lambda y: speed_sizes(y, 4, 1, np.ones(4)), "size_spread = 0: .*sizes must differ; set data.size_spread"),
+        (lambda y: speed_sizes(y, 4, 1, np.ones(4), 0.5, 1.5), "correlation = 1.5: must be from -1"),
+        (lambda y: speed_sizes(y, 4, 1, np.ones(4), 0.5, float("nan")), "correlation = nan"),
+        (lambda y: speed_sizes(y, 4, 1, np.ones(4), 0.5, 0.5, -1.0), "concentration = -1.0"),
+        (lambda y: speed_sizes(y, 31, 1, np.ones(31), 0.5), "more devices than samples"),
         (lambda y: label_counts(y, [np.arange(3)], 2), "labels run from 0 to 9, expected 0 to 1"),
     ],
 )

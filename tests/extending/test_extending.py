@@ -22,7 +22,7 @@ SMALL = [
     *("learning.model=softmax", "learning.local_epochs=1", "learning.batch_size=10", "learning.learning_rate=0.05"),
 ]
 # What a node of a federation cannot know, or what the server's clock there does not use.
-NOT_ON_NODES = ("timeline.name", "fleet.duration", "fleet.availability")
+NOT_ON_NODES = ("timeline.name", "fleet.duration", "fleet.availability", "radio.downlink")
 
 
 def ids(case: Case) -> str:

@@ -225,6 +225,16 @@ ROWS = [
         ("DATA._replace(train=Samples(TRAIN.images[:0], TRAIN.labels[:0]))", "no samples"),
         ("DATA._replace(train=Samples(TRAIN.images * np.nan, TRAIN.labels))", "NaN or infinity"),
         ("DATA._replace(train=Samples(TRAIN.images.astype(float) + 1e300, TRAIN.labels))", "NaN or infinity"),
+        ("DATA._replace(train=TRAIN._replace(images=TRAIN.images.astype(np.uint8)))",
+         r"train has uint8 images without values: give values float32 .1 256., .* or float32 images"),
+        ("DATA._replace(train=TRAIN._replace(values=np.zeros((1, 256), np.float32)))", "leave the values out"),
+        *((f"DATA._replace(test=TEST._replace(values={values}, images=TEST.images.astype(np.uint8)))", says)
+          for values, says in (
+              ("[[0.0] * 256]", "test has values that are a list: give float32"),
+              ("np.zeros((1, 256))", r"values that are float64\[1, 256\]: give float32"),
+              ("np.zeros((3, 256), np.float32)", r"values that are float32\[3, 256\]: give float32 .1 256."),
+              ("np.full((1, 256), np.nan, np.float32)", "values with NaN or infinity"),
+          )),
         ("DATA._replace(test=Samples(TEST.images[:, :, :8, :8], TEST.labels))", r"test.*\[1, 8, 8\].*\[1, 28, 28\]"),
         ("DATA._replace(name=3)", "name"),
         ("DATA._replace(owners=[1, 2])", "owners must be whole numbers"),

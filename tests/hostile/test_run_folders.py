@@ -289,7 +289,7 @@ HANDED: dict[str, tuple[dict[str, Any], str]] = {
     "another seed's data": ({"dataset": small_dataset(seed=1)}, "another data set"),
     "one label": ({"dataset": noisy()}, "another data set"),
     "fewer test images": (
-        {"dataset": small_dataset()._replace(test=Samples(*(each[:10] for each in small_dataset().test)))},
+        {"dataset": small_dataset()._replace(test=small_dataset().test.taken(slice(10)))},
         "another data set",
     ),
     "another trainer": ({"trainer": OtherTrainer()}, "another trainer .*FakeTrainer, and here it is .*OtherTrainer"),

@@ -7,10 +7,12 @@ import pytest
 
 from fedtide.errors import FedtideError
 from fedtide.learning.model import (
+    GRU,
     MODELS,
     ChannelDropout,
     Conv2d,
     Dropout,
+    Embedding,
     Linear,
     MaxPool2d,
     Model,
@@ -82,6 +84,8 @@ def test_shapes_through_the_papers_model() -> None:
         ((Conv2d(4, 3), ReLU()), "add a Linear"),
         ((Dropout(1.0), Linear(2)), "p must lie"),
         ((Linear(0),), "at least one output"),
+        ((Embedding(5, 2), GRU(3), Linear(2)), r"needs codes \[1 1 steps\]"),
+        ((GRU(3), Linear(2)), "behind an Embedding"),
     ],
 )
 def test_layers_that_do_not_fit(layers: tuple, message: str) -> None:

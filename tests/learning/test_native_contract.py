@@ -318,6 +318,7 @@ def low_level(**changes):
         "layers": native.lower(PAPER),
         "images": np.zeros((4, 1, 28, 28), np.float32),
         "labels": np.zeros(4, np.uint8),
+        "values": None,
         "start": np.zeros((1, 21840), np.float32),
         "learning_rate": np.array([0.1]),
         "keys": np.array([1], np.uint64),
@@ -365,6 +366,19 @@ def misaligned(shape, dtype):
         {"start": misaligned((1, 21840), np.float32)},
         {"images": misaligned((4, 1, 28, 28), np.float32)},
         {"images": np.zeros((4, 1, 3, 3), np.float32)},
+        {"images": np.zeros((4, 1, 28, 28), np.uint8)},
+        {"values": np.zeros((1, 256), np.float32)},
+        *(
+            {"images": np.zeros((4, 1, 28, 28), np.uint8), "values": values}
+            for values in (
+                np.zeros((1, 255), np.float32),
+                np.zeros((2, 256), np.float32),
+                np.zeros((0, 256), np.float32),
+                with_nan((1, 256), 255),
+                with_nan((1, 256), 0, np.inf),
+                misaligned((1, 256), np.float32),
+            )
+        ),
         {"images": np.zeros((4, 0, 28, 28), np.float32)},
         {"layers": []},
         {"layers": [(9, 1, 1, 1, 0.0)]},
@@ -393,7 +407,11 @@ def test_the_extension_itself_refuses_what_would_crash_it(changes):
     "changes",
     [
         {"images": np.zeros((4, 1, 28, 28))},
+        {"images": np.zeros((4, 1, 28, 28), np.int8)},
         {"images": np.zeros((4, 784), np.float32)},
+        {"images": np.zeros((4, 1, 28, 28), np.uint8), "values": np.zeros((1, 256))},
+        {"images": np.zeros((4, 1, 28, 28), np.uint8), "values": np.zeros(256, np.float32)},
+        {"images": np.zeros((4, 1, 28, 28), np.uint8), "values": np.zeros((1, 512), np.float32)[:, ::2]},
         {"images": np.zeros((4, 1, 28, 56), np.float32)[..., ::2]},
         {"labels": np.zeros(4, np.int64)},
         {"visited": np.array([0, 1, 2, 3], np.int32)},

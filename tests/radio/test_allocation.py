@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide.world.allocation import EqualBits, equal_bits, symbols_per_tick
-from fedtide.world.timeline import Buffered, Periodic, Synchronous, per_arrival
+from fedtide.world.timeline import Buffered, PerArrival, Periodic, Synchronous
 from helpers import ticks_of
 
 
@@ -62,7 +62,7 @@ def test_fedavg_gets_four_times_n() -> None:
     assert symbols_per_tick(ticks_of(Synchronous(2.0), DURATION, 30.0), 1000, 2.0) == pytest.approx(4000)
 
 
-@pytest.mark.parametrize("timeline", [per_arrival(), Buffered(5)])
+@pytest.mark.parametrize("timeline", [PerArrival(), Buffered(5)])
 def test_event_driven_frameworks_share_the_same_symbols(timeline: Buffered) -> None:
     ticks = ticks_of(timeline, DURATION, 30.0)
     share = symbols_per_tick(ticks, 1000, 2.0)

@@ -300,26 +300,36 @@ def policies(as_json: AsJson = False) -> None:
 @app.command()
 @friendly
 def data(
-    folder: Annotated[Path | None, typer.Option("--folder", help="A folder with MNIST's IDX files to use.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="mnist, fashion_mnist, cifar10. Default: mnist.")
+    ] = None,
+    folder: Annotated[Path | None, typer.Option("--folder", help="A folder with the set's official files.")] = None,
     status: Annotated[bool, typer.Option("--status", help="Only say what is cached; fetch nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch MNIST (byte-exact, checksums verified) into the cache, or say where it is."""
-    from fedtide.data.mnist import load_mnist, locate
+    """Fetch MNIST or other data sets (byte-exact, checksums verified) into the cache, or say where they are.
 
-    if not status:
-        load_mnist(folder, say=say)
-    found = locate(folder)
-    states = {file.name: file.problem or "verified" for file in found.files}
+    [dim]fedtide data[/]
+    [dim]fedtide data fashion_mnist cifar10[/]
+    """
+    from fedtide.data import fetched
+
+    found = {name: fetched(name, folder, None if status else say) for name in names or ["mnist"]}
+    states = {name: {file.name: file.problem or "verified" for file in each.files} for name, each in found.items()}
     if as_json:
-        print_json({"folder": str(found.folder), "complete": found.complete, "files": states})
+        told = [
+            {"folder": str(each.folder), "complete": each.complete, "files": states[name], "name": name}
+            for name, each in found.items()
+        ]
+        print_json(told if len(told) > 1 else told[0])
         return
-    table = Table(box=None, padding=(0, 2), title=f"MNIST in {found.folder}", title_justify="left")
-    for heading in ("file", "state"):
-        table.add_column(heading)
-    for name, state in states.items():
-        table.add_row(name, "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
-    out.print(table, highlight=False)
+    for name, each in found.items():
+        table = Table(box=None, padding=(0, 2), title=f"{each.title} in {each.folder}", title_justify="left")
+        for heading in ("file", "state"):
+            table.add_column(heading)
+        for file, state in states[name].items():
+            table.add_row(file, "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
+        out.print(table, highlight=False)
 
 
 @app.command()

@@ -51,7 +51,7 @@ class Data(_Group):
 
     name: Name = Field("mnist", description="the data set")
     args: Args = _later(dict, "arguments of the data set")
-    folder: Path | None = Field(None, description="where MNIST's IDX files lie (default: cache, then download)")
+    folder: Path | None = Field(None, description="where the set's official files lie (default: cache, then download)")
     num_train: Count | None = Field(None, description="use only so many training samples")
     num_test: Count | None = Field(None, description="use only so many test samples")
     partition: Name = Field("shards", description="who holds what; shards is the paper's non-i.i.d. setting")

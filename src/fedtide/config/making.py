@@ -18,7 +18,7 @@ from fedtide.config.trees import lay, merge, nest, split_parts, with_room
 from fedtide.core import parts
 from fedtide.core.forms import NotAForm, plain, shown
 from fedtide.core.kinds import NAMED
-from fedtide.core.reading import beside, is_file, locate, parse_overrides, read_file
+from fedtide.core.reading import beside, locate, parse_overrides, read_file
 from fedtide.errors import FedtideError
 
 
@@ -69,7 +69,9 @@ def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
             continue
         with parts.beside(folder):
             files = {key: each for key, each in parts.argument_files(kind, name, args).items() if key in args}
-        full = {key: os.path.abspath(locate(place, folder)) for key, place in files.items() if not is_file(Path(place))}
+        full = {
+            key: os.path.abspath(locate(place, folder)) for key, place in files.items() if not os.path.exists(place)
+        }
         tree = merge(tree, {group: {leaf: {**args, **full}}}) if full else tree
     return tree
 

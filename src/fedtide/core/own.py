@@ -54,9 +54,18 @@ def source_digest(name: str) -> str | None:
 
 
 def file_digest(place: str) -> str:
-    """Return the SHA-256 of a file that an argument names."""
-    with open(near(place), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the SHA-256 of a file that an argument names; of a folder, that of all names and contents in it."""
+    path = near(place)
+    if not path.is_dir():
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    whole = hashlib.sha256()
+    for each in sorted(path.rglob("*")):
+        if each.is_file():
+            whole.update(each.relative_to(path).as_posix().encode() + b"\0")
+            with open(each, "rb") as file:
+                whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()
 
 
 def _file(name: str) -> Path | None:

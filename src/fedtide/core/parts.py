@@ -15,6 +15,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -165,19 +166,34 @@ def _unknown(key: str, name: str, names: list[str]) -> str:
 def argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[str, str]:
     """Return the arguments of a part, given or by default, that are declared as a Path and name a file that is there.
 
-    Of a part that cannot be read now there are none: whoever makes it says why.
+    Of one of ours only what is given counts, which may be a folder, and not what the experiment has a key for (where
+    something of the same content lies). Of a part that cannot be read now there are none: whoever makes it says why.
     """
     ours = table(kind)
-    if name in ours and not args:  # ours have no file by default, and some take long to import
+    is_ours = name in ours
+    if is_ours and not any(_is_there(each) for each in args.values()):  # most often: nothing is imported for it
+        return {}
+    if not is_ours and ":" not in name:
         return {}
     try:
         declared = parameters(find(kind, name, ours))
     except FedtideError:
         return {}
     paths = [each for each in declared if Path in (each.type, *typing.get_args(each.type))]
+    if is_ours:
+        paths = [each for each in paths if each.about.key is None and each.name in args]
     given = {each.name: args.get(each.name, each.default) for each in paths}
     named = {each: str(place) for each, place in given.items() if isinstance(place, str | Path)}
-    return {each: place for each, place in named.items() if is_file(near(place))}
+    return {
+        each: place for each, place in named.items() if is_file(near(place)) or (is_ours and os.path.isdir(near(place)))
+    }
+
+
+def _is_there(place: Any) -> bool:
+    """Say whether something names a file or a folder, in the working folder or beside the form that names it."""
+    if not isinstance(place, str | Path) or not str(place).strip():
+        return False
+    return os.path.exists(place) or os.path.exists(policy_folder() / place)
 
 
 def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill) -> Any:

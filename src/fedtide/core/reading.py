@@ -109,6 +109,8 @@ def locate(place: str, folder: Path | None) -> Path:
     """
     here = Path(place)
     there = here if folder is None else folder / here
+    if os.path.isdir(there) and not os.path.exists(here):
+        return there
     if not is_file(there):
         return here
     if is_file(here) and not here.samefile(there) and here.read_bytes() != there.read_bytes():

@@ -1,4 +1,4 @@
-"""Data sets and how the devices share them: MNIST, a synthetic stand-in, and partitions.
+"""Data sets and how the devices share them: sets that papers use, a synthetic stand-in, the user's own, and partitions.
 
 A data set is a callable (**arguments) -> Dataset. What it declares to be filled in comes from the experiment, and two
 things from whoever runs it: `run.say` (told what is fetched) and `run.images` (false: labels are enough, as for a plan).
@@ -10,18 +10,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from fedtide.core import parts
 from fedtide.core.arguments import arg
-from fedtide.data.mnist import Say, load_mnist, locate, to_stderr
-from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels
+from fedtide.data.cut import cut
+from fedtide.data.mnist import load_mnist, locate
+from fedtide.data.objects import from_huggingface, from_torchvision
+from fedtide.data.obtain import Say, Whereabouts, to_stderr
+from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels, speed_sizes
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
-from fedtide.types import Dataset, Samples
+from fedtide.types import Dataset
 
 __all__ = [
     "DATASETS",
+    "FETCHED",
     "PARTITIONS",
     "dirichlet",
     "drawn",
+    "fetched",
+    "from_huggingface",
+    "from_torchvision",
     "iid",
     "label_counts",
     "load",
@@ -29,8 +37,10 @@ __all__ = [
     "locate",
     "natural",
     "of_mnist",
+    "of_shakespeare",
     "shards",
     "slow_labels",
+    "speed_sizes",
     "synthetic",
 ]
 
@@ -43,9 +53,7 @@ def of_mnist(
     images: Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")] = True,
 ) -> Dataset:
     """Handwritten digits: 60,000 training and 10,000 test images, from a folder or wherever they can be had."""
-    whole = load_mnist(folder, say, images=images)
-    train, test = _first(whole.train, num_train, "num_train"), _first(whole.test, num_test, "num_test")
-    return whole._replace(train=train, test=test)
+    return cut(load_mnist(folder, say, images=images), num_train, num_test)
 
 
 def drawn(
@@ -61,15 +69,44 @@ def load(name: str, **args: Any) -> Dataset:
     """Return one of our data sets by name."""
     if name not in DATASETS:
         raise FedtideError(f"no data set is called {name!r}: use one of {', '.join(DATASETS)}")
-    return DATASETS[name](**args)
+    made: Dataset = parts.find("data", name, DATASETS)(**args)
+    return made
 
 
-DATASETS: Final[dict[str, Callable[..., Dataset]]] = {"mnist": of_mnist, "synthetic": drawn}
+# One of ours may be named by its place, and is then imported when it is used.
+DATASETS: Final[dict[str, Callable[..., Dataset] | str]] = {
+    "mnist": of_mnist,
+    "fashion_mnist": "fedtide.data.fashion:fashion_mnist",
+    "cifar10": "fedtide.data.cifar10:cifar10",
+    "shakespeare": "fedtide.data.shakespeare:of_shakespeare",
+    "cifar100": "fedtide.data.cifar100:cifar100",
+    "svhn": "fedtide.data.svhn:svhn",
+    "emnist": "fedtide.data.emnist:emnist",
+    "femnist": "fedtide.data.femnist:femnist",
+    "speech_commands": "fedtide.data.speech:speech_commands",
+    "synthetic": drawn,
+    "npz": "fedtide.data.npz:npz",
+    "image_folder": "fedtide.data.image_folder:image_folder",
+}
+
+# Those that can be downloaded, each with what says where they are.
+FETCHED: Final[dict[str, str]] = {
+    "mnist": "fedtide.data.mnist:locate",
+    "fashion_mnist": "fedtide.data.fashion:locate",
+    "cifar10": "fedtide.data.cifar10:locate",
+}
 
 
-def _first(samples: Samples, num: int | None, name: str) -> Samples:
-    if num is None:
-        return samples
-    if not 1 <= num <= len(samples.labels):
-        raise FedtideError(f"{name} = {num}: must be from 1 to {len(samples.labels)}")
-    return Samples(samples.images[:num], samples.labels[:num])
+def fetched(name: str, folder: Path | None, say: Say | None) -> Whereabouts:
+    """Download a set into the cache, or look at it in a folder, and report where it is. say: None to fetch nothing."""
+    if name not in FETCHED:
+        known = ", ".join(FETCHED)
+        if name in DATASETS:
+            raise FedtideError(
+                f"{name} is not downloaded by fedtide: only {known} are; docs/data.md says how to have {name}"
+            )
+        raise FedtideError(f"no data set is called {name!r}: use one of {known}")
+    if say is not None:
+        load(name, folder=folder, say=say)
+    found: Whereabouts = parts.find("data", name, FETCHED)(folder)
+    return found

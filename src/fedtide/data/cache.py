@@ -27,7 +27,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.pl
     return home / ".cache" / "fedtide"
 
 
-def store(path: Path, data: bytes) -> None:
+def store(path: Path, data: bytes | bytearray) -> None:
     """Write data to path atomically: others see the old file or the new one, never a part. OSError if it cannot."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")

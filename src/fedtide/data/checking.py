@@ -25,11 +25,12 @@ def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = Fal
     for part, samples in (("train", dataset.train), ("test", dataset.test)):
         if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples[:2]):
             raise DataError(f"{whose}'s {part} is a {_kind(samples)}: give Samples(images, labels) of NumPy arrays")
-        images, labels = samples[:2]
+        images, labels = samples.images, samples.labels
+        bytes_ = images.dtype == np.uint8
         if (
             images.ndim != 4
             or 0 in images.shape[1:]
-            or images.dtype.kind != "f"
+            or (images.dtype.kind != "f" and not bytes_)
             or labels.dtype.kind not in "iu"
             or labels.shape != images.shape[:1]
         ):
@@ -37,12 +38,14 @@ def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = Fal
                 f"{whose}'s {part} has images {images.dtype}{list(images.shape)} and labels {labels.dtype}"
                 f"{list(labels.shape)}: give float32 [n channels height width] and uint8 [n]"
             )
+        if wrong := wrong_values(samples):
+            raise DataError(f"{whose}'s {part} has {wrong}")
         if may_be_empty and not len(labels):
             continue
         if not len(labels) or labels.min() < 0 or labels.max() >= dataset.num_labels:
             has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no samples"
             raise DataError(f"{whose}'s {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")
-        if not np.isfinite(images).all():
+        if not bytes_ and not np.isfinite(images).all():
             raise DataError(f"{whose}'s {part} has images with NaN or infinity: give finite numbers")
     if dataset.test.images.shape[1:] != dataset.train.images.shape[1:]:
         raise DataError(
@@ -60,18 +63,39 @@ def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = Fal
         )
 
 
+def wrong_values(samples: Samples) -> str | None:
+    """Say why images [n c h w] and the values of their bytes do not go together, and what to do; None if they do."""
+    images, values = samples.images, samples.values
+    if images.dtype != np.uint8:
+        has = f"{images.dtype} images and values of bytes"
+        return None if values is None else f"{has}: leave the values out, or give the images as uint8"
+    wanted = f"float32 [{images.shape[1]} 256], what each byte of each channel stands for"
+    if values is None:
+        return f"uint8 images without values: give values {wanted}, or float32 images"
+    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.shape != (images.shape[1], 256):
+        given = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else f"a {_kind(values)}"
+        return f"values that are {given}: give {wanted}"
+    if not np.isfinite(values).all():
+        return "values with NaN or infinity: give finite numbers"
+    return None
+
+
 def checked_dataset(dataset: Any, label: str) -> Dataset:
-    """Return what a user's data set gave in our types: float32 images, uint8 labels; raise if it cannot be."""
+    """Return what a user's data set gave in our types: float32 or uint8 images, uint8 labels; raise if it cannot be."""
     check_dataset(dataset, label)
     with np.errstate(over="ignore"):
-        train, test = (
-            Samples(np.ascontiguousarray(each.images, np.float32), np.ascontiguousarray(each.labels, np.uint8))
-            for each in (dataset.train, dataset.test)
-        )
+        train, test = _ours(dataset.train), _ours(dataset.test)
     made: Dataset = dataset._replace(train=train, test=test)
-    if {each.images.dtype for each in (dataset.train, dataset.test)} != {np.dtype(np.float32)}:
+    if not {each.images.dtype for each in (dataset.train, dataset.test)} <= {np.dtype(np.float32), np.dtype(np.uint8)}:
         check_dataset(made, label)  # what is finite in double precision may not be in ours
     return made
+
+
+def _ours(samples: Samples) -> Samples:
+    labels = np.ascontiguousarray(samples.labels, np.uint8)
+    if samples.values is None:
+        return Samples(np.ascontiguousarray(samples.images, np.float32), labels)
+    return Samples(np.ascontiguousarray(samples.images), labels, np.ascontiguousarray(samples.values))
 
 
 def _kind(thing: Any) -> str:

@@ -1,11 +1,11 @@
-"""The IDX format and the four files of MNIST: read, write, check against size and SHA-256."""
+"""The IDX format, and files that are known by size and SHA-256: read, write, check."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import zlib
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,10 @@ import numpy.typing as npt
 from fedtide.errors import DataError
 
 Bytes = npt.NDArray[np.uint8]
+Raw: TypeAlias = bytes | bytearray
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-UNSIGNED_BYTE: Final = 0x08  # the type code of IDX; MNIST uses no other
+UNSIGNED_BYTE: Final = 0x08  # the type code of IDX; our sets use no other
 
 
 class IdxFile(NamedTuple):
@@ -26,15 +27,7 @@ class IdxFile(NamedTuple):
     sha256: str
 
 
-FILES: Final = (
-    IdxFile("train-images-idx3-ubyte", 47040016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
-    IdxFile("train-labels-idx1-ubyte", 60008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
-    IdxFile("t10k-images-idx3-ubyte", 7840016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
-    IdxFile("t10k-labels-idx1-ubyte", 10008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
-)
-
-
-def gunzip(data: bytes, limit: int) -> bytes:
+def gunzip(data: Raw, limit: int) -> bytes:
     """Return what gzip data holds; DataError if it is damaged, cut short, or holds more than limit bytes."""
     stream = zlib.decompressobj(wbits=31)
     try:
@@ -48,8 +41,8 @@ def gunzip(data: bytes, limit: int) -> bytes:
     return raw
 
 
-def check(data: bytes, file: IdxFile) -> bytes:
-    """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not MNIST's."""
+def check(data: Raw, file: IdxFile) -> Raw:
+    """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not its own."""
     raw = gunzip(data, file.num_bytes) if data.startswith(GZIP_MAGIC) else data
     if len(raw) != file.num_bytes:
         what = "truncated: " if len(raw) < file.num_bytes else ""
@@ -60,8 +53,8 @@ def check(data: bytes, file: IdxFile) -> bytes:
     return raw
 
 
-def parse(raw: bytes) -> Bytes:
-    """Return the array in IDX bytes, of the shape its header gives (a read-only view, no copy)."""
+def parse(raw: Raw) -> Bytes:
+    """Return the array in IDX bytes, of the shape its header gives (a view, no copy)."""
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != UNSIGNED_BYTE:
         raise DataError(f"not an IDX file of unsigned bytes: it begins with {raw[:4].hex() or 'nothing'}")
     start = 4 + 4 * raw[3]

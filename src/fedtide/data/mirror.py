@@ -1,11 +1,11 @@
-"""MNIST from a public mirror over HTTPS, which answers soon or is given up."""
+"""Files from a public mirror over HTTPS, which answers soon or is given up."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Final, TypeAlias
 
 from fedtide.data.idx import IdxFile
@@ -14,10 +14,6 @@ from fedtide.errors import DataError
 
 Open: TypeAlias = Callable[[str], IO[bytes]]
 
-MIRRORS: Final = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist",
-    "https://storage.googleapis.com/cvdf-datasets/mnist",
-)
 CONNECT_SECONDS: Final = 4.0  # to the first byte of an answer; also the longest silence in a download
 FILE_SECONDS: Final = 120.0  # for one file
 
@@ -62,28 +58,33 @@ def mirror(base: str, open_url: Open = open_url) -> Fetch:
     """Return a source that downloads base/NAME.gz, one file after the other; the first failure ends it."""
 
     def fetch(files: Sequence[IdxFile]) -> dict[str, bytes]:
-        return {file.name: _download(f"{base}/{file.name}.gz", file.num_bytes, open_url) for file in files}
+        return {file.name: download(f"{base}/{file.name}.gz", file.num_bytes, open_url) for file in files}
 
     return fetch
 
 
-def _download(url: str, limit: int, open_url: Open) -> bytes:
+def download(url: str, limit: int, open_url: Open = open_url) -> bytes:
+    """Return what lies at url, at most limit bytes of it."""
+    return b"".join(pieces(url, limit, open_url, FILE_SECONDS))
+
+
+def pieces(url: str, limit: int, open_url: Open, seconds: float) -> Iterator[bytes]:
+    """Yield what lies at url piece by piece; raise if it has more than limit bytes or takes longer than so many seconds."""
     import http.client  # here, since planning needs no network
 
-    deadline = time.monotonic() + FILE_SECONDS
-    chunks: list[bytes] = []
+    deadline = time.monotonic() + seconds
     size = 0
     with open_url(url) as answer:
         while True:
             try:
-                chunk = answer.read(1 << 16)
+                piece = answer.read(1 << 16)
             except http.client.HTTPException as error:
                 raise OSError(f"{url}: the connection broke ({error!r})") from error
-            if not chunk:
-                return b"".join(chunks)
-            chunks.append(chunk)
-            size += len(chunk)
+            if not piece:
+                return
+            yield piece
+            size += len(piece)
             if size > limit + 1024:  # gzip adds a header to what it cannot make smaller
                 raise DataError(f"{url} is longer than the {limit} bytes expected")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{url} took longer than {FILE_SECONDS:g} s")
+                raise TimeoutError(f"{url} took longer than {seconds:g} s")

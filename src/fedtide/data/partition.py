@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -27,14 +28,13 @@ from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Ints, Rng
 
 Labels = npt.NDArray[np.integer[Any]]
+Durations = Annotated[Floats, arg("T_k [N]", key="fleet.durations")]
 Spread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
 
 
 def iid(labels: Labels, num_devices: int, seed: int, size_spread: Spread = 0.0) -> list[Ints]:
     """Deal out samples at random without replacement: floor(n/N) to each device, or that on average."""
-    sizes = _sizes(len(labels), num_devices, seed, size_spread, "samples")
-    order = stream(seed, "partition").permutation(len(labels))
-    return _cut(order, sizes)
+    return _deal_out(labels, _sizes(len(labels), num_devices, seed, size_spread, "samples"), seed)
 
 
 def shards(
@@ -71,32 +71,20 @@ def dirichlet(
     again (Hsu, Qi, Brown 2019), so the last devices take what the others left. A large concentration tends to i.i.d., a
     small one to one label per device.
     """
-    if not (concentration > 0 and math.isfinite(concentration)):
-        raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
     sizes = _sizes(len(labels), num_devices, seed, size_spread, "samples")
-    rng = stream(seed, "partition")
-    present, left = np.unique(labels, return_counts=True)
-    proportions = _dirichlet(rng, concentration, (num_devices, len(present)))
-    counts = np.zeros((num_devices, len(present)), np.int64)
-    for device in rng.permutation(num_devices):
-        counts[device] = _draw_labels(rng, proportions[device], left, int(sizes[device]))
-        left = left - counts[device]
-    mine: list[list[Ints]] = [[] for _ in range(num_devices)]
-    for column, label in enumerate(present):
-        pool = rng.permutation(np.flatnonzero(labels == label))
-        for device, part in enumerate(_cut(pool, counts[:, column])):
-            mine[device].append(part)
-    return [np.sort(np.concatenate(parts)) for parts in mine]
+    return _deal_by_label(labels, sizes, seed, concentration)
 
 
 def slow_labels(
     labels: Labels,
     num_devices: int,
     seed: int,
-    duration: Annotated[Floats, arg("T_k [N]", key="fleet.durations")],
+    duration: Durations,
     size_spread: Spread = 0.0,
+    slow_share: Annotated[float, arg("share of the devices that are slow", gt=0, lt=1)] = 0.25,
+    label_share: Annotated[float, arg("share of the labels that only they have", gt=0, lt=1)] = 0.25,
 ) -> list[Ints]:
-    """Give the slowest quarter of the devices a quarter of the labels, which nobody else has (quarters rounded up).
+    """Give the slowest devices, a quarter of all, a quarter of the labels, which nobody else has (shares are rounded up).
 
     duration: T_k [N]. Section III of the paper: highly non-i.i.d. data, unique data at slow devices. The labels are drawn
     by the seed. The slow devices' samples and the others' are each sorted by label and cut into equal parts, one per
@@ -116,9 +104,9 @@ def slow_labels(
     rng = stream(seed, "partition")
     place = rng.permutation(len(present))[np.searchsorted(present, labels)]  # of a sample's label, in random order [n]
     by_speed = np.argsort(-duration, kind="stable")
-    num_slow = -(-num_devices // 4)
+    num_slow = _share("slow_share", slow_share, num_devices)
     groups = by_speed[:num_slow], by_speed[num_slow:]
-    theirs = place < -(-len(present) // 4)
+    theirs = place < _share("label_share", label_share, len(present))
     pools = np.flatnonzero(theirs), np.flatnonzero(~theirs)
     size = min(len(pool) // len(group) for pool, group in zip(pools, groups, strict=True))
     if size < 1:
@@ -131,6 +119,40 @@ def slow_labels(
         parts = kept.reshape(len(group), size)
         mine |= {int(device): np.sort(part) for device, part in zip(rng.permutation(group), parts, strict=True)}
     return [mine[device] for device in range(num_devices)]
+
+
+def speed_sizes(
+    labels: Labels,
+    num_devices: int,
+    seed: int,
+    duration: Durations,
+    size_spread: Spread = 0.0,
+    correlation: Annotated[float, arg("of size and duration; positive: slow devices hold more", ge=-1, le=1)] = 0.8,
+    concentration: Annotated[float | None, arg("of Dirichlet labels; not given: i.i.d.", gt=0)] = None,
+) -> list[Ints]:
+    """Tie how much a device holds to how slow it is, by a Gaussian copula; labels i.i.d. or Dirichlet.
+
+    duration: T_k [N]. log |S_k| is size_spread (correlation z_k + sqrt(1 - correlation^2) e_k) plus a constant, with z_k the
+    normal score of T_k's rank (devices that are equally slow share one) and e_k the normal numbers of the seed, from which
+    every other partition makes its sizes. So sizes are log-normal of that spread whatever the durations' law, their
+    rank correlation with T_k tends to (6/pi) asin(correlation/2), and with 1 or -1 the size is a function of T_k's rank.
+    """
+    if not -1 <= correlation <= 1:
+        raise FedtideError(
+            f"correlation = {correlation}: must be from -1 (slow devices hold less) to 1 (they hold more)"
+        )
+    if size_spread == 0:
+        raise FedtideError(
+            "size_spread = 0: under data.partition=speed_sizes sizes must differ; set data.size_spread, such as to 0.5"
+        )
+
+    def tied(normal: Floats) -> Floats:
+        return correlation * _normal_scores(duration) + math.sqrt(1 - correlation**2) * normal
+
+    sizes = _sizes(len(labels), num_devices, seed, size_spread, "samples", tied)
+    return (
+        _deal_out(labels, sizes, seed) if concentration is None else _deal_by_label(labels, sizes, seed, concentration)
+    )
 
 
 def label_counts(labels: Labels, partition: Sequence[Ints], num_labels: int) -> Ints:
@@ -173,6 +195,7 @@ BY_LABEL: Final[dict[str, Callable[..., list[Ints]]]] = {
     "shards": shards,
     "dirichlet": dirichlet,
     "slow_labels": slow_labels,
+    "speed_sizes": speed_sizes,
 }
 PARTITIONS: Final[dict[str, Callable[..., list[Ints]]]] = {
     **{name: _of_labels(each) for name, each in BY_LABEL.items()},
@@ -211,6 +234,30 @@ def checked(answer: Any, num_samples: int, num_devices: int, label: str) -> list
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
+def _deal_out(labels: Labels, sizes: Ints, seed: int) -> list[Ints]:
+    """Deal out samples at random without replacement, so many to each device [N]."""
+    return _cut(stream(seed, "partition").permutation(len(labels)), sizes)
+
+
+def _deal_by_label(labels: Labels, sizes: Ints, seed: int, concentration: float) -> list[Ints]:
+    """Deal out so many samples to each device [N], whose labels are drawn from proportions of its own."""
+    if not (concentration > 0 and math.isfinite(concentration)):
+        raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
+    rng = stream(seed, "partition")
+    present, left = np.unique(labels, return_counts=True)
+    proportions = _dirichlet(rng, concentration, (len(sizes), len(present)))
+    counts = np.zeros((len(sizes), len(present)), np.int64)
+    for device in rng.permutation(len(sizes)):
+        counts[device] = _draw_labels(rng, proportions[device], left, int(sizes[device]))
+        left = left - counts[device]
+    mine: list[list[Ints]] = [[] for _ in range(len(sizes))]
+    for column, label in enumerate(present):
+        pool = rng.permutation(np.flatnonzero(labels == label))
+        for device, part in enumerate(_cut(pool, counts[:, column])):
+            mine[device].append(part)
+    return [np.sort(np.concatenate(parts)) for parts in mine]
+
+
 def _thin(pool: Ints, place: Ints, count: int) -> Ints:
     """Return count samples of the pool, sorted by the place of their label [n], of each label its share."""
     by_label = pool[np.argsort(place[pool], kind="stable")]
@@ -223,8 +270,18 @@ def _cut(order: Ints, sizes: Ints) -> list[Ints]:
     return [np.sort(order[start:end]) for start, end in pairwise(bounds)]
 
 
-def _sizes(num_items: int, num_devices: int, seed: int, size_spread: float, what: str) -> Ints:
-    """Return how many items each device gets [N]: at least one each, N floor(num_items/N) in all."""
+def _sizes(
+    num_items: int,
+    num_devices: int,
+    seed: int,
+    size_spread: float,
+    what: str,
+    tied: Callable[[Floats], Floats] = lambda normal: normal,
+) -> Ints:
+    """Return how many items each device gets [N]: at least one each, N floor(num_items/N) in all.
+
+    tied: what becomes of the standard normal numbers [N] whose exponentials the sizes are.
+    """
     if num_devices < 1:
         raise FedtideError(f"num_devices = {num_devices}: there must be at least one device")
     if num_devices > num_items:
@@ -236,8 +293,23 @@ def _sizes(num_items: int, num_devices: int, seed: int, size_spread: float, what
     each = num_items // num_devices
     if size_spread == 0:
         return np.full(num_devices, each, np.int64)
-    exponents = size_spread * stream(seed, "sizes").standard_normal(num_devices)
+    exponents = size_spread * tied(stream(seed, "sizes").standard_normal(num_devices))
     return _apportion(np.exp(exponents - exponents.max()), num_devices * each)
+
+
+def _share(name: str, share: float, count: int) -> int:
+    """Return a share of so many, rounded up: at least one, and not all."""
+    if not 0 < share < 1:
+        raise FedtideError(f"{name} = {share}: must lie between 0 and 1, such as 0.25")
+    return min(max(math.ceil(share * count - 1e-9), 1), count - 1)  # 0.1 * 30 is a little more than 3
+
+
+def _normal_scores(values: Floats) -> Floats:
+    """Return the standard normal quantile of each value's place among all, (rank - 1/2)/N [N]; equal ones share a rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - counts / 2
+    quantile = NormalDist().inv_cdf
+    return np.array([quantile(each / len(values)) for each in middle])[inverse]
 
 
 def _apportion(weights: Floats, total: int) -> Ints:

@@ -1,4 +1,4 @@
-"""What a place to download MNIST from is: a name for the record and one function.
+"""What a place to download a data set from is: a name for the record and one function.
 
 The function is given the files wanted and returns them by name, gzipped or not; whoever asked checks them. It raises
 DataError or OSError when it cannot serve, and soon: no source may hold up the next one for long.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from fedtide.data.idx import IdxFile
+from fedtide.data.idx import IdxFile, Raw
 
-Fetch: TypeAlias = Callable[[Sequence[IdxFile]], Mapping[str, bytes]]
+Fetch: TypeAlias = Callable[[Sequence[IdxFile]], Mapping[str, Raw]]
 
 
 class Source(NamedTuple):

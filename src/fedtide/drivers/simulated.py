@@ -20,7 +20,7 @@ from fedtide.server.sending import upload
 from fedtide.server.state import ServerState
 from fedtide.server.step import Ready, Received
 from fedtide.system import System
-from fedtide.types import Floats, Grant, Ints, Job, Link, Samples, Tick, Vector
+from fedtide.types import Floats, Grant, Ints, Job, Link, Tick, Vector
 
 LARGE = 1e6  # no weight of a model that learns is as large as this
 
@@ -90,8 +90,7 @@ class Simulated:
         """Return the loss of the model that each ready device received, on its own samples [m]."""
         train, found = self.system.dataset.train, []
         for k, version in zip(tick.ready.tolist(), tick.start.tolist(), strict=True):
-            mine = self.system.fleet.partition[k]
-            own = Samples(train.images[mine], train.labels[mine])
+            own = train.taken(self.system.fleet.partition[k])
             found.append(scored(self.trainer, state.models[version], own).loss)
         return np.array(found)
 

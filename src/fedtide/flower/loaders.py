@@ -15,7 +15,7 @@ from fedtide.config import Experiment
 from fedtide.core import parts
 from fedtide.errors import FedtideError
 from fedtide.system import load_dataset, make_fleet
-from fedtide.types import Dataset, Samples
+from fedtide.types import Dataset
 from fedtide.world.fleet import Fleet
 
 
@@ -44,9 +44,7 @@ def _part(text: str, device: int) -> Dataset:
     dealt = make_fleet(Experiment.model_validate_json(text), dataset).partition
     if not 0 <= device < len(dealt):
         raise FedtideError(f"partition-id={device} is not one of the {len(dealt)} parts; use 0 to {len(dealt) - 1}")
-    mine = dealt[device]
-    own = Samples(np.ascontiguousarray(dataset.train.images[mine]), dataset.train.labels[mine])
-    return dataset._replace(train=own)
+    return dataset._replace(train=dataset.train.taken(dealt[device]))
 
 
 LOADERS = {"partition": partition}

@@ -1,17 +1,19 @@
 """Models as plain descriptions: an input shape and a tuple of layers. Each backend builds its own executable from it.
 
 The flat vector [d] holds, layer by layer, weight then bias, each in PyTorch's order
-(Conv2d: out x in x kernel x kernel; Linear: out x in), so that `torch.nn.utils.parameters_to_vector` of the module that
-`fedtide.learning.torch.build_module` makes is the same vector.
+(Conv2d: out x in x kernel x kernel; Linear: out x in; Embedding: symbols x width; GRU: 3 out x in, then 3 out x out), so that
+`torch.nn.utils.parameters_to_vector` of the module that `fedtide.learning.torch.build_module` makes is the same vector.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fedtide.core.arguments import arg
 from fedtide.core.forms import shown
 from fedtide.errors import FedtideError
 from fedtide.types import Rng, Vector
@@ -55,7 +57,20 @@ class Linear(NamedTuple):
     out: int
 
 
-Layer: TypeAlias = Conv2d | MaxPool2d | ReLU | Dropout | ChannelDropout | Linear
+class Embedding(NamedTuple):
+    """A row of a table for each code: codes 0 to symbols - 1, as numbers [1 1 steps] -> [steps width]."""
+
+    symbols: int
+    width: int
+
+
+class GRU(NamedTuple):
+    """Gated recurrent units over the steps: [steps width] -> the last state [out]."""
+
+    out: int
+
+
+Layer: TypeAlias = Conv2d | MaxPool2d | ReLU | Dropout | ChannelDropout | Linear | Embedding | GRU
 
 
 class Model(NamedTuple):
@@ -92,6 +107,18 @@ def _output_shape(position: int, layer: Layer, shape: Shape) -> Shape:
 
     if isinstance(layer, (Conv2d, MaxPool2d, ChannelDropout)) and len(shape) != 3:
         raise fail("it needs [channels height width]; place it before the first Linear")
+    if isinstance(layer, Embedding):
+        if len(shape) != 3 or shape[:2] != (1, 1):
+            raise fail("it needs codes [1 1 steps], as the data set shakespeare has them; place it first")
+        if layer.symbols < 1 or layer.width < 1:
+            raise fail("it needs at least one symbol and a width of at least one")
+        return (shape[2], layer.width)
+    if isinstance(layer, GRU):
+        if len(shape) != 2:
+            raise fail("it needs [steps width]; place it behind an Embedding")
+        if layer.out < 1:
+            raise fail("it needs at least one output")
+        return (layer.out,)
     if isinstance(layer, Conv2d):
         height, width = (side + 2 * layer.padding - layer.kernel + 1 for side in shape[1:])
         if layer.out < 1 or layer.kernel < 1 or layer.padding < 0 or min(height, width) < 1:
@@ -142,13 +169,18 @@ def parameters(model: Model) -> list[Parameters]:
     for position, (layer, shape) in enumerate(zip(model.layers, shapes(model)[:-1], strict=True)):
         if isinstance(layer, Conv2d):
             weight_shape: Shape = (layer.out, shape[0], layer.kernel, layer.kernel)
+            num_biases = layer.out
         elif isinstance(layer, Linear):
-            weight_shape = (layer.out, math.prod(shape))
+            weight_shape, num_biases = (layer.out, math.prod(shape)), layer.out
+        elif isinstance(layer, Embedding):
+            weight_shape, num_biases = (layer.symbols, layer.width), 0
+        elif isinstance(layer, GRU):  # of three gates, each with a bias for what comes in and one for the state
+            weight_shape, num_biases = (3 * layer.out, shape[1] + layer.out), 6 * layer.out
         else:
             continue
         end = offset + math.prod(weight_shape)
-        found.append(Parameters(position, weight_shape, slice(offset, end), slice(end, end + layer.out)))
-        offset = end + layer.out
+        found.append(Parameters(position, weight_shape, slice(offset, end), slice(end, end + num_biases)))
+        offset = end + num_biases
     return found
 
 
@@ -164,10 +196,17 @@ def num_labels(model: Model) -> int:
 
 
 def initialize(model: Model, rng: Rng) -> Vector:
-    """Draw PyTorch's default initialisation [d]: weight and bias uniform in +-1/sqrt(fan_in)."""
+    """Draw PyTorch's default initialisation [d]: weight and bias uniform in +-1/sqrt(fan_in).
+
+    Of an Embedding standard normal; of a GRU uniform in +-1/sqrt(out).
+    """
     vector = np.empty(num_parameters(model), np.float32)
     for place in parameters(model):
-        bound = 1 / math.sqrt(math.prod(place.weight_shape[1:]))
+        layer = model.layers[place.layer]
+        if isinstance(layer, Embedding):
+            vector[place.weight] = rng.standard_normal(place.weight.stop - place.weight.start)
+            continue
+        bound = 1 / math.sqrt(layer.out if isinstance(layer, GRU) else math.prod(place.weight_shape[1:]))
         for part in (place.weight, place.bias):
             vector[part] = rng.uniform(-bound, bound, part.stop - part.start)
     return vector
@@ -176,6 +215,11 @@ def initialize(model: Model, rng: Rng) -> Vector:
 def without_dropout(model: Model) -> Model:
     """Return the same model with its dropout layers removed."""
     return model._replace(layers=tuple(la for la in model.layers if not isinstance(la, (Dropout, ChannelDropout))))
+
+
+def needs_torch(model: Model) -> bool:
+    """Say whether the model has layers that the native kernel does not know."""
+    return any(isinstance(layer, (Embedding, GRU)) for layer in model.layers)
 
 
 def _paper_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
@@ -228,10 +272,21 @@ def _softmax(input_shape: tuple[int, int, int], labels: int) -> Model:
     return Model(input_shape, (Linear(labels),))
 
 
-MODELS = {
+def _char_gru(
+    input_shape: tuple[int, int, int],
+    labels: int,
+    embedding: Annotated[int, arg("width of what stands for a character", ge=1)] = 8,
+    hidden: Annotated[int, arg("recurrent units", ge=1)] = 128,
+) -> Model:
+    """Next character: an embedding and one layer of gated recurrent units, 64,089 parameters for shakespeare; PyTorch only."""
+    return Model(input_shape, (Embedding(labels, embedding), GRU(hidden), Linear(labels)))
+
+
+MODELS: Final[dict[str, Callable[..., Model]]] = {
     "paper_cnn": _paper_cnn,
     "mcmahan_cnn": _mcmahan_cnn,
     "small_cnn": _small_cnn,
     "mlp": _mlp,
     "softmax": _softmax,
+    "char_gru": _char_gru,
 }

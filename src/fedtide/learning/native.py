@@ -27,7 +27,17 @@ from fedtide.learning.model import (
     num_labels,
     num_parameters,
 )
-from fedtide.learning.trainer import LocalWork, Score, TableId, Task, batches, check_jobs, known_as, read_tables
+from fedtide.learning.trainer import (
+    LocalWork,
+    Score,
+    TableId,
+    Task,
+    batches,
+    check_images,
+    check_jobs,
+    known_as,
+    read_tables,
+)
 from fedtide.rng import key, stream
 from fedtide.types import Ints, Job, Samples, Vector
 
@@ -63,7 +73,9 @@ def lower(model: Model) -> list[tuple[int, int, int, int, float]]:
 
 
 def _lower_layer(layer: Layer) -> tuple[int, int, int, int, float]:
-    kind = _KINDS[type(layer)]
+    kind = _KINDS.get(type(layer))
+    if kind is None:
+        raise FedtideError(f"the native trainer has no layer {layer}: set learning.trainer=torch")
     if isinstance(layer, Conv2d):
         return (kind, layer.out, layer.kernel, layer.padding, 0.0)
     if isinstance(layer, MaxPool2d):
@@ -130,6 +142,7 @@ class NativeTrainer:
                 layers=self._layers,
                 images=samples.images,
                 labels=samples.labels,
+                values=samples.values,
                 start=start,
                 learning_rate=rates,
                 keys=np.array(keys, np.uint64),
@@ -148,10 +161,9 @@ class NativeTrainer:
         held = [self._tables[known_as(job.samples)][1] for job in jobs]
         if len(self._tables) == 1:
             return held[0], [np.asarray(job.mine, np.int64) for job in jobs]
-        own = [(table.images[job.mine], table.labels[job.mine]) for table, job in zip(held, jobs, strict=True)]
-        images, labels = (np.concatenate(column) for column in zip(*own, strict=True))
+        own = [table.taken(job.mine) for table, job in zip(held, jobs, strict=True)]
         ends = np.cumsum([len(job.mine) for job in jobs]).tolist()
-        return Samples(images, labels), [np.arange(low, high) for low, high in itertools.pairwise([0, *ends])]
+        return _together(own), [np.arange(low, high) for low, high in itertools.pairwise([0, *ends])]
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Return accuracy and mean loss of model [d], dropout off."""
@@ -165,7 +177,7 @@ class NativeTrainer:
             )
         with _refusals():
             correct, loss = _native.evaluate(
-                self._layers, samples.images, samples.labels, model, self._threads, self._isa
+                self._layers, samples.images, samples.labels, samples.values, model, self._threads, self._isa
             )
         return Score(correct / len(samples.labels), loss / len(samples.labels))
 
@@ -174,17 +186,28 @@ class NativeTrainer:
         self._checked(samples)
 
     def _checked(self, samples: Samples) -> Samples:
+        check_images(samples, self.task.shape, "model")
         images, labels = np.asarray(samples.images), np.asarray(samples.labels)
-        wanted = tuple(self.task.shape)
-        if images.dtype != np.float32 or images.ndim != 4 or images.shape[1:] != wanted:
-            raise FedtideError(f"images are {images.dtype} {images.shape}; the model needs float32 [n, *{wanted}]")
         if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
             raise FedtideError(
                 f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
             )
         if labels.size and labels.max() >= self._num_labels:
             raise FedtideError(f"label {labels.max()} is out of range: the model gives {self._num_labels} logits")
-        return Samples(np.ascontiguousarray(images), np.ascontiguousarray(labels))
+        values = samples.values if samples.values is None else np.ascontiguousarray(samples.values)
+        return Samples(np.ascontiguousarray(images), np.ascontiguousarray(labels), values)
+
+
+def _together(tables: Sequence[Samples]) -> Samples:
+    """Return the samples of all tables in one: as bytes if all are and mean the same by them, else as float32."""
+    values, labels = tables[0].values, np.concatenate([each.labels for each in tables])
+    if all(each.values is values or _same(each.values, values) for each in tables):
+        return Samples(np.concatenate([each.images for each in tables]), labels, values)
+    return Samples(np.concatenate([each.floats() for each in tables]), labels)
+
+
+def _same(one: Vector | None, other: Vector | None) -> bool:
+    return one is not None and other is not None and one.tobytes() == other.tobytes()
 
 
 @contextmanager

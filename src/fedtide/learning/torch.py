@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,7 +18,7 @@ from fedtide.core.faults import named
 from fedtide.core.parts import reported
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
-from fedtide.learning.trainer import Score, TableId, Task, batches, check_jobs, known_as, read_tables
+from fedtide.learning.trainer import Score, TableId, Task, batches, check_images, check_jobs, known_as, read_tables
 from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
 
@@ -56,6 +57,8 @@ class SeededDropout(nn.Module):
 
 def build_module(model: m.Model) -> nn.Sequential:
     """Return the module that a description stands for; its parameters lie in the flat vector's order."""
+    from fedtide.learning.recurrent import CodeEmbedding, LastState
+
     layers: list[nn.Module] = []
     for layer, shape in zip(model.layers, m.shapes(model)[:-1], strict=True):
         if isinstance(layer, m.Conv2d):
@@ -68,8 +71,12 @@ def build_module(model: m.Model) -> nn.Sequential:
             layers.append(SeededDropout(layer.p, channels=False))
         elif isinstance(layer, m.ChannelDropout):
             layers.append(SeededDropout(layer.p, channels=True))
+        elif isinstance(layer, m.Embedding):
+            layers.append(CodeEmbedding(layer.symbols, layer.width))
+        elif isinstance(layer, m.GRU):
+            layers.append(LastState(shape[1], layer.out))
         else:
-            if len(shape) == 3:
+            if len(shape) > 1:
                 layers.append(nn.Flatten())
             layers.append(nn.Linear(int(np.prod(shape)), layer.out))
     return nn.Sequential(*layers)
@@ -78,8 +85,9 @@ def build_module(model: m.Model) -> nn.Sequential:
 class _Table(NamedTuple):
     """Samples where they are trained on."""
 
-    images: Any  # tensor [n channels height width]
+    images: Any  # tensor [n channels height width], float32, or bytes with `values`
     labels: Any  # tensor [n]
+    values: Any  # what each byte of each channel stands for, tensor [channels 256]; None: float32
 
 
 @dataclass(frozen=True)
@@ -201,11 +209,8 @@ class TorchTrainer:
 
     def check_samples(self, samples: Samples) -> None:
         """Raise if it can neither train nor score on such samples."""
+        check_images(samples, self.task.shape, "task")
         images, labels = np.asarray(samples.images), np.asarray(samples.labels)
-        if images.dtype != np.float32 or images.shape[1:] != tuple(self.task.shape):
-            raise FedtideError(
-                f"images are {images.dtype} {images.shape}; the task needs float32 [n, *{tuple(self.task.shape)}]"
-            )
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
             raise FedtideError(
                 f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
@@ -213,8 +218,9 @@ class TorchTrainer:
 
     def _table(self, samples: Samples) -> _Table:
         self.check_samples(samples)
-        images = torch.from_numpy(np.require(samples.images, requirements="W"))
-        return _Table(images.to(self.device), torch.from_numpy(samples.labels.astype(np.int64)).to(self.device))
+        labels = torch.from_numpy(samples.labels.astype(np.int64))
+        values = None if samples.values is None else _shared(samples.values).to(self.device)
+        return _Table(_shared(samples.images).to(self.device), labels.to(self.device), values)
 
     def _train(self, jobs: Sequence[Job]) -> Vector:
         if self.task.threads == 1 or len(jobs) < 2:
@@ -241,7 +247,7 @@ class TorchTrainer:
         seed, work = self.task.seed, self.task.work
         device, version, learning_rate = int(job.device), int(job.version), float(job.learning_rate)
         visited, bounds = batches(seed, device, version, np.asarray(job.mine, np.int64), work)
-        images, labels = self._tables[known_as(job.samples)][1]
+        images, labels, values = self._tables[known_as(job.samples)][1]
         module = self._module()
         origin = torch.from_numpy(np.array(job.start)).to(self.device)
         vector_to_parameters(origin.clone(), module.parameters())
@@ -260,7 +266,7 @@ class TorchTrainer:
             if self._halt.is_set():
                 raise InterruptedError
             chosen = order[begin:end]
-            loss = nn.functional.cross_entropy(module(images[chosen]), labels[chosen])
+            loss = nn.functional.cross_entropy(module(_numbers(images[chosen], values)), labels[chosen])
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
                 for parameter, gradient, first in zip(parameters, gradients, origins, strict=True):
@@ -276,6 +282,8 @@ class TorchTrainer:
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Score model [d] with dropout off, in fixed batches."""
+        self.check_samples(samples)
+        values = None if samples.values is None else _shared(samples.values).to(self.device)
         module = self._module()
         vector_to_parameters(torch.from_numpy(model.copy()).to(self.device), module.parameters())
         module.eval()
@@ -283,11 +291,28 @@ class TorchTrainer:
         with self._reported(), torch.no_grad():
             for begin in range(0, len(samples.labels), EVALUATION_BATCH):
                 part = slice(begin, begin + EVALUATION_BATCH)
-                logits = module(torch.from_numpy(samples.images[part]).to(self.device))
+                logits = module(_numbers(_shared(samples.images[part]).to(self.device), values))
                 labels = torch.from_numpy(samples.labels[part].astype(np.int64)).to(self.device)
                 right += int((logits.argmax(1) == labels).sum())
                 loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum").double())
         return Score(right / len(samples.labels), loss / len(samples.labels))
+
+
+def _shared(array: np.ndarray[Any, Any]) -> Any:
+    """Return a tensor over the memory of an array, which nobody here writes to."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # PyTorch's, that it might be written to though it is read-only
+        return torch.from_numpy(np.asarray(array))
+
+
+def _numbers(images: Any, values: Any) -> Any:
+    """Return images [b channels height width] as float32; of bytes, what they stand for."""
+    if values is None:
+        return images
+    made = torch.empty(images.shape, device=images.device)
+    for channel, value in enumerate(values):  # one after another: PyTorch counts in 8 bytes
+        made[:, channel] = value[images[:, channel].long()]
+    return made
 
 
 def _place(wanted: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from fedtide.data.checking import wrong_values
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
 from fedtide.types import Ints, Job, Samples, Vector
@@ -18,7 +19,7 @@ TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are import
 }
 
 T = TypeVar("T")
-TableId: TypeAlias = tuple[int, int]
+TableId: TypeAlias = tuple[int, int, int]
 
 
 class LocalWork(NamedTuple):
@@ -102,7 +103,16 @@ def _check_job(job: Job, name: str, num_parameters: int) -> None:
 
 def known_as(samples: Samples) -> TableId:
     """Return what tells one table of samples from another while both are there."""
-    return id(samples.images), id(samples.labels)
+    return id(samples.images), id(samples.labels), id(samples.values)
+
+
+def check_images(samples: Samples, shape: Sequence[int], who: str) -> None:
+    """Raise if these are not images [n *shape] of float32, or of bytes with what they stand for. who: needs them."""
+    images, wanted = np.asarray(samples.images), tuple(shape)
+    if images.dtype not in (np.float32, np.uint8) or images.ndim != 4 or images.shape[1:] != wanted:
+        raise FedtideError(f"images are {images.dtype} {images.shape}; the {who} needs float32 or uint8 [n, *{wanted}]")
+    if wrong := wrong_values(samples._replace(images=images)):
+        raise FedtideError(f"a table of samples has {wrong}")
 
 
 def read_tables(

@@ -13,7 +13,7 @@ from fedtide.types import Floats, Ints, Tick
 from fedtide.world.availability import Always
 from fedtide.world.clock import make_clock
 from fedtide.world.duration import Uniform, first
-from fedtide.world.timeline import Periodic, Synchronous, per_arrival, start_times
+from fedtide.world.timeline import PerArrival, Periodic, Synchronous, start_times
 
 GREY = "#bbbbbb"
 
@@ -25,7 +25,7 @@ def frameworks(stem: Path, seed: int = 4, num_devices: int = 5, horizon: float =
     clock = make_clock(seed, num_devices, horizon, uniform, Always())
     drawn = (
         ("synchronous (FedAvg)", list(Synchronous(1.0)(clock))),
-        ("fully asynchronous (FedAsync)", list(per_arrival()(clock))),
+        ("fully asynchronous (FedAsync)", list(PerArrival()(clock))),
         (r"periodic, $\tilde T=T_{\max}/4$", list(Periodic(0.25)(clock))),
     )
     with our_style():

@@ -90,8 +90,8 @@ def check_identity(path: Path, before: Mapping[str, Any] | None, now: Mapping[st
 
 def data_digest(dataset: Dataset) -> str:
     """Return the SHA-256 of what a data set holds: images, labels and what bytes stand for, training and test."""
-    arrays = [each for each in (*dataset.train, *dataset.test) if each is not None]
-    return _digest([*arrays, np.array([dataset.num_labels])])
+    held = [each for each in (*dataset.train, *dataset.test) if each is not None]
+    return _digest([*held, np.array([dataset.num_labels])])
 
 
 def _digest(arrays: Iterable[Any]) -> str:

@@ -91,7 +91,7 @@ def _mnist(options: Options) -> tuple[Floats, Ints, int]:
     if wanted > 60_000:
         raise FedtideError(f"num_devices x num_samples = {wanted}: MNIST has 60000 training samples")
     dataset = data.of_mnist(num_train=max(wanted, MNIST_TRAIN))
-    images = dataset.train.images.reshape(len(dataset.train.labels), -1).astype(np.float64)
+    images = dataset.train.floats().reshape(len(dataset.train.labels), -1).astype(np.float64)
     centred = images - images.mean(axis=0)
     values, axes = np.linalg.eigh(centred.T @ centred / len(centred))
     leading = slice(len(values) - options.num_features, None)

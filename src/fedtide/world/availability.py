@@ -7,10 +7,16 @@ computes, there or not. If its attribute `always` is True, nobody ever has to be
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from fedtide.types import Floats, Ints
+from fedtide.world.battery import Battery
+from fedtide.world.daily import Daily
+from fedtide.world.fedscale import FedScaleAvailability
+from fedtide.world.markov import Markov
+from fedtide.world.trace_availability import TraceAvailability
 
 
 class Availability(Protocol):
@@ -37,4 +43,11 @@ def always(availability: Availability) -> bool:
     return bool(getattr(availability, "always", False))
 
 
-AVAILABILITIES = {"always": Always}
+AVAILABILITIES: dict[str, Callable[..., Availability]] = {
+    "always": Always,
+    "markov": Markov,
+    "daily": Daily,
+    "battery": Battery,
+    "trace": TraceAvailability,
+    "fedscale": FedScaleAvailability,
+}

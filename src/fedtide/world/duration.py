@@ -3,10 +3,14 @@
 A duration is a callable (seed, device [m], job [m]) -> time [m] > 0: how long each of these devices takes for its job of that
 number (1, 2, ...), infinity if it never finishes. It depends on its arguments alone, whoever else is asked. If its attribute
 `redraws` is False, every job of a device takes as long as its first; without the attribute, every job is asked for.
+
+Times are in the unit of fleet.max_duration, by which the radio's symbols per tick and the synchronous timeline's rounds go.
+Where a part gives longer ones, whoever takes longer than a round is ready at the end of the round in which it finishes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
@@ -17,6 +21,10 @@ from fedtide.core.ram import need
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints
+from fedtide.world.cycles import Cycles
+from fedtide.world.fedscale import FedScaleCapacity
+from fedtide.world.random_duration import LogNormal, ShiftedExponential, ShiftedExponentialBySize
+from fedtide.world.trace_duration import TraceDuration
 
 
 class Duration(Protocol):
@@ -60,4 +68,12 @@ def first(duration: Duration, seed: int, num_devices: int) -> Floats:
     return duration(seed, np.arange(num_devices), np.ones(num_devices, np.int64))
 
 
-DURATIONS = {"uniform": Uniform}
+DURATIONS: dict[str, Callable[..., Duration]] = {
+    "uniform": Uniform,
+    "shifted_exponential": ShiftedExponential,
+    "shifted_exponential_by_size": ShiftedExponentialBySize,
+    "log_normal": LogNormal,
+    "cycles": Cycles,
+    "trace": TraceDuration,
+    "fedscale_capacity": FedScaleCapacity,
+}

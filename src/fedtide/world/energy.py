@@ -7,6 +7,7 @@ nothing is known of energy, and nothing is counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from fedtide.core.arguments import arg
 from fedtide.types import Floats, Ints
+from fedtide.world.cmos import Cmos
 
 
 class Energy(Protocol):
@@ -46,4 +48,4 @@ def counted(energy: Energy) -> bool:
     return bool(getattr(energy, "counted", True))
 
 
-ENERGIES = {"per_unit": PerUnit}
+ENERGIES: dict[str, Callable[..., Energy]] = {"per_unit": PerUnit, "cmos": Cmos}

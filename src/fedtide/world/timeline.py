@@ -4,6 +4,8 @@ A timeline is a callable (clock) -> ticks, one after the other, so that one may 
 device that is ready at tick t receives the new model t+1, scheduled or not, and starts over at once; a device that is not
 ready is never interrupted. Readiness therefore depends on the clock alone. The jobs of a device are numbered 1, 2, ...; the
 first begins at time 0.
+
+With an upload time U the server acts, the uploads take U, and then the new model is there: a tick's time is when it is.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -52,20 +54,29 @@ def _job(clock: Clock, number: int) -> Floats:
     return clock.elapsed(everyone, np.full_like(everyone, number), np.zeros(clock.num_devices))
 
 
+UploadTime: TypeAlias = Annotated[
+    float, arg("how long the uploads of an aggregation take", ge=0, key="timeline.upload_time")
+]
+
+
 @dataclass(frozen=True)
 class Periodic:
-    """The paper's design: aggregate every `period` (T~) with whoever has finished."""
+    """The paper's design: aggregate every `period` (T~) with whoever has finished.
+
+    With an upload time U the model of aggregation t is there at t T~ + U.
+    """
 
     period: Annotated[float, arg("T~, time between aggregations", gt=0, key="timeline.period")]
+    upload_time: UploadTime = 0.0
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
-        """Device k needs c_k = ceil(T_k/T~) periods: ready at c_k, 2 c_k, ..., always with age c_k - 1."""
+        """Device k needs c_k = ceil((U + T_k)/T~) periods: ready c_k after c_k, always with age c_k - 1."""
         name, remedy = f"timeline.period={self.period:g}", "raise it or lower timeline.horizon"
-        return _regular(clock, self.period, name, remedy)
+        return _regular(clock, _Beat(self.period, 0.0, self.upload_time), name, remedy)
 
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
-        return horizon / self.period
+        return max(horizon - self.upload_time, 0.0) / self.period
 
     def pace(self, num_devices: int, slowest: float) -> str:
         """Name the key that sets the pace, with its value."""
@@ -73,26 +84,37 @@ class Periodic:
 
     def problem(self, num_devices: int, horizon: float) -> str | None:
         """Say why there would be no aggregation; None if there may be."""
-        return _too_late(self.period, horizon)
+        if self.upload_time >= self.period:
+            return (
+                f"timeline.upload_time={self.upload_time:g} is not below timeline.period={self.period:g}: the server would act "
+                "again before the uploads are in; shorten it or lengthen the period"
+            )
+        return _too_late(self.period + self.upload_time, horizon)
 
 
 @dataclass(frozen=True)
 class Synchronous:
     """FedAvg: a round lasts `round_duration` (T_max, the slowest device); everyone is ready, nobody is stale.
 
-    Whoever takes longer than a round is ready at the end of the round in which it finishes.
+    Whoever takes longer than a round is ready at the end of the round in which it finishes. An upload time comes on top of a
+    round: the server acts after `round_duration`, and the next round begins when the uploads are in.
     """
 
     round_duration: Annotated[float, arg("how long a round lasts", gt=0, key="fleet.max_duration")]
+    upload_time: UploadTime = 0.0
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Return one tick per round."""
         name, remedy = f"a round of {self.round_duration:g}", "raise fleet.max_duration or lower timeline.horizon"
-        return _regular(clock, self.round_duration, name, remedy)
+        return _regular(clock, _Beat(self._whole, self.upload_time, 0.0), name, remedy)
+
+    @property
+    def _whole(self) -> float:
+        return self.round_duration + self.upload_time
 
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
-        return horizon / self.round_duration
+        return horizon / self._whole
 
     def pace(self, num_devices: int, slowest: float) -> str:
         """Name the key that sets the pace, with its value."""
@@ -100,7 +122,7 @@ class Synchronous:
 
     def problem(self, num_devices: int, horizon: float) -> str | None:
         """Say why there would be no aggregation; None if there may be."""
-        return _too_late(self.round_duration, horizon)
+        return _too_late(self._whole, horizon)
 
 
 def _too_late(first: float, horizon: float) -> str | None:
@@ -112,27 +134,62 @@ def _too_late(first: float, horizon: float) -> str | None:
     )
 
 
-def _regular(clock: Clock, period: float, name: str, remedy: str) -> Iterator[Tick]:
-    """Aggregate at every multiple of a period with whoever has finished by then.
+class _Beat(NamedTuple):
+    """When a regular server acts: at t period - lead; its new model is there at t period + after."""
+
+    period: float
+    lead: float
+    after: float
+
+    def acts(self, index: int) -> float:
+        """Return when the server acts."""
+        return index * self.period - self.lead
+
+    def time(self, index: int) -> float:
+        """Return when the new model is there."""
+        return index * self.period + self.after
+
+
+def _regular(clock: Clock, beat: _Beat, name: str, remedy: str) -> Iterator[Tick]:
+    """Aggregate at every multiple of a period with whoever has finished by then, and is there.
 
     Devices lie in the bucket of the tick at which they will be ready, so that a tick costs what its ready devices cost.
     """
-    needed = _periods(_job(clock, 1), period, clock.horizon)
+    period, upload = beat.period, beat.lead + beat.after
+    needed = _periods(_job(clock, 1) + beat.lead, period, clock.horizon)
     _refuse_many(clock.horizon / period, float((1 / needed).sum()), name, remedy)
-    count = _whole(clock.horizon / period)
+    count = _whole((clock.horizon - beat.after) / period)
     version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
     buckets: dict[int, list[Ints]] = {}
     _put(buckets, np.arange(clock.num_devices), needed)
     for index in range(1, count + 1):
         found = buckets.pop(index, [])
         ready = found[0] if len(found) == 1 else np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
-        time = index * period
+        if clock.there is not None and len(ready):
+            ready = _there(clock.there, ready, index, beat, buckets)
+        time = beat.time(index)
         yield Tick(index, time, ready, version[ready])
         if len(ready):
             version[ready] = index + 1
             job[ready] += 1
             elapsed = clock.elapsed(ready, job[ready], np.full(len(ready), time))
-            _put(buckets, ready, index + _periods(elapsed, period, clock.horizon))
+            _put(buckets, ready, index + _periods(upload + elapsed, period, clock.horizon))
+
+
+def _there(
+    there: Callable[[Ints, Floats], Floats], ready: Ints, index: int, beat: _Beat, buckets: dict[int, list[Ints]]
+) -> Ints:
+    """Return those who are there when the server acts; the others are put where they may be, whoever never is nowhere."""
+    now = beat.acts(index)
+    back = there(ready, np.full(len(ready), now))
+    away = back > now * (1 + 1e-12)
+    if not away.any():
+        return ready
+    absent, back = ready[away], back[away]
+    again = np.isfinite(back)
+    due = _periods(back[again] + beat.lead, beat.period, math.inf)
+    _put(buckets, absent[again], np.maximum(due, index + 1))
+    return ready[~away]
 
 
 def _periods(elapsed: Floats, period: float, horizon: float) -> Ints:
@@ -156,10 +213,12 @@ class Buffered:
     """FedBuff's clock: aggregate as soon as `size` devices have finished; they wait for it, the others go on.
 
     size=1 is FedAsync's: every finishing device is an aggregation of its own. Devices that finish at the same instant
-    come in the order of their numbers.
+    come in the order of their numbers. With an upload time U the new model is there U after the buffer has filled; whoever
+    finishes meanwhile goes into the next one.
     """
 
     size: Annotated[int, arg("how many finished devices it waits for", ge=1, key="timeline.buffer_size")]
+    upload_time: UploadTime = 0.0
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Play the finishing events in order of (time, device)."""
@@ -176,12 +235,13 @@ class Buffered:
         version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
         buffer: list[int] = []
         index = 0
-        while finishing[0][0] <= clock.horizon:
-            time, device = heapq.heappop(finishing)
+        while finishing[0][0] + self.upload_time <= clock.horizon:
+            filled, device = heapq.heappop(finishing)
             buffer.append(device)
             if len(buffer) == self.size:
                 ready = np.sort(np.array(buffer, np.int64))
                 index += 1
+                time = filled + self.upload_time
                 yield Tick(index, time, ready, version[ready])
                 version[ready] = index + 1
                 job[ready] += 1
@@ -192,14 +252,14 @@ class Buffered:
 
     def _refuse(self, duration: Floats, horizon: float) -> None:
         with np.errstate(over="ignore", divide="ignore"):
-            arrivals = float((horizon / duration).sum())
+            arrivals = float((horizon / (duration + self.upload_time)).sum())
         name = f"devices that take {float(duration.min()):g} to {float(duration.max()):g}"
         remedy = "raise fleet.min_duration or lower timeline.horizon"
         _refuse_many(arrivals / self.size, self.size, name, remedy)
 
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
-        return num_devices * (horizon / slowest) / self.size
+        return num_devices * (horizon / (slowest + self.upload_time)) / self.size
 
     def pace(self, num_devices: int, slowest: float) -> str:
         """Name the key that sets the pace, with its value."""
@@ -208,16 +268,38 @@ class Buffered:
     def problem(self, num_devices: int, horizon: float) -> str | None:
         """Say why there would be no aggregation; None if there may be."""
         if self.size <= num_devices:
-            return None
+            return _too_late(self.upload_time, horizon)
         return (
             f"timeline.buffer_size={self.size} exceeds fleet.num_devices={num_devices}: "
             "the buffer would never fill; lower it"
         )
 
 
-def per_arrival() -> Buffered:
+@dataclass(frozen=True)
+class PerArrival:
     """FedAsync's clock: every finishing device uploads at once."""
-    return Buffered(1)
+
+    upload_time: UploadTime = 0.0
+
+    @property
+    def _buffered(self) -> Buffered:
+        return Buffered(1, self.upload_time)
+
+    def __call__(self, clock: Clock) -> Iterator[Tick]:
+        """Play the finishing events in order of (time, device)."""
+        return self._buffered(clock)
+
+    def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
+        """Return how many aggregations there are at least if no device takes longer than the slowest."""
+        return self._buffered.least_ticks(num_devices, slowest, horizon)
+
+    def pace(self, num_devices: int, slowest: float) -> str:
+        """Name the key that sets the pace, with its value."""
+        return self._buffered.pace(num_devices, slowest)
+
+    def problem(self, num_devices: int, horizon: float) -> str | None:
+        """Say why there would be no aggregation; None if there may be."""
+        return self._buffered.problem(num_devices, horizon)
 
 
 def lifted(timeline: Any, redraws: bool, label: str) -> Timeline:
@@ -330,6 +412,6 @@ def checked(ticks: Iterable[Tick], num_devices: int, horizon: float, label: str 
 TIMELINES: dict[str, Callable[..., Timeline]] = {
     "periodic": Periodic,
     "synchronous": Synchronous,
-    "per_arrival": per_arrival,
+    "per_arrival": PerArrival,
     "buffered": Buffered,
 }

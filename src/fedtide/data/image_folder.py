@@ -1,0 +1,110 @@
+"""A data set of picture files in a folder of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import numpy as np
+
+from fedtide.core.arguments import arg
+from fedtide.core.ram import need
+from fedtide.data.cut import cut
+from fedtide.data.idx import Bytes
+from fedtide.data.official import in_turn
+from fedtide.data.own import Part, dataset
+from fedtide.errors import DataError
+from fedtide.types import Dataset
+
+ENDS: Final = (".png", ".jpg", ".jpeg")
+GREY: Final = ("1", "L", "LA", "I", "I;16")  # modes of pictures without colour
+
+
+def image_folder(
+    path: Annotated[Path, arg("the folder: train/LABEL/*.png or *.jpg, and test/LABEL/...")],
+    num_train: Annotated[int | None, arg("use only the first so many", key="data.num_train")] = None,
+    num_test: Annotated[int | None, arg("use only the first so many", key="data.num_test")] = None,
+) -> Dataset:
+    """Your own pictures, of one size, in a folder for each label: train/LABEL/*.png or *.jpg, and test/LABEL likewise.
+
+    Labels are numbered in the order of their names; pictures are taken from the labels in turn. Grey or in colour, as the
+    first picture is; normalised by mean and deviation of the training pictures, channel by channel.
+    """
+    folder = path.expanduser()
+    labels = _folders(folder, "train")
+    unknown = [name for name in _folders(folder, "test") if name not in labels]
+    if unknown:
+        raise DataError(f"{folder}/test has the label {unknown[0]!r}, which train has not: {', '.join(labels)}")
+    places = {part: _places(folder / part, labels) for part in ("train", "test")}
+    kind = _kind(places["train"][0][0])
+    train, test = (_part(places[part], kind) for part in ("train", "test"))
+    made = dataset("image_folder", str(path), train, test, channels="last", num_labels=len(labels))
+    return cut(made, num_train, num_test)
+
+
+def _folders(folder: Path, part: str) -> list[str]:
+    inner = folder / part
+    found = sorted(each.name for each in inner.iterdir() if each.is_dir()) if inner.is_dir() else []
+    if not found:
+        raise DataError(
+            f"image_folder: {inner} {'holds no folder' if inner.is_dir() else 'is not there'}; lay the pictures out as "
+            "train/LABEL/*.png and test/LABEL/*.png, and name the folder of both in data.args.path"
+        )
+    if len(found) > 256:
+        raise DataError(f"{inner} holds {len(found)} folders: there can be 256 labels at most")
+    return found
+
+
+def _places(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
+    """Return the pictures of a part with their labels, taken from the labels in turn: the first so many are even."""
+    columns = []
+    for number, name in enumerate(labels):
+        inner = folder / name
+        there = sorted(inner.iterdir()) if inner.is_dir() else []
+        columns.append([(each, number) for each in there if each.suffix.lower() in ENDS])
+    found = in_turn(columns)
+    if not found:
+        raise DataError(f"{folder} holds no picture: put {' or '.join(ENDS)} into its folders")
+    return found
+
+
+def _kind(place: Path) -> tuple[str, tuple[int, int]]:
+    from PIL import Image
+
+    try:
+        with Image.open(place) as picture:
+            return "L" if picture.mode in GREY else "RGB", picture.size
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise _damaged(place, error) from error
+
+
+def _part(places: list[tuple[Path, int]], kind: tuple[str, tuple[int, int]]) -> Part:
+    """Return the pictures as bytes [n h w channels] with their labels [n]."""
+    mode, (width, height) = kind
+    shape = (len(places), height, width) if mode == "L" else (len(places), height, width, 3)
+    need(3.0 * np.prod(shape, dtype=float), f"reading {len(places):,} pictures", "use fewer or smaller ones")
+    images: Bytes = np.empty(shape, np.uint8)
+    for at, (place, _) in enumerate(places):
+        images[at] = _picture(place, kind)
+    return Part(images, np.array([label for _, label in places]))
+
+
+def _picture(place: Path, kind: tuple[str, tuple[int, int]]) -> Bytes:
+    from PIL import Image  # matplotlib brings it; only pictures need it
+
+    mode, size = kind
+    try:
+        with Image.open(place) as picture:
+            if picture.size != size:
+                raise DataError(
+                    f"{place} has {picture.size[0]} x {picture.size[1]} pixels, and the first picture {size[0]} x {size[1]}: "
+                    "bring all of them to one size"
+                )
+            return np.asarray(picture.convert(mode))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise _damaged(place, error) from error
+
+
+def _damaged(place: Path, error: Exception) -> DataError:
+    why = " ".join(str(error).split())
+    return DataError(f"{place} cannot be read as a picture ({why}): replace it or take it away")

@@ -1,0 +1,134 @@
+"""Speech Commands: one word in each recording, by its spectrogram, in the official folders of wav files."""
+
+from __future__ import annotations
+
+import math
+import wave
+from pathlib import Path
+from typing import Annotated, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtide.core.arguments import arg
+from fedtide.core.ram import need
+from fedtide.data.official import in_turn, named_folder
+from fedtide.errors import DataError, FedtideError
+from fedtide.types import Dataset, Floats, Samples
+
+RATE: Final = 16_000  # samples per second; a recording lasts one second, and is cut or filled with silence to that
+WINDOW, HOP, FFT = 400, 160, 512  # samples: 25 ms every 10 ms
+NUM_MELS: Final = 40
+NUM_FRAMES: Final = 1 + (RATE - WINDOW) // HOP  # 98
+LOWEST, HIGHEST = 20.0, 8000.0  # Hz
+FLOOR: Final = 1e-6  # added to a power before its logarithm is taken
+NOISE: Final = "_background_noise_"
+HOLDS: Final = "the folders of words (yes, no, ...) with validation_list.txt and testing_list.txt"
+GET: Final = (
+    "speech_commands_v0.02.tar.gz (MD5 6b74f3901214cb2c2934e98196829835) from "
+    "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz, and unpack it"
+)
+
+
+def speech_commands(
+    folder: Annotated[Path | None, arg("where the unpacked archive lies", key="data.folder")] = None,
+    num_train: Annotated[int | None, arg("use only so many, from the words in turn", key="data.num_train")] = None,
+    num_test: Annotated[int | None, arg("use only so many, from the words in turn", key="data.num_test")] = None,
+    images: Annotated[bool, arg("false: labels are enough", key="run.images")] = True,
+) -> Dataset:
+    """Spoken words of a second, 35 in version 0.02, as log-mel spectrograms; owners are the speakers; data.partition=natural.
+
+    From the unpacked archive, checked by its structure. Those of testing_list.txt are the test, those of neither list
+    the training set. Images float32 [n 1 40 98]: 40 mel bands from 20 Hz to 8 kHz, 98 frames of 25 ms every 10 ms, the
+    logarithm of their power, normalised by mean and deviation of the training set.
+    """
+    place = named_folder("Speech Commands", folder, HOLDS, GET)
+    words = sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != NOISE)
+    lists = {name: _listed(place / f"{name}_list.txt") for name in ("validation", "testing")}
+    files = [sorted(f"{word}/{path.name}" for path in (place / word).glob("*.wav")) for word in words]
+    if not any(files) or len(words) > 256:
+        raise DataError(
+            f"Speech Commands: {place} holds {len(words)} folders with {sum(map(len, files))} wav files; expected {HOLDS}"
+        )
+    known = {each for column in files for each in column}
+    if missing := sorted((lists["validation"] | lists["testing"]) - known):
+        raise DataError(f"Speech Commands: {place / missing[0]} is listed and not there: unpack the archive anew")
+    kept = lists["validation"] | lists["testing"]
+    train = _first(in_turn([[each for each in column if each not in kept] for column in files]), num_train, "num_train")
+    test = _first(
+        in_turn([[each for each in column if each in lists["testing"]] for column in files]), num_test, "num_test"
+    )
+    number = {word: at for at, word in enumerate(words)}
+    labels = [np.array([number[each.partition("/")[0]] for each in part], np.uint8) for part in (train, test)]
+    speakers = np.array([each.partition("/")[2].partition("_")[0] for each in train])
+    owners = np.unique(speakers, return_inverse=True)[1].astype(np.int64)
+    shapes = [(len(part), 1, NUM_MELS, NUM_FRAMES) for part in (train, test)]
+    if not images:
+        spectra = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
+    else:
+        need(4.0 * sum(map(math.prod, shapes)), "reading the recordings", "lower data.num_train or data.num_test")
+        spectra = [np.empty(shape, np.float32) for shape in shapes]
+        for made, part in zip(spectra, (train, test), strict=True):
+            for at, name in enumerate(part):
+                made[at, 0] = log_mel(_recording(place / name))
+        mean, std = spectra[0].mean(dtype=np.float64), spectra[0].std(dtype=np.float64) or 1.0
+        for made in spectra:
+            made -= np.float32(mean)
+            made /= np.float32(std)
+    samples = [Samples(pixels, answers) for pixels, answers in zip(spectra, labels, strict=True)]
+    return Dataset("speech_commands", samples[0], samples[1], len(words), str(place), owners)
+
+
+def _first(files: list[str], num: int | None, name: str) -> list[str]:
+    """Return the first so many; nothing else is read."""
+    if not files:
+        part = "training" if name == "num_train" else "test"
+        raise DataError(f"Speech Commands: no recording is left for the {part} set: unpack the archive anew")
+    if num is not None and not 1 <= num <= len(files):
+        raise FedtideError(f"{name} = {num}: must be from 1 to {len(files)}")
+    return files[:num]
+
+
+def _listed(path: Path) -> set[str]:
+    try:
+        return {line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise DataError(f"Speech Commands: {path} cannot be read ({why}); expected {HOLDS}") from error
+
+
+def _recording(path: Path) -> Floats:
+    """Return a second of sound, -1 to 1 [RATE]."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            form = (file.getframerate(), file.getnchannels(), file.getsampwidth())
+            data = file.readframes(RATE)
+    except (OSError, EOFError, wave.Error) as error:
+        raise DataError(f"{path} cannot be read as a recording ({error}): unpack the archive anew") from error
+    if form != (RATE, 1, 2):
+        raise DataError(
+            f"{path} has {form[0]} Hz, {form[1]} channels, {8 * form[2]} bits; expected {RATE} Hz, 1 channel, 16 bits"
+        )
+    sound = np.frombuffer(data[: len(data) // 2 * 2], "<i2") / 32768
+    return np.pad(sound, (0, RATE - len(sound)))
+
+
+def log_mel(sound: Floats) -> npt.NDArray[np.float32]:
+    """Return the logarithm of the power in each mel band and frame [NUM_MELS NUM_FRAMES] of a second of sound [RATE]."""
+    frames = np.lib.stride_tricks.sliding_window_view(sound, WINDOW)[::HOP] * np.hanning(WINDOW + 1)[:-1]
+    power = np.abs(np.fft.rfft(frames, FFT)) ** 2  # [frames FFT/2 + 1]
+    made: npt.NDArray[np.float32] = np.log(power @ BANDS.T + FLOOR).T.astype(np.float32)
+    return made
+
+
+def _bands() -> Floats:
+    """Return triangles over the frequencies, evenly spaced in mel = 2595 log10(1 + f/700) [NUM_MELS FFT/2 + 1]."""
+    low, high = (2595 * np.log10(1 + each / 700) for each in (LOWEST, HIGHEST))
+    edges = 700 * (10 ** (np.linspace(low, high, NUM_MELS + 2) / 2595) - 1)
+    frequency = np.arange(FFT // 2 + 1) * RATE / FFT
+    left, middle, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    rising, falling = (frequency - left) / (middle - left), (right - frequency) / (right - middle)
+    return np.maximum(0, np.minimum(rising, falling))
+
+
+BANDS: Final = _bands()

@@ -1,0 +1,55 @@
+"""Small traces in every format that is read, made when they are asked for."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import pickle
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+CAPACITY = {client: {"computation": 10.0 + 3 * client, "communication": 5000.5} for client in range(1, 40)}
+BEHAVIOUR = {
+    client: {
+        "duration": 60 * client,
+        "active": [10, 100 + client],
+        "inactive": [10 + client, 100 + 2 * client],
+        "finish_time": 200 + client,
+        "model": "CPH1801",
+    }
+    for client in range(1, 40)
+}
+
+
+@functools.cache
+def _folder() -> Path:
+    made = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+@functools.cache
+def _file(name: str, content: bytes) -> Path:
+    path = _folder() / name
+    path.write_bytes(content)
+    return path
+
+
+def needed(kind: str, name: str) -> Mapping[str, Any]:
+    """Return the arguments that a registered part cannot do without."""
+    if (kind, name) == ("duration", "trace"):
+        rows = "".join(f"{device},{job},{device + job / 7}\n" for device in range(12) for job in range(1, device + 2))
+        return {"path": _file("durations.csv", f"device,job,duration\n{rows}".encode()), "wrap": True}
+    if (kind, name) == ("availability", "trace"):
+        rows = "".join(
+            f"{device},{8 * turn + device / 3},{8 * turn + 4.1}\n" for device in range(12) for turn in range(5)
+        )
+        return {"path": _file("stays.csv", f"device,start,end\n{rows}".encode()), "wrap": True}
+    if (kind, name) == ("duration", "fedscale_capacity"):
+        return {"path": _file("client_device_capacity", pickle.dumps(CAPACITY))}
+    if (kind, name) == ("availability", "fedscale"):
+        return {"path": _file("client_behave_trace", pickle.dumps(BEHAVIOUR))}
+    return {}
