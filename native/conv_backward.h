@@ -5,6 +5,19 @@
 // gathers g * weight patch. With the input channel-last, a row of a patch is contiguous, for every layer shape alike.
 #pragma once
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// For every set of lanes, the numbers of those in it, ascending: what compresses a vector.
+struct Compressing {
+    alignas(32) std::int32_t lane[256][8];
+    constexpr Compressing() : lane{} {
+        for (int set = 0; set < 256; ++set)
+            for (int i = 0, found = 0; i < 8; ++i)
+                if (set >> i & 1) lane[set][found++] = i;
+    }
+};
+static constexpr Compressing compressing;
+#endif
+
 // Appends (choice[i], slope[i] * scale) where both say that there is a gradient; returns the new length.
 static int append_nonzeros(const float* slope, const std::int32_t* choice, int count, float scale, std::int32_t* offset,
                            float* value, int length) {
@@ -17,6 +30,19 @@ static int append_nonzeros(const float* slope, const std::int32_t* choice, int c
         _mm512_storeu_ps(value + length, _mm512_maskz_compress_ps(some, g));
         _mm512_storeu_si512(offset + length, _mm512_maskz_compress_epi32(some, place));
         length += __builtin_popcount(some);
+    }
+#elif defined(__AVX2__)
+    const __m256 factor = _mm256_set1_ps(scale);
+    for (int i = 0; i < count; i += 8) {
+        const __m256 g = _mm256_mul_ps(_mm256_loadu_ps(slope + i), factor);
+        const __m256i place = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(choice + i));
+        const __m256 without = _mm256_castsi256_ps(place);  // the sign says that there is no gradient
+        const __m256 some = _mm256_andnot_ps(without, _mm256_cmp_ps(g, _mm256_setzero_ps(), _CMP_NEQ_UQ));
+        const int set = _mm256_movemask_ps(some);
+        const __m256i lanes = _mm256_load_si256(reinterpret_cast<const __m256i*>(compressing.lane[set]));
+        _mm256_storeu_ps(value + length, _mm256_permutevar8x32_ps(g, lanes));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(offset + length), _mm256_permutevar8x32_epi32(place, lanes));
+        length += __builtin_popcount(static_cast<unsigned>(set));
     }
 #else
     for (int i = 0; i < count; ++i) {  // without branches: the outcome is as good as random
