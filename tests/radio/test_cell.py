@@ -52,7 +52,7 @@ def test_lines_of_sight_are_as_frequent_as_they_should_be(made: Any, street: pat
     plain = made(MANY, radius=200.0, min_distance=10.0, sigma_los_db=0.0, sigma_nlos_db=0.0)
     budget = 23 + 174 - 70 - 5
     loss = budget - in_db(plain)
-    there, behind = (each(street, distance, 3.5, 1.5) for each in (pathloss.direct, pathloss.hidden))
+    there, behind = pathloss.both(street, distance, 3.5, 1.5)
     sees = np.isclose(loss, there)
     np.testing.assert_allclose(np.where(sees, there, behind), loss)
     for nearest, farthest in ((10, 18), (18, 50), (50, 100), (100, 200)):
@@ -67,13 +67,13 @@ def test_lines_of_sight_are_as_frequent_as_they_should_be(made: Any, street: pat
 @pytest.mark.parametrize("street", [pathloss.UMA, pathloss.UMI])
 def test_path_loss_does_not_jump_at_the_breakpoint_and_grows(street: pathloss.Street) -> None:
     distance = np.linspace(10, 5000, 20_000)
-    for each in (pathloss.direct, pathloss.hidden):
-        loss = each(street, distance, 3.5, 1.5)
+    direct, hidden = pathloss.both(street, distance, 3.5, 1.5)
+    for loss in (direct, hidden):
         assert np.all(
             np.diff(loss) > -0.05
         )  # TR 38.901's breakpoint term uses d'_BP, not its slant: it may miss by a little
         assert np.abs(np.diff(loss)).max() < 0.5
-    assert np.all(pathloss.hidden(street, distance, 3.5, 1.5) >= pathloss.direct(street, distance, 3.5, 1.5))
+    assert np.all(hidden >= direct)
 
 
 def test_walks_are_straight_and_reflected() -> None:

@@ -164,8 +164,7 @@ Site: TypeAlias = LogDistance | Uma | Umi
 
 def _of_street(site: Uma | Umi, street: pathloss.Street, distance: Floats, luck: Floats) -> tuple[Floats, Floats]:
     sees = luck < pathloss.in_sight(street, distance)
-    there = pathloss.direct(street, distance, site.carrier_ghz, site.height)
-    behind = pathloss.hidden(street, distance, site.carrier_ghz, site.height)
+    there, behind = pathloss.both(street, distance, site.carrier_ghz, site.height)
     return np.where(sees, there, behind), np.where(sees, site.sigma_los_db, site.sigma_nlos_db)
 
 

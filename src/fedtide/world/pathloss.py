@@ -6,6 +6,7 @@ where the effective height of the environment is 1 m.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -44,20 +45,15 @@ def in_sight(street: Street, distance: Floats) -> Floats:
     return np.asarray(near + np.exp(-distance / street.reach) * (1 - near))
 
 
-def direct(street: Street, distance: Floats, carrier: float, height: float) -> Floats:
-    """Return the path loss with a line of sight [m]. height: of the device, in m."""
+def both(street: Street, distance: Floats, carrier: float, height: float) -> tuple[Floats, Floats]:
+    """Return the path loss with a line of sight, and without one [m]. height: of the device, in m."""
     above = street.height - height
-    length = np.hypot(distance, above)
+    decades = np.log10(distance**2 + above**2) / 2  # of the slant distance
     breakpoint_ = 4 * (street.height - ENVIRONMENT) * (height - ENVIRONMENT) * carrier * 1e9 / LIGHT
-    before = street.constant + street.slope * np.log10(length) + 20 * np.log10(carrier)
-    broken = street.breaking * np.log10(breakpoint_**2 + above**2)
-    after = street.constant + 40 * np.log10(length) + 20 * np.log10(carrier) - broken
-    return np.asarray(np.where(distance <= breakpoint_, before, after))
-
-
-def hidden(street: Street, distance: Floats, carrier: float, height: float) -> Floats:
-    """Return the path loss without a line of sight [m]."""
-    constant, slope, of_carrier, of_height = street.hidden
-    length = np.hypot(distance, street.height - height)
-    found = constant + slope * np.log10(length) + of_carrier * np.log10(carrier) - of_height * (height - 1.5)
-    return np.asarray(np.maximum(direct(street, distance, carrier, height), found))
+    of_carrier = 20 * math.log10(carrier)
+    broken = street.breaking * math.log10(breakpoint_**2 + above**2)
+    before, after = street.constant + of_carrier + street.slope * decades, street.constant + of_carrier + 40 * decades
+    direct = np.where(distance <= breakpoint_, before, after - broken)
+    constant, slope, per_carrier, per_height = street.hidden
+    hidden = constant + per_carrier * math.log10(carrier) - per_height * (height - 1.5) + slope * decades
+    return direct, np.maximum(direct, hidden)
