@@ -21,7 +21,7 @@ from fedtide.errors import FedtideError
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import LocalWork, Task, Trainer, samples_per_training
 from fedtide.server.state import REPORT_BITS, Policy, Rules
-from fedtide.types import Dataset, Floats, Ints, Tick
+from fedtide.types import Clock, Dataset, Floats, Ints, Tick
 from fedtide.world import border, timeline
 from fedtide.world.allocation import Allocation, symbols_per_tick
 from fedtide.world.availability import Availability, always
@@ -212,11 +212,34 @@ def _ticks(
             ticks = timeline.checked(steps(clock), count, wanted.horizon, parts.label("timeline", made))
         else:
             ticks = list(steps(clock))
+    usual = (
+        not uneven and experiment.fleet.duration == "uniform"
+    )  # where an aggregation may have nobody, as it always could
+    if not usual and not any(len(tick.ready) for tick in ticks):
+        raise FedtideError(_nobody(experiment, clock))
     if not ticks:
         raise FedtideError(
             f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
         )
     return ticks
+
+
+def _nobody(experiment: Experiment, clock: Clock) -> str:
+    """Say why nobody is ever ready in time, and what to do."""
+    everyone = np.arange(clock.num_devices)
+    soonest = float(clock.elapsed(everyone, np.ones_like(everyone), np.zeros(clock.num_devices)).min())
+    fleet, horizon = experiment.fleet, f"timeline.horizon={experiment.timeline.horizon:g}"
+    problem = f"no aggregation up to {horizon} has a device that is ready: "
+    if not np.isfinite(soonest):
+        return problem + (
+            f"by fleet.availability={fleet.availability} and fleet.duration={fleet.duration} none ever is; let devices come "
+            "back (fleet.availability_args; a battery needs harvest_watts) or finish (fleet.duration_args)"
+        )
+    return problem + (
+        f"by fleet.duration={fleet.duration} and fleet.availability={fleet.availability} the first is after {soonest:g}; "
+        "lengthen the horizon, shorten the jobs (fleet.duration_args) or the time away (fleet.availability_args), or let the "
+        "server wait for fewer devices"
+    )
 
 
 def make_policy(experiment: Experiment) -> Policy:
