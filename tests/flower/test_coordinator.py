@@ -43,7 +43,7 @@ def test_a_straggler_is_never_interrupted(tmp_path: Path) -> None:
 
 def test_the_same_bits_as_the_simulator(tmp_path: Path) -> None:
     """If all is well, a federation whose readiness is the simulator's gives the simulator's model and rounds."""
-    federation_terms = terms()
+    federation_terms = terms({"radio": {"symbol_rate": 1e4, "joules_per_symbol": 1e-3}})
     system = build(federation_terms.experiment)
     simulated = simulate(federation_terms.experiment, system=system)
     # a little early: the models leave half a second after the tick, when the uploads are in
@@ -53,6 +53,7 @@ def test_the_same_bits_as_the_simulator(tmp_path: Path) -> None:
     rounds = read_rounds(tmp_path / "run")
     assert [each.ready for each in rounds] == [each.ready for each in simulated.rounds]
     assert rounds == simulated.rounds
+    assert rounds[-1].ledger.joules > 0
     assert np.array_equal(model, simulated.model)
 
 

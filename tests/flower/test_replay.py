@@ -20,7 +20,8 @@ from fedtide.records import is_complete, read_rounds
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation in which a node dies, comes back, and uploads get lost."""
     folder = tmp_path_factory.mktemp("federation") / "run"
-    federation = Federation(terms({"timeline": {"horizon": 160.0}}), folder)
+    prices = {"radio": {"symbol_rate": 1e4, "joules_per_symbol": 1e-3}, "fleet": {"joules_per_sample": 0.01}}
+    federation = Federation(terms({"timeline": {"horizon": 160.0}, **prices}), folder)
     federation.clock.at(15.0, lambda: federation.grid.kill(federation.node(0)))
     federation.clock.at(35.0, lambda: federation.grid.restart(federation.node(0)))
     federation.node(1).act = lambda node, message, reply: [(9.0, reply)]  # always too late
@@ -34,6 +35,7 @@ def test_the_same_bits(run: Path, tmp_path: Path) -> None:
     assert result.compared == 16
     assert np.array_equal(result.model, np.load(run / "model.npy"))
     assert result.rounds == read_rounds(run) == read_rounds(tmp_path / "again")
+    assert all(result.rounds[-1].ledger._replace(control_bits=1.0))  # everything else was spent, and counted alike
     assert is_complete(tmp_path / "again")
 
 
