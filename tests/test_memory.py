@@ -14,7 +14,7 @@ import fedtide
 from fedtide.core import parts
 from fedtide.drivers.simulated import Simulated
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.records import Ledger, RoundRecord, Scores, read_rounds, round_record
+from fedtide.records import Ledger, RoundRecord, Scores, costs, read_rounds, round_record
 from fedtide.records import folder as run_folder
 from fedtide.records.reading import read_checkpoint
 from fedtide.server.state import ServerState, begin
@@ -119,7 +119,7 @@ def test_a_codecs_memory_stays_as_it_was_when_its_packet_is_lost() -> None:
     for tick in made.ticks:
         before = {k: each["left"] for k, each in state.devices.get("codec", {}).items()}
         state, info = step(made.rules, state, tick, Simulated(made, trainer))
-        record = round_record(info, Scores(), Ledger(), info.rows.num_samples)
+        record = round_record(info, Scores(), Ledger(), costs(made, 300))
         found = {k: each["left"] for k, each in state.devices.get("codec", {}).items()}
         for device in range(6):
             same = np.array_equal(before.get(device, ()), found.get(device, ()))

@@ -22,8 +22,14 @@ FIRST = RoundRecord(
     Ledger(400.0, 1399.0, 8, 16),
 )
 FULL = FIRST._replace(
-    lost=[2], metrics={"fairness": 0.75, "count": 3.0}, ledger=Ledger(400.0, 1399.0, 8, 16, control_bits=64.0)
+    lost=[2],
+    metrics={"fairness": 0.75, "count": 3.0},
+    ledger=Ledger(400.0, 1399.0, 8, 16, control_bits=64.0, bits_down=192.0, air_time=0.2, joules=1.5),
 )
+SECOND = FULL._replace(
+    ledger=FULL.ledger._replace(bits_down=0.0, air_time=0.0, joules=0.0)
+)  # what format 2 knows of it
+
 OLD = (
     '{"index":1,"time":0.25,"ready":[0,2],"picked":[2],"age":[1],"capacity":[3.5],"symbols":[400.0],"budget_bits":[1400.0],'
     '"sent_bits":[1399],"overhead_bits":[12],"num_kept":[7],"label_variance":0.5,"proved_minimal":null,"weight":[1.0],'
@@ -42,8 +48,18 @@ def test_format_1_is_to_the_byte_what_it_was() -> None:
     assert RoundRecord.from_json(OLD) == FIRST
 
 
-def test_format_2_says_so_first_and_comes_back() -> None:
-    assert FULL.to_json().startswith('{"format":2,"index":1,')
+def test_format_2_is_to_the_byte_what_it_was() -> None:
+    beginning = '{"format":2,' + OLD[1 : OLD.index('"ledger"')]
+    ending = (
+        '"ledger":{"symbols":400.0,"bits":1399.0,"samples_used":8,"samples_trained":16,"control_bits":64.0},'
+        '"lost":[2],"metrics":{"fairness":0.75,"count":3.0}}'
+    )
+    assert FULL.to_json(2) == SECOND.to_json(2) == beginning + ending
+    assert RoundRecord.from_json(FULL.to_json(2)) == SECOND
+
+
+def test_format_3_says_so_first_and_comes_back() -> None:
+    assert FULL.to_json().startswith('{"format":3,"index":1,')
     assert RoundRecord.from_json(FULL.to_json()) == FULL
     assert RoundRecord.from_json(FIRST.to_json()) == FIRST
 
@@ -77,7 +93,7 @@ def test_fields_of_later_versions_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (changed(format=9, ready=..., picked=...), "lacks ready, picked; it is of format 9, and this fedtide knows up to 2"),
+        (changed(format=9, ready=..., picked=...), "lacks ready, picked; it is of format 9, and this fedtide knows up to 3"),
         (changed(ledger={"bits": 3}), "lacks a whole ledger"),
         (changed(ledger=...), "lacks ledger"),
         (changed(ledger=7), "lacks a whole ledger"),
@@ -130,12 +146,24 @@ def append(folder: Path, record: RoundRecord, begun_in: int | None = None) -> Le
     return saved[1] if saved else Ledger()
 
 
-def test_a_new_folder_is_of_format_2_and_keeps_the_control_bits(tmp_path: Path) -> None:
+def test_a_new_folder_is_of_format_3_and_keeps_the_whole_ledger(tmp_path: Path) -> None:
     append(tmp_path / "run", FULL)
     assert append(tmp_path / "run", FULL) == FULL.ledger
     assert [each._replace(index=1) for each in read_run(tmp_path / "run").rounds] == [FULL, FULL]
     with np.load(tmp_path / "run" / "checkpoint.npz") as saved:
         assert float(saved["control_bits"]) == 64.0
+        assert saved["ledger_later"].tolist() == [192.0, 0.2, 1.5]
+
+
+def test_a_folder_of_format_2_stays_one(tmp_path: Path) -> None:
+    append(tmp_path / "run", SECOND, begun_in=2)
+    assert append(tmp_path / "run", FULL) == SECOND.ledger
+    assert append(tmp_path / "run", FULL) == SECOND.ledger
+    lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    assert lines == [SECOND._replace(index=index).to_json(2) for index in (1, 2, 3)]
+    with np.load(tmp_path / "run" / "checkpoint.npz") as saved:
+        assert float(saved["control_bits"]) == 64.0
+        assert "ledger_later" not in saved
 
 
 def test_a_folder_of_format_1_stays_one(tmp_path: Path) -> None:
@@ -149,11 +177,11 @@ def test_a_folder_of_format_1_stays_one(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_later_version_is_shown_and_not_continued(tmp_path: Path) -> None:
-    append(tmp_path / "run", FULL, begun_in=3)
+    append(tmp_path / "run", FULL, begun_in=4)
     assert read_run(tmp_path / "run").rounds == read_rounds(tmp_path / "run") == [FULL]
     before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
     with pytest.raises(
-        RunFolderError, match=r"begun by a later fedtide .*format 3.*continue it with that one"
+        RunFolderError, match=r"begun by a later fedtide .*format 4.*continue it with that one"
     ) as caught:
         append(tmp_path / "run", FULL)
     assert "\n" not in str(caught.value)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedtide.core.parts import Guarded
 from fedtide.errors import FedtideError
+from fedtide.system import build
 from fedtide.types import Clock, Floats, Ints, Tick
 from fedtide.world.clock import make_clock
 from fedtide.world.timeline import (
@@ -26,7 +27,7 @@ from fedtide.world.timeline import (
     lifted,
     start_times,
 )
-from helpers import constant_clock, ticks_of
+from helpers import constant_clock, small, small_dataset, ticks_of
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
 sixteenths = st.integers(1, 64).map(lambda n: n / 16)
@@ -453,3 +454,17 @@ def test_a_column_of_durations_is_enough_for_some(timeline: Any) -> None:
 @pytest.mark.parametrize("redraws", [False, True])
 def test_what_takes_a_clock_gets_it(timeline: Any, redraws: bool) -> None:
     assert len(ticks_of(lifted(timeline, redraws, "mine"), [0.1, 0.2], 2.0)) in (4, 8)
+
+
+def test_the_experiments_key_reaches_every_timeline() -> None:
+    for framework in ("periodic", "fedavg", "fedasync", "fedbuff"):
+        quick, slow = (
+            build(
+                small({"framework": framework, "timeline": {"upload_time": upload, "buffer_size": 3}}),
+                dataset=small_dataset(),
+            ).ticks
+            for upload in (0.0, 0.125)
+        )
+        assert slow[0].time == quick[0].time + 0.125
+    with pytest.raises(FedtideError, match=r"timeline\.upload_time=0\.25 is not below timeline\.period=0\.25"):
+        small({"timeline": {"period": 0.25, "upload_time": 0.25}})

@@ -21,6 +21,10 @@ from promises import made
 OURS = {name: made(maker) for name, maker in table("timeline").items()}
 OTHERS = {
     "another period": parts.resolve("timeline", "periodic", {"period": 0.3}),
+    "periodic, with uploads": parts.resolve("timeline", "periodic", {"period": 0.3, "upload_time": 0.1}),
+    "rounds, with uploads": parts.resolve("timeline", "synchronous", {"round_duration": 0.5, "upload_time": 0.3}),
+    "a buffer, with uploads": parts.resolve("timeline", "buffered", {"size": 2, "upload_time": 0.3}),
+    "arrivals, with uploads": parts.resolve("timeline", "per_arrival", {"upload_time": 0.3}),
     "my_timeline": parts.resolve("timeline", f"{EXAMPLES}/my_timeline.py:quick_start", {}),
 }
 

@@ -51,6 +51,17 @@ def test_the_first_evaluation_that_shows_it_counts(name, value):
     assert math.isnan(found) if value is None else found == value
 
 
+def test_what_was_counted_goes_before_the_prices():
+    counted = {"joules": [1.0, 3.0, 9.0], "bits_down": [64.0, 128.0, 192.0], "air_time": [0.5, 1.5, 2.0]}
+    for name, value in (("joules", 3.0), ("bits_down", 128.0), ("air_time", 1.5)):
+        assert named(f"{name}_to_0.8")(made(**counted)) == named(f"{name}_to_0.8")(made({}, **counted)) == value
+    another = {"fleet": {"energy": "cubic", "joules_per_sample": 0.5}}  # the prices are not its own
+    assert math.isnan(named("joules_to_0.8")(made(another)))
+    assert named("air_time_to_0.8").reason([made()]).startswith("radio.symbol_rate is 0")
+    assert named("bits_down_to_0.8").reason([made()]).startswith("stored by an older fedtide")
+    assert named("bits_down_to_0.9").reason([made(**counted)]) == "1 of 1 seeds do not reach 0.9"
+
+
 def test_bits_are_those_of_control_too():
     assert named("bits_to_0.8")(made(control_bits=[1.0, 2.0, 3.0])) == 202.0
 
@@ -107,7 +118,7 @@ def test_the_table_says_why_there_is_nothing_to_compare(tmp_path, metric, levels
 
 
 def test_an_unknown_metric_is_told_of_these(tmp_path):
-    with pytest.raises(FedtideError, match="time_to_A, bits_to_A, joules_to_A with an accuracy A"):
+    with pytest.raises(FedtideError, match=r"time_to_A, bits_to_A, joules_to_A, .* with an accuracy A"):
         rows(two_variants(2), filled(tmp_path, {"a": 0.5, "b": 0.5}), "time_to_2")
 
 

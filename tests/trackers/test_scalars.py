@@ -32,6 +32,9 @@ RECORD = RoundRecord(
 def test_every_number_has_its_name() -> None:
     assert scalars(RECORD) == {
         "spent/control_bits": 0.0,
+        "spent/bits_down": 0.0,
+        "spent/air_time": 0.0,
+        "spent/joules": 0.0,
         "test/accuracy": 0.9,
         "uplink/symbols": 40.0,
         "uplink/bits": 107.0,

@@ -23,7 +23,7 @@ from fedtide.drivers.training import trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
 from fedtide.learning.trainer import Trainer, samples_per_training
-from fedtide.records import Ledger, RoundRecord, RunFolder, identity, is_complete, round_record
+from fedtide.records import Ledger, RoundRecord, RunFolder, costs, identity, is_complete, round_record
 from fedtide.server import border
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import step
@@ -86,13 +86,14 @@ def simulate(
             state, ledger, rounds = begin(_first_model(trainer, experiment), system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
         exchange = Simulated(system, trainer, eager, watch)
+        spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
         watching.begin(experiment, where, len(system.ticks))
         for tick in system.ticks[state.version - 1 :]:
             state, info = step(system.rules, state, tick, exchange)
             watch.lap("aggregation")
             score = evaluate(system, trainer, state, tick)
             watch.lap("evaluation")
-            record = round_record(info, score, ledger, samples_per_training(system.work, info.rows.num_samples))
+            record = round_record(info, score, ledger, spend)
             ledger = record.ledger
             rounds.append(record)
             if run:

@@ -30,8 +30,8 @@ from fedtide.flower.real import Real
 from fedtide.flower.settings import Terms, check_timeline
 from fedtide.flower.trace import Header, Period, fingerprint
 from fedtide.learning import native
-from fedtide.learning.trainer import Trainer, samples_per_training
-from fedtide.records import Ledger, RoundRecord, RunFolder, is_complete, round_record, write_atomically
+from fedtide.learning.trainer import Trainer
+from fedtide.records import Ledger, RoundRecord, RunFolder, costs, is_complete, round_record, write_atomically
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import Info, step
 from fedtide.system import System, build, make_trainer, parameter_count
@@ -86,6 +86,7 @@ class Coordinator:
         watching = Trackers(self._terms.experiment.tracker, log.warning)
         try:
             state, ledger, writer = self._load(folder)
+            spend = costs(self._system, len(state.models[state.version]), folder.counts_all)
             watching.begin(self._terms.experiment, self._folder, len(self._system.ticks))
             left = self._system.ticks[state.version - 1 :]
             if left:
@@ -97,8 +98,7 @@ class Coordinator:
                 self._wait_until(due, lambda: False)
                 state, info = step(self._system.rules, state, tick, self._devices)
                 scores = evaluate(self._system, self._trainer, state, tick)
-                work = samples_per_training(self._system.work, info.rows.num_samples)
-                record = round_record(info, scores, ledger, work)
+                record = round_record(info, scores, ledger, spend)
                 period = self._close_period(state, info)
                 ledger = record.ledger
                 self._rounds.append(record)

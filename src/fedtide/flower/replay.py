@@ -27,8 +27,7 @@ from fedtide.flower.recorded import Recorded
 from fedtide.flower.settings import check_timeline, deployment
 from fedtide.flower.trace import Period, Trace, fingerprint
 from fedtide.learning import native
-from fedtide.learning.trainer import samples_per_training
-from fedtide.records import Ledger, RoundRecord, RunFolder, machine_fault, policy_folder, round_record
+from fedtide.records import Ledger, RoundRecord, RunFolder, costs, machine_fault, policy_folder, round_record
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import step
 from fedtide.system import System, build, make_trainer
@@ -168,7 +167,7 @@ class _Player:
         self._last_use = {version: each.tick for each in recorded.periods for version in each.start}
         self.state = begin(self._trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
         self._models = self.state.models
-        self._ledger = Ledger()
+        self._ledger, self._costs = Ledger(), costs(self._system, len(self.model))
 
     @property
     def model(self) -> Vector:
@@ -185,8 +184,8 @@ class _Player:
         self._keep(state)
         if self.faithful and fingerprint(self.model) != period.model:
             self._differs(tick.index)
-        work = samples_per_training(self._system.work, info.rows.num_samples)
-        record = round_record(info, evaluate(self._system, self._trainer, self.state, tick), self._ledger, work)
+        scores = evaluate(self._system, self._trainer, self.state, tick)
+        record = round_record(info, scores, self._ledger, self._costs)
         self._ledger = record.ledger
         return record
 

@@ -12,6 +12,7 @@ the rounds up to it, versions.json to the letter, and digests of the data and of
 """
 
 from fedtide.core.files import machine_fault, sweep, write_atomically, write_new
+from fedtide.records.costs import Costs, costs
 from fedtide.records.folder import InUseError, OtherPathError, RunFolder, StatefulError, check_folder
 from fedtide.records.identity import check_identity, data_digest, identity, trainer_name
 from fedtide.records.made import Scores, round_record
@@ -30,6 +31,7 @@ from fedtide.records.round import Ledger, RoundRecord
 
 __all__ = [
     "UNKNOWN",
+    "Costs",
     "InUseError",
     "Kept",
     "Ledger",
@@ -40,6 +42,7 @@ __all__ = [
     "StatefulError",
     "check_folder",
     "check_identity",
+    "costs",
     "data_digest",
     "identity",
     "is_complete",

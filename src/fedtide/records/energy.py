@@ -1,4 +1,7 @@
-"""What a run costs in energy: so much per symbol on the air, so much per sample that a device trains on."""
+"""What a run costs in energy by prices: so much per symbol on the air, so much per sample that a device trains on.
+
+Runs count their joules themselves; this is for records of older formats, which do not hold them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ import numpy.typing as npt
 from fedtide.config import Experiment
 from fedtide.types import Floats
 
-UNPRICED = "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one to count energy"
+UNPRICED = (
+    "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one, or another fleet.energy, to count energy"
+)
 
 
 class Prices(NamedTuple):
@@ -27,11 +32,22 @@ class Prices(NamedTuple):
 
 
 def prices(experiment: Experiment | Mapping[str, Any]) -> Prices:
-    """Return the prices of an experiment, or of one as a stored result has it; one that is older than the keys has none."""
+    """Return the prices of an experiment, or of one as a stored result has it; one that is older than the keys has none.
+
+    One with an energy of another kind has none either.
+    """
+    if _named(experiment) != "per_unit":
+        return Prices()
     return Prices(
         _value(experiment, "radio", "joules_per_symbol"),
         _value(experiment, "fleet", "joules_per_sample"),
     )
+
+
+def _named(experiment: Any) -> str:
+    if isinstance(experiment, Mapping):
+        return str(experiment.get("fleet", {}).get("energy", "per_unit"))
+    return str(experiment.fleet.energy)
 
 
 def _value(experiment: Any, group: str, key: str) -> float:

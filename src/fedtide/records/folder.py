@@ -106,6 +106,11 @@ class RunFolder:
     _lock: int | None = field(default=None, repr=False)
 
     @property
+    def counts_all(self) -> bool:
+        """Whether its records hold all that a ledger counts: a run that was begun in an older format goes on without."""
+        return self._format > 2
+
+    @property
     def rounds_path(self) -> Path:
         """Where the rounds are."""
         return self.path / "rounds.jsonl"
@@ -262,6 +267,8 @@ class RunFolder:
         }
         if self._format > 1:  # rounds of format 1 do not count them, and the two must agree
             arrays["control_bits"] = last.ledger.control_bits
+        if self._format > 2:
+            arrays["ledger_later"] = np.array(last.ledger[5:], np.float64)
         arrays |= to_arrays(state.memory, state.devices)
         np.savez(buffer, **arrays)
         write_atomically(self.path / "checkpoint.npz", buffer.getvalue())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fedtide.policy.label_variance import label_variance
+from fedtide.records.costs import Costs
 from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server.step import Info
-from fedtide.types import Ints
 
 
 class Scores(NamedTuple):
@@ -18,8 +18,8 @@ class Scores(NamedTuple):
     train_loss: float | None = None
 
 
-def round_record(info: Info, scores: Scores, ledger: Ledger, samples: Ints) -> RoundRecord:
-    """Return the record. ledger: what was spent before; samples: what one local training of each ready device visits [m].
+def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs) -> RoundRecord:
+    """Return the record. ledger: what was spent before.
 
     A picked device that sent nothing has no bits; one whose update did not arrive weighs nothing.
     """
@@ -46,12 +46,6 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, samples: Ints) -> R
         test_accuracy=scores.accuracy,
         test_loss=scores.loss,
         train_loss=scores.train_loss,
-        ledger=Ledger(
-            symbols=ledger.symbols + float(grant.symbols.sum()),
-            bits=ledger.bits + sum(packet.bits for packet in packets if packet),
-            samples_used=ledger.samples_used + int(samples[sending].sum()),
-            samples_trained=ledger.samples_trained + int(samples.sum()),
-            control_bits=ledger.control_bits + info.control_bits,
-        ),
+        ledger=costs.after(ledger, info, sum(packet.bits for packet in packets if packet), sending),
         lost=[device for device in picked if device in info.sent and device not in weight],
     )

@@ -65,6 +65,8 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
             ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
             if "control_bits" in saved:  # a run whose rounds are of format 1 counts none
                 ledger = ledger._replace(control_bits=float(saved["control_bits"]))
+            if "ledger_later" in saved:  # since format 3
+                ledger = Ledger(*ledger[:5], *saved["ledger_later"].tolist())
             vouch = Vouch() if kind == 1 else Vouch(**json.loads(str(saved["vouch"])))
             return Checkpoint(state, ledger, int(saved["rounds_bytes"]), vouch)
     except FileNotFoundError:

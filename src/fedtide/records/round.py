@@ -1,7 +1,8 @@
 """What is recorded of one aggregation.
 
 Format 1 has no number in it. Format 2 begins with it, adds lost, metrics and the ledger's control_bits, and packs long
-columns. A reader takes older formats and passes over fields that it does not know.
+columns. Format 3 adds bits_down, air_time and joules to the ledger. A reader takes older formats and passes over fields that
+it does not know.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fedtide.documented import documented
 from fedtide.errors import FedtideError
 from fedtide.records import columns
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 @documented
@@ -29,6 +30,9 @@ class Ledger(NamedTuple):
     samples_used: int = 0  # visited in trainings whose updates were sent
     samples_trained: int = 0  # visited by all ready devices; the rest of it was wasted
     control_bits: float = 0.0  # for statistics that devices reported before scheduling
+    bits_down: float = 0.0  # of new models to the devices that were ready; a shared transmission counts once
+    air_time: float = 0.0  # of the uplink, at radio.symbol_rate; 0: not counted
+    joules: float = 0.0  # of training and sending; 0: not counted
 
 
 @documented
@@ -58,12 +62,11 @@ class RoundRecord(NamedTuple):
     metrics: Mapping[str, float] = {}  # whatever else was measured, by name; finite numbers
 
     def to_json(self, format: int = FORMAT) -> str:
-        """Return one line of JSON. Format 1 leaves out what it does not know: a run that was begun in it stays in it."""
-        tree = {**self._asdict(), "ledger": self.ledger._asdict()}
+        """Return one line of JSON. Older formats leave out what they do not know: a run that was begun in one stays in it."""
+        tree = {**self._asdict(), "ledger": dict(zip(counted_in(format), self.ledger, strict=False))}
         if format == 1:
             for later in LATER:
                 del tree[later]
-            del tree["ledger"]["control_bits"]
         else:
             tree |= {name: columns.written(tree[name]) for name in COLUMNS}
             tree = {
@@ -97,6 +100,11 @@ COLUMNS: Final = tuple(_ONE_PER_DEVICE.split())
 LATER: Final = ("lost", "metrics")
 REQUIRED: Final = tuple(name for name in RoundRecord._fields if name not in LATER)
 LEDGER: Final = Ledger._fields[:4]
+
+
+def counted_in(format: int) -> tuple[str, ...]:
+    """Return what the ledger of a format counts."""
+    return Ledger._fields[: {1: 4, 2: 5}.get(format)]
 
 
 def format_of(tree: Any) -> int:

@@ -27,6 +27,8 @@ def first_at(rounds: Sequence[RoundRecord], accuracy: float) -> RoundRecord | No
 
 def _energy(each: RoundRecord, price: Prices) -> float | None:
     """Return what was spent up to a round in J, or None if nothing is known of it."""
+    if each.ledger.joules:
+        return each.ledger.joules
     return float(joules(each.ledger.symbols, each.ledger.samples_trained, *price)) if price.known else None
 
 
@@ -69,6 +71,9 @@ def summarise(
         "symbols": ledger.symbols if ledger else 0.0,
         "bits": ledger.bits if ledger else 0.0,
         "control_bits": ledger.control_bits if ledger else 0.0,
+        "bits_down": ledger.bits_down if ledger else 0.0,
+        "air_time": ledger.air_time if ledger else 0.0,
+        "joules": _energy(rounds[-1], price) if rounds else None,
         "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
         "samples_used": ledger.samples_used if ledger else 0,
         "samples_wasted": ledger.samples_trained - ledger.samples_used if ledger else 0,

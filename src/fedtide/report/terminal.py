@@ -62,6 +62,10 @@ def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
         ("proved minimal", _number(summary["proved_minimal_share"], "{:.0%}")),
         ("bits sent", f"{summary['bits']:,.0f}"),
         ("header bits besides", f"{summary['overhead_bits']:,}"),
+        ("bits of models down", f"{summary['bits_down']:,.0f}"),
+        ("control bits", f"{summary['control_bits']:,.0f}"),
+        ("time on the air", _number(summary["air_time"] or None, "{:,.4g}")),
+        ("joules", _number(summary["joules"], "{:,.4g}")),
         ("samples used", f"{summary['samples_used']:,}"),
         ("samples wasted", f"{summary['samples_wasted']:,}"),
         # Digits are the same on the same path only.

@@ -58,9 +58,13 @@ FORMS: Final[Mapping[str, Form]] = {
     "samples_used": Form(whole=True, grows=True),
     "samples_trained": Form(whole=True, grows=True),
     "control_bits": Form(grows=True),
+    "bits_down": Form(grows=True),
+    "air_time": Form(grows=True),
+    "joules": Form(grows=True),
 }
 COLUMNS = tuple(FORMS)
-ZERO = ("control_bits",)  # columns that are there only if anything was spent
+ZERO = ("control_bits", "air_time", "joules")  # columns that are there only if anything was spent
+UNKNOWN = ("bits_down",)  # columns that older results do not have
 TOTALS: Final[Mapping[str, Form]] = {
     "aggregations": Form(whole=True),
     "uploads": Form(whole=True),
@@ -162,7 +166,7 @@ def _check_name(tree: Mapping[str, Any], source: Mapping[str, Any] | None, name:
 
 
 def _check_columns(columns: Mapping[str, Any], horizon: float) -> None:
-    columns = {name: columns.get(name) for name in COLUMNS if name in columns or name not in ZERO}
+    columns = {name: columns.get(name) for name in COLUMNS if name in columns or name not in (*ZERO, *UNKNOWN)}
     for name in columns:
         if not isinstance(columns.get(name), list) or not columns[name]:
             raise ValueError(f"its column {name} is {_short(columns.get(name))}, and should be a list of numbers")

@@ -13,7 +13,7 @@ from fedtide import config
 from fedtide.errors import FedtideError
 from fedtide.records import write_atomically
 from fedtide.studies.pairing import on_one_path
-from fedtide.studies.result import COLUMNS, ZERO, RunResult, Store
+from fedtide.studies.result import COLUMNS, LATER, ZERO, RunResult, Store
 from fedtide.studies.spec import Run, Study
 
 
@@ -37,7 +37,7 @@ def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
         keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
         for position in range(len(result.columns["time"])):
             values = {column: result.columns[column][position] for column in COLUMNS if column in result.columns}
-            rows.append(keys | dict.fromkeys(ZERO, 0.0) | values)
+            rows.append(keys | dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER) | values)
     return rows
 
 

@@ -1,6 +1,7 @@
 """What it takes to reach an accuracy: time, bits or joules up to the first evaluation that shows it.
 
-`time_to_0.9`, `bits_to_0.9` and `joules_to_0.9` are metrics like others, for any accuracy; but a run may never get there.
+`time_to_0.9`, `bits_to_0.9`, `joules_to_0.9`, `bits_down_to_0.9` and `air_time_to_0.9` are metrics like others, for any
+accuracy; but a run may never get there.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from fedtide.records.energy import UNPRICED, joules, prices
 from fedtide.studies.result import RunResult
 from fedtide.types import Floats
 
-_NAME = re.compile(r"(time|bits|joules)_to_(0?\.\d+|1(?:\.0*)?)")
-HELP: Final = "time_to_A, bits_to_A, joules_to_A with an accuracy A such as 0.9"
+_NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
+HELP: Final = "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
 
 
 def _bits(result: RunResult) -> Floats:
@@ -26,16 +27,29 @@ def _bits(result: RunResult) -> Floats:
 
 
 def _joules(result: RunResult) -> Floats:
-    """Return the energy up to every evaluation in J; NaN without prices."""
+    """Return the energy up to every evaluation in J; of what was not counted then, by the prices; NaN without any."""
+    if "joules" in result.columns:
+        return result.column("joules")
     found = prices(result.experiment)
     spent = joules(result.column("symbols"), result.column("samples_trained"), *found)
     return spent if found.known else np.full_like(spent, np.nan)
+
+
+def _air_time(result: RunResult) -> Floats:
+    return result.column("air_time") if "air_time" in result.columns else np.full_like(result.column("time"), np.nan)
 
 
 SPENT: Final[Mapping[str, Callable[[RunResult], Floats]]] = {
     "time": lambda result: result.column("time"),
     "bits": _bits,  # payloads and what was reported before scheduling
     "joules": _joules,
+    "bits_down": lambda result: result.column("bits_down"),
+    "air_time": _air_time,
+}
+UNCOUNTED: Final = {
+    "joules": UNPRICED,
+    "air_time": "radio.symbol_rate is 0: give it to count time on the air",
+    "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
 }
 
 
@@ -43,7 +57,7 @@ SPENT: Final[Mapping[str, Callable[[RunResult], Floats]]] = {
 class Reaching:
     """A metric: what of something is spent until an accuracy is reached."""
 
-    what: str  # time, bits, joules
+    what: str  # time, bits, joules, bits_down, air_time
     accuracy: float
 
     def __call__(self, result: RunResult) -> float:
@@ -56,8 +70,8 @@ class Reaching:
         missing = [each for each in results if math.isnan(self(each))]
         if not missing:
             return ""
-        if self.what == "joules" and not all(prices(each.experiment).known for each in missing):
-            return UNPRICED
+        if self.what in UNCOUNTED and any(np.isnan(SPENT[self.what](each)).all() for each in missing):
+            return UNCOUNTED[self.what]
         return f"{len(missing)} of {len(results)} seeds do not reach {self.accuracy:g}"
 
 

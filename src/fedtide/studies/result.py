@@ -22,7 +22,7 @@ from fedtide.studies import checking, uploads
 from fedtide.studies.checking import MOST_BYTES, OtherFormatError, check, pack, unpack
 from fedtide.types import Floats, Ints
 
-FORMAT, COLUMNS, ZERO = checking.FORMAT, checking.COLUMNS, checking.ZERO
+FORMAT, COLUMNS, ZERO, LATER = checking.FORMAT, checking.COLUMNS, checking.ZERO, checking.UNKNOWN
 ENDING = ".json.gz"
 STORED = ("experiment", "columns", "totals", "provenance", "rounds")
 
@@ -45,6 +45,8 @@ class RunResult(NamedTuple):
         """Return one curve, an entry per evaluation; missing values are NaN."""
         if name in ZERO and name not in self.columns:
             return np.zeros(len(self.columns["time"]))
+        if name in LATER and name not in self.columns:
+            return np.full(len(self.columns["time"]), np.nan)
         return np.array([np.nan if value is None else value for value in self.columns[name]])
 
     def ragged(self, name: str) -> tuple[npt.NDArray[Any], Ints]:
@@ -102,24 +104,27 @@ def from_rounds(
     }
     rows = [{**each._asdict(), **each.ledger._asdict()} for each in scored]
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
-    columns = {name: values for name, values in columns.items() if name not in ZERO or any(values)}
+    columns = {name: values for name, values in columns.items() if name not in (*ZERO, *LATER) or any(values)}
     return RunResult(config.dump(experiment), columns, totals, provenance(experiment), rounds=uploads.condensed(rounds))
 
 
 def same(one: RunResult, other: RunResult) -> bool:
     """Say whether two results are equal in everything but wall time and provenance.
 
-    Single uploads are compared if both have them, and not as text: another zlib packs otherwise.
+    Single uploads, and columns that older results lack, are compared if both have them; uploads not as text: another zlib
+    packs otherwise.
     """
     a, b = ({**each.totals, "seconds": None} for each in (one, other))
-    if (one.columns, a) != (other.columns, b):
+    lacking = {name for name in LATER if name not in one.columns or name not in other.columns}
+    first, second = ({k: v for k, v in each.columns.items() if k not in lacking} for each in (one, other))
+    if (first, a) != (second, b):
         return False
     if one.rounds is None or other.rounds is None:
         return True
-    first, second = (
+    packed, other_packed = (
         {name: unpack_column(each).tobytes() for name, each in rounds.items()} for rounds in (one.rounds, other.rounds)
     )
-    return first == second
+    return packed == other_packed
 
 
 class Store:

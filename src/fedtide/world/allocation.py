@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -68,4 +68,11 @@ def symbols_per_tick(ticks: Sequence[Tick], num_symbols: float, max_duration: fl
     return REFERENCE_TICKS_PER_MAX_DURATION * num_symbols * ticks[-1].time / (max_duration * len(ticks))
 
 
-ALLOCATIONS = {"equal_bits": EqualBits}
+ALLOCATIONS: Final[dict[str, Any]] = {
+    "equal_bits": EqualBits,
+    "equal_symbols": "fedtide.world.sharing:EqualSymbols",
+    "max_sum_rate": "fedtide.world.sharing:MaxSumRate",
+    "alpha_fair": "fedtide.world.sharing:AlphaFair",
+    "latency_minimal": "fedtide.world.sharing:LatencyMinimal",
+    "resource_blocks": "fedtide.world.blocks:ResourceBlocks",
+}

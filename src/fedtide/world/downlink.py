@@ -8,7 +8,7 @@ True, nobody ever waits for a model, and it is not asked; if `shared` is True, o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -44,4 +44,8 @@ def shared(downlink: Downlink) -> bool:
     return bool(getattr(downlink, "shared", False))
 
 
-DOWNLINKS = {"instant": Instant}
+DOWNLINKS: Final[dict[str, Any]] = {
+    "instant": Instant,
+    "broadcast": "fedtide.world.receiving:Broadcast",
+    "unicast": "fedtide.world.receiving:Unicast",
+}
