@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import fedtide
 from fedtide import config
 from fedtide.cli.main import app
+from fedtide.cli.presets import presets
 from fedtide.config import scenarios
 from fedtide.config.scenarios import scenario
 from fedtide.errors import FedtideError
@@ -221,7 +222,7 @@ def test_its_numbers_fit_together(name: str) -> None:
 @every_scenario
 def test_its_plan(name: str) -> None:
     rows = fedtide.plan(small_world(name)).rows
-    assert len(rows) == PERIODS
+    assert PERIODS - 1 <= len(rows) <= PERIODS  # the last upload may end too late
     assert sum(len(row["ready"]) for row in rows) >= PERIODS
     assert sum(len(row["picked"]) for row in rows) >= PERIODS
 

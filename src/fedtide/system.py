@@ -90,7 +90,9 @@ def build(
     model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)
     coverage = make_coverage(experiment)
     downlink: Downlink = make_part(experiment, "downlink", run_coverage=coverage)
-    ticks = _ticks(experiment, fleet.num_samples, _receiving(experiment, downlink, model, dataset))
+    # Of devices elsewhere nobody knows what they hold; when a deployment acts does not go by it either.
+    held = fleet.num_samples if fleet.partition else np.ones(fleet.num_devices, np.int64)
+    ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset))
     return System(
         experiment=experiment,
         dataset=dataset,

@@ -16,8 +16,9 @@ from worlds import NAMES, small_world
 
 @pytest.mark.parametrize("name", NAMES)
 def test_replayed_to_the_same_bits(name: str, tmp_path: Path) -> None:
-    keys = {"fleet.num_devices": 6, "policy.limit": 3, "fleet.max_duration": 40.0}
-    experiment = small_world(name, **keys, **{"timeline.period": 10.0, "timeline.horizon": 80.0, "data.num_train": 240})
+    keys = {"fleet.num_devices": 6, "policy.limit": 3, "fleet.min_duration": 0.0, "fleet.max_duration": 40.0}
+    keys |= {"timeline.period": 10.0, "timeline.horizon": 80.0, "timeline.upload_time": 0.0, "data.num_train": 240}
+    experiment = small_world(name, **keys)
     federation = Federation(Terms(experiment, Deployment(min_nodes=1)), tmp_path / "run")
     model = federation.coordinator().run()
     rounds = read_rounds(tmp_path / "run")
