@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import difflib
 import functools
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ class Scenario(NamedTuple):
 
 def folder() -> Path:
     """Return where the scenario files are: in the package, which is installed as files."""
-    return Path(str(resources.files("fedtide"))) / "scenarios"
+    return Path(__file__).parents[1] / "scenarios"
 
 
 def names() -> list[str]:
