@@ -15,7 +15,7 @@ cmake --build "$build" --parallel 2
 rm -rf "$build/package"
 mkdir -p "$build/package"
 cp -rs "$root/src/fedtide" "$build/package/fedtide"
-find "$build/package" -name '_native*' -delete
+find "$build/package" -name '_native*.so' -delete
 cp "$build"/_native*.so "$build/package/fedtide/"
 
 # The interpreter is not instrumented: the runtime must come first, and its leaks are not ours. C++ exceptions pass through

@@ -190,6 +190,19 @@ def test_scores_do_not_depend_on_threads(isa):
     assert len(scores) == 1
 
 
+@pytest.mark.parametrize("shape", [(3, 32, 32), (2, 11, 13), (5, 9, 8)])
+def test_bytes_give_the_bits_of_what_they_stand_for(shape, isa):
+    model = Model(shape, (Conv2d(5, 3, 1), ReLU(), MaxPool2d(2), Linear(10)))
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal((shape[0], 256)).astype(np.float32)
+    bytes_ = Samples(rng.integers(0, 256, (9, *shape), np.uint8), rng.integers(0, 10, 9, np.uint8), values)
+    floats = Samples(bytes_.floats(), bytes_.labels)
+    start = initialize(model, rng)
+    np.testing.assert_array_equal(one_step(model, bytes_, start, batch=4), one_step(model, floats, start, batch=4))
+    trained = NativeTrainer(task(model))
+    assert trained.evaluate(start, bytes_) == trained.evaluate(start, floats)
+
+
 def test_work_can_be_a_number_of_steps(fleet, isa):
     whole = train_fleet(fleet, 1, [2, 5], work=LocalWork(batch_size=50, epochs=2))
     np.testing.assert_array_equal(
