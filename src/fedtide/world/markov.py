@@ -36,8 +36,8 @@ class Markov:
     That share is mean_on / (mean_on + mean_off), at any time.
     """
 
-    mean_on: Annotated[float, arg("how long it stays on average", unit="time", gt=0)] = 4.0
-    mean_off: Annotated[float, arg("how long it is away on average", unit="time", gt=0)] = 2.0
+    mean_on: Annotated[float, arg("how long it stays on average", unit="units of time", gt=0)] = 4.0
+    mean_off: Annotated[float, arg("how long it is away on average", unit="units of time", gt=0)] = 2.0
     num_devices: Annotated[int, arg("how many are drawn together; changes no time", ge=1, key="fleet.num_devices")] = 40
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
