@@ -22,7 +22,7 @@ from fedtide.errors import FedtideError
 
 OURS = [(kind, name) for kind in KINDS for name in table(kind)]
 # What the driver of a run fills in, besides the keys of the experiment.
-BY_THE_RUN = {"fleet.durations", "run.say", "run.images", "run.coverage"}
+BY_THE_RUN = {"fleet.durations", "fleet.num_samples", "fleet.samples_per_job", "run.say", "run.images", "run.coverage"}
 
 
 def invoke(*words: str) -> Any:

@@ -46,8 +46,8 @@ def always(availability: Availability) -> bool:
 AVAILABILITIES: dict[str, Callable[..., Availability]] = {
     "always": Always,
     "markov": Markov,
-    "daily": Daily,
-    "battery": Battery,
     "trace": TraceAvailability,
     "fedscale": FedScaleAvailability,
+    "battery": Battery,
+    "daily": Daily,
 }

@@ -31,7 +31,7 @@ class Battery:
     unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
 
     def __post_init__(self) -> None:
-        if not self.always and not (math.isfinite(self._on) and self._on > 0 and self._off > 0):
+        if not self.always and not (math.isfinite(self._on) and self._on > 0):
             raise FedtideError(
                 f"availability=battery: capacity_joules={self.capacity_joules:g} at compute_watts={self.compute_watts:g} lasts "
                 f"{self._on:g}; give numbers of one size"
@@ -45,22 +45,21 @@ class Battery:
     @property
     def _on(self) -> float:
         """How long it lasts from when it is on again."""
-        share = self.restart if self.harvest_watts else 1.0
+        share = self.restart if math.isfinite(self._off) else 1.0
         return share * self.capacity_joules / (self.compute_watts - self.harvest_watts) / self.unit_seconds
 
     @property
     def _off(self) -> float:
         """How long it takes to be on again."""
-        if not self.harvest_watts:
-            return math.inf
-        return self.restart * self.capacity_joules / self.harvest_watts / self.unit_seconds
+        filled = self.restart * self.capacity_joules / self.unit_seconds
+        return filled / self.harvest_watts if self.harvest_watts > 1e-300 * filled else math.inf
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return when each is next there [m]."""
         if self.always:
             return time.copy()
         begun = columns.uniform(seed, "battery", device)
-        if not self.harvest_watts:
+        if not math.isfinite(self._off):
             return np.where(time < (1 - begun) * self._on, time, np.inf)
         period = np.full(len(device), self._on + self._off)
         return repeating(time, -begun * period, np.full(len(device), self._on), period)

@@ -22,11 +22,15 @@ class Daily:
     later. On average a device is there for ((end - begin) mod day) / day of the time.
     """
 
-    day: Annotated[float, arg("how long a day is", unit="time", gt=0)] = 24.0
-    begin: Annotated[float, arg("when devices come, after midnight", unit="time", ge=0)] = 22.0
-    end: Annotated[float, arg("when they leave, after midnight; before begin: the next day", unit="time", ge=0)] = 6.0
-    jitter: Annotated[float, arg("by how much both may differ from device to device", unit="time", ge=0)] = 1.0
-    zones: Annotated[float, arg("over how much time the devices' midnights are spread", unit="time", ge=0)] = 0.0
+    day: Annotated[float, arg("how long a day is", unit="units of time", gt=0)] = 24.0
+    begin: Annotated[float, arg("when devices come, after midnight", unit="units of time", ge=0)] = 22.0
+    end: Annotated[
+        float, arg("when they leave, after midnight; before begin: the next day", unit="units of time", ge=0)
+    ] = 6.0
+    jitter: Annotated[float, arg("by how much both may differ from device to device", unit="units of time", ge=0)] = 1.0
+    zones: Annotated[float, arg("over how much time the devices' midnights are spread", unit="units of time", ge=0)] = (
+        0.0
+    )
 
     def __post_init__(self) -> None:
         for name in ("begin", "end"):

@@ -73,7 +73,7 @@ DURATIONS: dict[str, Callable[..., Duration]] = {
     "shifted_exponential": ShiftedExponential,
     "shifted_exponential_by_size": ShiftedExponentialBySize,
     "log_normal": LogNormal,
-    "cycles": Cycles,
     "trace": TraceDuration,
     "fedscale_capacity": FedScaleCapacity,
+    "cycles": Cycles,
 }

@@ -23,7 +23,7 @@ from fedtide.errors import FedtideError
 from fedtide.types import Floats, Ints, read_only
 
 TURNS: Final = 2  # of being on and off in a window, on average
-BLOCK: Final = 4096  # devices whose windows are drawn together
+BLOCK: Final = 4096  # devices at most whose windows are drawn together
 KEPT: Final = 256  # blocks of windows, some 500 kB each
 AT_ONCE: Final = 8  # changes that are drawn together
 MOST_WINDOWS: Final = 2.0**50  # beyond that the borders of windows run into each other
@@ -36,16 +36,17 @@ class Markov:
     That share is mean_on / (mean_on + mean_off), at any time.
     """
 
-    mean_on: Annotated[float, arg("how long it stays on average", unit="time", gt=0)] = 4.0
-    mean_off: Annotated[float, arg("how long it is away on average", unit="time", gt=0)] = 2.0
+    mean_on: Annotated[float, arg("how long it stays on average", unit="units of time", gt=0)] = 4.0
+    mean_off: Annotated[float, arg("how long it is away on average", unit="units of time", gt=0)] = 2.0
+    num_devices: Annotated[int, arg("how many are drawn together; changes no time", ge=1, key="fleet.num_devices")] = 40
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return when each is next there [m]."""
         found, asked, window = time.copy(), np.arange(len(device)), self._window(time)
         while len(asked):
-            for rows, number, block in _groups(window, device[asked] // BLOCK):
+            for rows, number, block in _groups(window, device[asked] // self._block):
                 at = asked[rows]
-                found[at] = self._next(_begun(self, seed, number, block), device[at] % BLOCK, time[at])
+                found[at] = self._next(_begun(self, seed, number, block), device[at] % self._block, time[at])
             later = found[asked] == np.inf
             asked, window = asked[later], window[later] + 1
         return found
@@ -57,6 +58,10 @@ class Markov:
         passed = (changes <= time[:, None]).sum(axis=1)
         on = drawn.on[row] ^ (passed % 2 == 1)
         return np.where(on, time, changes[np.arange(len(row)), passed])
+
+    @property
+    def _block(self) -> int:
+        return min(self.num_devices, BLOCK)
 
     @property
     def _length(self) -> float:
@@ -77,8 +82,8 @@ class Markov:
 class _Window(NamedTuple):
     """What happens in a window to the devices of a block."""
 
-    on: npt.NDArray[np.bool_]  # how each begins [BLOCK]
-    changes: Floats  # when it comes or leaves, in turn and ascending; then infinity, at least once [BLOCK most]
+    on: npt.NDArray[np.bool_]  # how each begins [block]
+    changes: Floats  # when it comes or leaves, in turn and ascending; then infinity, at least once [block most]
 
 
 def _groups(window: Ints, block: Ints) -> Iterator[tuple[Ints, int, int]]:
@@ -93,8 +98,8 @@ def _groups(window: Ints, block: Ints) -> Iterator[tuple[Ints, int, int]]:
 @functools.lru_cache(maxsize=KEPT)
 def _begun(part: Markov, seed: int, window: int, block: int) -> _Window:
     """Return a window with how it begins, which the last one with a call says."""
-    state, calls = _drawn(part, seed, window, block)
-    on, unknown, before = np.zeros(BLOCK, np.bool_), np.arange(BLOCK), window
+    size, (state, calls) = part._block, _drawn(part, seed, window, block)
+    on, unknown, before = np.zeros(size, np.bool_), np.arange(size), window
     while before > 0 and len(unknown):
         before -= 1
         earlier, passed = _drawn(part, seed, before, block)
@@ -103,28 +108,29 @@ def _begun(part: Markov, seed: int, window: int, block: int) -> _Window:
         unknown = unknown[count == 0]
     if len(unknown):
         share = part.mean_on / (part.mean_on + part.mean_off)
-        on[unknown] = columns.uniform(seed, "markov", block * BLOCK + unknown) < share
+        on[unknown] = columns.uniform(seed, "markov", block * size + unknown) < share
     idle = on == state  # who is called to be what it is does not change
-    changes = np.where(idle[:, None], np.column_stack([calls[:, 1:], np.full(BLOCK, np.inf)]), calls)
+    changes = np.where(idle[:, None], np.column_stack([calls[:, 1:], np.full(size, np.inf)]), calls)
     return _Window(read_only(on), read_only(changes))
 
 
 @functools.lru_cache(maxsize=KEPT)
 def _drawn(part: Markov, seed: int, window: int, block: int) -> tuple[Any, Floats]:
-    """Return the state after the first call [BLOCK], and when that and the changes after it come [BLOCK most].
+    """Return the state after the first call [block], and when that and the changes after it come [block most].
 
     In a row infinity comes after the last, at least once.
     """
-    device, rate = np.arange(block * BLOCK, (block + 1) * BLOCK), 1 / part.mean_on + 1 / part.mean_off
+    size, rate = part._block, 1 / part.mean_on + 1 / part.mean_off
+    device = block * size + np.arange(size)
     state = columns.uniform(seed, "markov call", device, window) < 1 / part.mean_off / rate
-    calls, since, asked = np.full((BLOCK, 0), np.inf), np.zeros(BLOCK), np.arange(BLOCK)
+    calls, since, asked = np.full((size, 0), np.inf), np.zeros(size), np.arange(size)
     while len(asked):
         number = np.arange(AT_ONCE) + calls.shape[1]
         is_on = state[asked, None] ^ (number % 2 == 0)  # while it waits for this change
         stay = np.where(number == 0, 1 / rate, np.where(is_on, part.mean_on, part.mean_off))
         stay *= columns.exponential(seed, "markov stay", device[asked, None], window, number)
         passed = since[asked, None] + np.cumsum(stay, axis=1)
-        more = np.full((BLOCK, AT_ONCE), np.inf)
+        more = np.full((size, AT_ONCE), np.inf)
         more[asked] = window * part._length + passed
         more[more >= (window + 1) * part._length] = np.inf
         calls, since[asked] = np.hstack([calls, more]), passed[:, -1]

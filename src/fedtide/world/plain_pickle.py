@@ -1,6 +1,6 @@
 """Read plain data out of a pickle without trusting it: mappings, lists, numbers and words, and nothing that can be called.
 
-A pickle can name any function. This reader knows one, NumPy's number, and replaces it by a stand-in that reads its bytes.
+A pickle can name any function. This reader knows what makes a NumPy number, and replaces it by stand-ins that read its bytes.
 """
 
 from __future__ import annotations
@@ -38,10 +38,18 @@ def _number(kind: object, data: object) -> Any:
     return np.frombuffer(content, np.dtype(kind.order + kind.kind))[0].item()
 
 
+def _bytes(text: object, *_: object) -> bytes:
+    """Stand in for how Python 3 writes bytes for Python 2."""
+    if not isinstance(text, str):
+        raise DataError(f"it has bytes that are not made of text: {REMEDY}")
+    return text.encode("latin-1")
+
+
 ADMITTED: Final[dict[tuple[str, str], object]] = {
     ("numpy.core.multiarray", "scalar"): _number,
     ("numpy._core.multiarray", "scalar"): _number,
     ("numpy", "dtype"): _Kind,
+    ("_codecs", "encode"): _bytes,
 }
 
 

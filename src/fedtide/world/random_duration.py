@@ -30,8 +30,8 @@ class ShiftedExponential:
     s_k = exp(spread Z_k), Z_k ~ N(0, 1) once per device. Jobs may take longer than fleet.max_duration.
     """
 
-    shift: Annotated[float, arg("a, what a job takes at least", unit="time", ge=0)] = 0.2
-    mean: Annotated[float, arg("b, what it takes beyond that on average", unit="time", gt=0)] = 0.3
+    shift: Annotated[float, arg("a, what a job takes at least", unit="units of time", ge=0)] = 0.2
+    mean: Annotated[float, arg("b, what it takes beyond that on average", unit="units of time", gt=0)] = 0.3
     spread: Annotated[float, arg("sigma of the log-normal s_k; 0: all devices alike", ge=0, le=10)] = 0.0
     redraws: ClassVar[bool] = True
 
@@ -49,8 +49,8 @@ class ShiftedExponentialBySize:
     """
 
     samples_per_job: Annotated[Ints, arg("n_k, samples that one local training visits", key="fleet.samples_per_job")]
-    shift: Annotated[float, arg("a, what a sample takes at least", unit="time", ge=0)] = 4e-5
-    mean: Annotated[float, arg("b, what it takes beyond that on average", unit="time", gt=0)] = 6e-5
+    shift: Annotated[float, arg("a, what a sample takes at least", unit="units of time", ge=0)] = 4e-5
+    mean: Annotated[float, arg("b, what it takes beyond that on average", unit="units of time", gt=0)] = 6e-5
     spread: Annotated[float, arg("sigma of the log-normal s_k; 0: all devices alike", ge=0, le=10)] = 0.0
     redraws: ClassVar[bool] = True
 
@@ -67,7 +67,7 @@ class LogNormal:
     Its mean is median exp(sigma^2 / 2). Jobs may take longer than fleet.max_duration.
     """
 
-    median: Annotated[float, arg("half of them take less", unit="time", gt=0)] = 0.5
+    median: Annotated[float, arg("half of them take less", unit="units of time", gt=0)] = 0.5
     sigma: Annotated[float, arg("spread of log T", ge=0, le=10)] = 0.5
     per_job: Annotated[bool, arg("draw for every job, not once per device")] = False
 

@@ -26,9 +26,9 @@ class TraceAvailability:
     wrap: Annotated[bool, arg("start over where it ends, in devices and time; else a trace too short is an error")] = (
         False
     )
-    period: Annotated[float | None, arg("how long the trace is", unit="time", gt=0)] = None
+    period: Annotated[float | None, arg("how long the trace is", unit="units of time", gt=0)] = None
     scale: Annotated[float, arg("what its times are multiplied by", gt=0)] = 1.0
-    horizon: Annotated[float, arg("how long it must be", unit="time", gt=0, key="timeline.horizon")] = 35.0
+    horizon: Annotated[float, arg("how long it must be", unit="units of time", gt=0, key="timeline.horizon")] = 35.0
     intervals: Intervals = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
