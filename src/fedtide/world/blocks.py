@@ -78,4 +78,4 @@ class ResourceBlocks:
         count = min(math.floor(num_symbols / self.block_symbols * (1 + 1e-12)), MOST)
         if alive.any():
             blocks[alive] = RULES[self.rule](capacity[alive], count)
-        return filled(blocks * self.block_symbols, capacity)
+        return filled(blocks.astype(np.float64) * self.block_symbols, capacity)
