@@ -178,6 +178,9 @@ def test_run_by_name(tmp_path: Path) -> None:
     found = invoke("run", "scenario=paper", *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")
     assert found.exit_code == 0, found.stderr
     assert read_experiment(tmp_path / "r").scenario == "paper"
+    file = str(EXAMPLES / "worlds" / "paper.yaml")
+    again = invoke("run", file, *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")
+    assert again.stdout == found.stdout  # by whatever name, it is the same run
 
 
 def test_the_papers_cell_is_the_default() -> None:
