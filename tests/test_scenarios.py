@@ -157,9 +157,7 @@ def test_the_lists() -> None:
     assert rows["paper"]["radio"] == "rayleigh"
     text = invoke("scenario", "list").stdout
     assert all(name in text for name in NAMES)
-    assert json.loads(invoke("parts", "--json").stdout)["scenario"] == {
-        name: row["about"] for name, row in rows.items()
-    }
+    assert presets()["scenario"] == {name: row["about"] for name, row in rows.items()}  # in `fedtide parts`
     assert json.loads(invoke("run", "--keys", "--json").stdout)["scenario"]["choices"] == [*NAMES, None]
 
 
@@ -179,6 +177,9 @@ def test_run_by_name(tmp_path: Path) -> None:
     found = invoke("run", "scenario=paper", *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")
     assert found.exit_code == 0, found.stderr
     assert read_experiment(tmp_path / "r").scenario == "paper"
+    file = str(EXAMPLES / "worlds" / "paper.yaml")
+    again = invoke("run", file, *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")
+    assert again.stdout == found.stdout  # by whatever name, it is the same run
 
 
 def test_the_papers_cell_is_the_default() -> None:
