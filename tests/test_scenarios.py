@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import fedtide
 from fedtide import config
 from fedtide.cli.main import app
+from fedtide.cli.presets import presets
 from fedtide.config import scenarios
 from fedtide.config.scenarios import scenario
 from fedtide.errors import FedtideError

@@ -77,7 +77,8 @@ def _left_open(part: Any) -> set[str]:
     """Return the fields of an object that an experiment's key fills and that were not given, as far as can be seen."""
     keyed = [each for each in parameters(type(part)) if each.about.key is not None]
     plain = (bool, int, float, str, type(None))
-    return {each.name for each in keyed if isinstance(each.default, plain) and getattr(part, each.name) == each.default}
+    known = [each for each in keyed if isinstance(each.default, plain) or str(each.about.key).startswith("run.")]
+    return {each.name for each in known if getattr(part, each.name) == each.default}
 
 
 def _found(kind: str, part: Any) -> str:
