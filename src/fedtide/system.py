@@ -90,9 +90,10 @@ def build(
     model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)
     coverage = make_coverage(experiment)
     downlink: Downlink = make_part(experiment, "downlink", run_coverage=coverage)
-    # Of devices elsewhere nobody knows what they hold; when a deployment acts does not go by it either.
-    held = fleet.num_samples if fleet.partition else np.ones(fleet.num_devices, np.int64)
-    ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset))
+    # Of devices elsewhere nobody knows what they hold, and who is ready when; a deployment acts whoever that is.
+    known = bool(fleet.partition)
+    held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
+    ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset), known)
     return System(
         experiment=experiment,
         dataset=dataset,
@@ -197,9 +198,9 @@ def holding(duration: Floats, partition: list[Ints], counts: Ints) -> Fleet:
 
 
 def _ticks(
-    experiment: Experiment, num_samples: Ints, receive: Callable[[Ints, Floats], Floats] | None
+    experiment: Experiment, num_samples: Ints, receive: Callable[[Ints, Floats], Floats] | None, known: bool
 ) -> Sequence[Tick]:
-    """Step through the timeline: readiness never depends on the model."""
+    """Step through the timeline: readiness never depends on the model. known: someone must be ready at some tick."""
     wanted, count = experiment.timeline, experiment.fleet.num_devices
     duration = _duration(experiment, num_samples)
     availability: Availability = make_part(experiment, "availability")
@@ -217,7 +218,7 @@ def _ticks(
     usual = (
         not uneven and experiment.fleet.duration == "uniform"
     )  # where an aggregation may have nobody, as it always could
-    if not usual and not any(len(tick.ready) for tick in ticks):
+    if known and not usual and not any(len(tick.ready) for tick in ticks):
         raise FedtideError(_nobody(experiment, clock))
     if not ticks:
         raise FedtideError(
