@@ -25,6 +25,7 @@ def _build(**more: Any) -> Any:
 
 DEAD = {"name": "battery", "capacity_joules": 1e-3, "harvest_watts": 0}
 SLOW = {"name": "shifted_exponential", "shift": 50}
+FAINT = {"name": "broadcast", "rate": 1}
 
 
 @pytest.mark.parametrize("framework", ["periodic", "fedavg", "fedasync", "fedbuff"])
@@ -41,6 +42,7 @@ SLOW = {"name": "shifted_exponential", "shift": 50}
             SLOW,
             r"fleet\.duration=shifted_exponential .*the first is after 50.*; lengthen the horizon",
         ),
+        ("radio.downlink", FAINT, r"radio\.downlink=broadcast .*the first is after .*radio\.downlink_args"),
     ],
 )
 def test_nobody_is_ever_ready(framework: str, key: str, value: Any, message: str) -> None:
