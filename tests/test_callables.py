@@ -19,6 +19,8 @@ from fedtide import config, data
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.policy.scheduling import AgeBased, Random
 from fedtide.studies.work import dataset_of
+from fedtide.world.cell import Umi
+from fedtide.world.correlated import Jakes
 
 SMALL: dict[str, Any] = {
     "data": {"name": "synthetic", "num_train": 120, "num_test": 30, "partition": "iid"},
@@ -271,3 +273,16 @@ def test_a_data_set_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     again = made("sets.py:own")
     (tmp_path / "sets.py").write_text(OWN_DATA + "\n# changed\n")
     assert made("sets.py:own") is not again
+
+
+@pytest.mark.parametrize(
+    "radio",
+    [
+        {"channel": Jakes(5, coverage=Umi(5))},
+        {"channel": {"name": "jakes", "coverage": "umi"}},
+        {"downlink": {"name": "unicast", "coverage": {"name": "umi"}}},
+    ],
+)
+def test_a_coverage_is_named_by_its_own_key(radio: dict[str, Any]) -> None:
+    with pytest.raises(fedtide.FedtideError, match=r"coverage=.* cannot be given .*: name it as radio\.coverage$"):
+        fedtide.plan(fedtide.experiment(SMALL, {"radio": radio}))

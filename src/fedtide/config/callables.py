@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from fedtide.core.arguments import parameters
+from fedtide.core.arguments import left_to_the_run, parameters
+from fedtide.core.forms import shown
 from fedtide.core.kinds import NAMED, table
 from fedtide.errors import FedtideError
 
@@ -64,7 +65,11 @@ def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
         return name, {**args, **part.keywords}
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         fields = {each.name: getattr(part, each.name) for each in dataclasses.fields(part) if each.init}
-        return _found(kind, type(part)), {name: value for name, value in fields.items() if name not in _left_open(part)}
+        given = {name: value for name, value in fields.items() if name not in _left_open(part)}
+        for each in parameters(type(part)):
+            if each.name in given and (remedy := left_to_the_run(each)):
+                raise FedtideError(f"{kind}: {each.name}={shown(given[each.name])} cannot be given with it: {remedy}")
+        return _found(kind, type(part)), given
     if not (inspect.isroutine(part) or inspect.isclass(part)):
         raise FedtideError(
             f"{kind}: a {type(part).__name__} cannot be written down: give a function, a class, an object of a dataclass, "
