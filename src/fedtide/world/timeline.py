@@ -169,7 +169,7 @@ def _regular(clock: Clock, beat: _Beat, name: str, remedy: str) -> Iterator[Tick
             ready = _there(clock.there, ready, index, beat, buckets)
         time = beat.time(index)
         yield Tick(index, time, ready, version[ready])
-        if len(ready):
+        if len(ready) and index < count:  # of jobs that nobody waits for a trace need not know
             version[ready] = index + 1
             job[ready] += 1
             elapsed = clock.elapsed(ready, job[ready], np.full(len(ready), time))
