@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from fedtide.core import parts
@@ -41,11 +42,16 @@ def timeline_problem(e: Experiment) -> str | None:
 def least_ticks(e: Experiment, slowest: float | None = None) -> float:
     """Return how many aggregations a timeline of ours has at least, from its numbers; 0 for a user's own.
 
-    slowest: how long a training takes at most; not given: fleet.max_duration.
+    slowest: how long a training takes at most; not given: fleet.max_duration, if nothing else decides.
     """
     made = _timeline(e)
-    slowest = slowest or e.fleet.max_duration
+    slowest = slowest or (e.fleet.max_duration if _is_usual(e) else math.inf)
     return float(made.least_ticks(e.fleet.num_devices, slowest, e.timeline.horizon)) if made else 0.0
+
+
+def _is_usual(e: Experiment) -> bool:
+    """Say whether no device ever takes longer than fleet.max_duration from one model to the next."""
+    return (e.fleet.duration, e.fleet.availability, e.radio.downlink) == ("uniform", "always", "instant")
 
 
 def num_train(e: Experiment) -> int | None:
