@@ -83,7 +83,8 @@ def _left_open(part: Any) -> set[str]:
     keyed = [each for each in parameters(type(part)) if each.about.key is not None]
     plain = (bool, int, float, str, type(None))
     known = [each for each in keyed if isinstance(each.default, plain) or str(each.about.key).startswith("run.")]
-    return {each.name for each in known if getattr(part, each.name) == each.default}
+    unset = {each.name for each in keyed if left_to_the_run(each) and getattr(part, each.name) is None}
+    return unset | {each.name for each in known if getattr(part, each.name) == each.default}
 
 
 def _found(kind: str, part: Any) -> str:
