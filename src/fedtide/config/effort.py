@@ -62,7 +62,8 @@ def _size(e: Experiment, key: str, wanted: int | None) -> int | None:
     ours = table("data")
     if e.data.name not in ours:
         return wanted
-    found = next((each for each in parameters(ours[e.data.name]) if each.about.key == key), None)
+    declared = parameters(parts.find("data", e.data.name, ours))  # one that is named by its place is imported
+    found = next((each for each in declared if each.about.key == key), None)
     most = int(found.about.le) if found and found.about.le is not None else None
     given = e.data.args.get(found.name) if found else None
     wanted = given if isinstance(given, int) else wanted  # what is no number is refused when the part is made
