@@ -19,6 +19,8 @@ from fedtide import config, data
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.policy.scheduling import AgeBased, Random
 from fedtide.studies.work import dataset_of
+from fedtide.world.cell import Umi
+from fedtide.world.correlated import Jakes
 
 SMALL: dict[str, Any] = {
     "data": {"name": "synthetic", "num_train": 120, "num_test": 30, "partition": "iid"},
@@ -271,3 +273,44 @@ def test_a_data_set_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     again = made("sets.py:own")
     (tmp_path / "sets.py").write_text(OWN_DATA + "\n# changed\n")
     assert made("sets.py:own") is not again
+
+
+@pytest.mark.parametrize(
+    "radio",
+    [
+        {"channel": Jakes(5, coverage=Umi(5))},
+        {"channel": {"name": "jakes", "coverage": "umi"}},
+        {"downlink": {"name": "unicast", "coverage": {"name": "umi"}}},
+    ],
+)
+def test_a_coverage_is_named_by_its_own_key(radio: dict[str, Any]) -> None:
+    with pytest.raises(fedtide.FedtideError, match=r"coverage=.* cannot be given .*: name it as radio\.coverage$"):
+        fedtide.plan(fedtide.experiment(SMALL, {"radio": radio}))
+
+
+CHANNEL = """
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from fedtide import arg
+
+
+@dataclass(frozen=True)
+class Steady:
+    coverage: Annotated[object, arg("average SNR of each link", key="run.coverage")]
+    loss: Annotated[float, arg("of the antenna", gt=0)] = 2.0
+
+    def __call__(self, seed, tick, time, device):
+        return np.log2(1 + self.coverage(seed, device, np.full(len(device), time)) / self.loss)
+"""
+
+
+def test_none_is_left_to_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "steady_channel.py").write_text(CHANNEL)
+    channel = importlib.import_module("steady_channel").Steady(None, 4.0)
+    made = fedtide.experiment(SMALL, {"radio": {"channel": channel, "coverage": "umi"}})
+    assert made.radio.channel_args == {"loss": 4.0}
+    assert fedtide.plan(made)

@@ -202,6 +202,8 @@ def test_data_status(tmp_path, monkeypatch):
         ("fashion_mnist", False, 4),
         ("cifar10", False, 4),
     ]
+    found = json.loads(invoke("data", "shakespeare", "--status", "--json").stdout)
+    assert (found["complete"], len(found["files"])) == (False, 37)
     for name, says in (("mnits", "no data set is called 'mnits'"), ("synthetic", "not downloaded by fedtide")):
         refused = invoke("data", name)
         assert refused.exit_code == 2

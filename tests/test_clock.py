@@ -91,3 +91,16 @@ def test_what_is_drawn_once_is_asked_once() -> None:
         assert found.tolist() == [3.0, 1.0]
         found[:] = -1  # whoever is given it may write to it
     assert duration.asked == [4]
+
+
+def test_an_availability_that_is_always_there_is_not_asked() -> None:
+    @dataclass(frozen=True)
+    class Mine:
+        always: ClassVar[bool] = True
+
+        def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
+            raise AssertionError
+
+    clock = make_clock(0, 9, 10.0, PerJob(), Mine(), lambda device, time: time + device)
+    assert clock.elapsed(np.array([2, 4]), np.array([1, 2]), np.array([3.0, 5.0])).tolist() == [5.3, 9.6]
+    assert clock.there is None

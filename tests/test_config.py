@@ -360,6 +360,21 @@ def test_a_long_run_is_told_of() -> None:
     assert "days" in (effort.long_work(experiment({"timeline": {"horizon": 350_000}})) or "")
 
 
+@pytest.mark.parametrize(
+    ("keys", "train", "test"),
+    [
+        ({"data.name": "cifar10"}, 50_000, 10_000),
+        ({"data.name": "fashion_mnist", "data.num_train": 500}, 500, 10_000),
+        ({"data.name": "svhn", "data.num_train": 10**6}, 73_257, 26_032),
+        ({"data.name": "shakespeare"}, None, None),
+        ({"scenario": "cross_silo"}, 50_000, 10_000),
+    ],
+)
+def test_sizes_of_sets_that_are_imported_when_they_are_used(keys: dict[str, Any], train: int, test: int) -> None:
+    e = experiment(keys)
+    assert (effort.num_train(e), effort.num_test(e)) == (train, test)
+
+
 @pytest.mark.parametrize("text", ["a: [1, {b: 2}]\nc: &x ~\nd: *x\n", "a: 1\na: 2", "a: [", "? x", "!!str 3", "x: 010"])
 def test_without_libyaml_all_is_the_same(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     def read() -> Any:

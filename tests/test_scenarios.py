@@ -110,7 +110,7 @@ def test_an_experiment_with_every_key_does_not_ask_the_file_again(folder: Path) 
         ("papr", "did you mean 'paper'? There are paper"),
         ("Paper", "did you mean 'paper'?"),
         ("../paper", "is not known"),
-        ("zzz", "see `fedtide scenario list`"),
+        ("zzz", "see `fedtide scenario list`. There are paper"),
         ("", "is not known"),
     ],
 )
@@ -156,8 +156,10 @@ def test_the_lists() -> None:
     assert list(rows) == NAMES
     assert rows["paper"]["num_devices"] == 40
     assert rows["paper"]["radio"] == "rayleigh"
-    text = invoke("scenario", "list").stdout
+    text = CliRunner().invoke(app, ["scenario", "list"], env={"COLUMNS": "80"}).stdout
     assert all(name in text for name in NAMES)
+    assert len(text.splitlines()) <= 3 * len(NAMES) + 4  # no column of single words
+    assert all(f"{row['data']}, N = {row['num_devices']}, {row['radio']}" in text for row in rows.values())
     assert presets()["scenario"] == {name: row["about"] for name, row in rows.items()}  # in `fedtide parts`
     assert json.loads(invoke("run", "--keys", "--json").stdout)["scenario"]["choices"] == [*NAMES, None]
 

@@ -318,6 +318,18 @@ def test_too_many_ticks_are_refused_before_the_first(timeline: Timeline, duratio
 def test_whoever_needs_longer_than_the_horizon_is_never_ready() -> None:
     """Their periods do not fit an integer: unchecked, such a device was ready in every period."""
     assert [tick.ready.tolist() for tick in ticks_of(Periodic(0.25), np.array([1e300, 1.7e308, 0.2]), 1.0)] == [[2]] * 4
+    assert [tick.ready.tolist() for tick in ticks_of(Periodic(0.1), np.array([math.inf, 0.1]), 0.3)] == [[1]] * 3
+
+
+def test_devices_that_are_gone_for_good_leave_ticks_without_anyone() -> None:
+    """All who are due at a tick have gone for good before it."""
+    clock = Clock(
+        2,
+        3.0,
+        lambda device, job, time: np.full(len(device), 0.25),
+        lambda device, time: np.where(time < 0.5, time, math.inf),
+    )
+    assert plain(list(Periodic(1.0)(clock))) == [(1, [], []), (2, [], []), (3, [], [])]
 
 
 NOBODY = np.zeros(0, np.int64)

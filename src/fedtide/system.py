@@ -232,16 +232,18 @@ def _nobody(experiment: Experiment, clock: Clock) -> str:
     everyone = np.arange(clock.num_devices)
     soonest = float(clock.elapsed(everyone, np.ones_like(everyone), np.zeros(clock.num_devices)).min())
     fleet, horizon = experiment.fleet, f"timeline.horizon={experiment.timeline.horizon:g}"
-    problem = f"no aggregation up to {horizon} has a device that is ready: "
+    problem, sent, faster = f"no aggregation up to {horizon} has a device that is ready: ", "", ""
+    if (down := experiment.radio.downlink) != "instant":
+        sent, faster = f", radio.downlink={down}", ", speed up the downlink (radio.downlink_args)"
     if not np.isfinite(soonest):
         return problem + (
-            f"by fleet.availability={fleet.availability} and fleet.duration={fleet.duration} none ever is; let devices come "
-            "back (fleet.availability_args; a battery needs harvest_watts) or finish (fleet.duration_args)"
+            f"by fleet.availability={fleet.availability}{sent} and fleet.duration={fleet.duration} none ever is; let devices "
+            f"come back (fleet.availability_args; a battery needs harvest_watts){faster} or finish (fleet.duration_args)"
         )
     return problem + (
-        f"by fleet.duration={fleet.duration} and fleet.availability={fleet.availability} the first is after {soonest:g}; "
-        "lengthen the horizon, shorten the jobs (fleet.duration_args) or the time away (fleet.availability_args), or let the "
-        "server wait for fewer devices"
+        f"by fleet.duration={fleet.duration}{sent} and fleet.availability={fleet.availability} the first is after {soonest:g}; "
+        f"lengthen the horizon, shorten the jobs (fleet.duration_args) or the time away (fleet.availability_args){faster}, or "
+        "let the server wait for fewer devices"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +129,15 @@ def test_bad_files():
         Path("bad.npz").write_bytes(data)
         with pytest.raises(DataError, match="cannot be read as arrays"):
             load("npz", path=Path("bad.npz"))
+    with zipfile.ZipFile("bad.npz", "w") as archive:  # a header that speaks of petabytes
+        for name in ("x_train", "y_train", "x_test", "y_test"):
+            file = io.BytesIO()
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "|u1", "fortran_order": False, "shape": (10**14, 4, 4)}
+            )
+            archive.writestr(f"{name}.npy", file.getvalue() + bytes(64))
+    with pytest.raises(DataError, match="cannot be read as arrays"):
+        load("npz", path=Path("bad.npz"))
     with pytest.raises(DataError, match="num_labels must be at least 3"):
         load("npz", path=Path("mine.npz"), num_labels=2)
 

@@ -12,7 +12,7 @@ from fedtide.data.partition import natural
 from fedtide.data.plays import PLAYS, Text
 from fedtide.data.roles import ALPHABET
 from fedtide.data.shakespeare import NUM_LABELS, UNKNOWN, encoded, of_shakespeare
-from fedtide.data.texts import LAYOUTS, PACKAGE, load_plays
+from fedtide.data.texts import LAYOUTS, PACKAGE, load_plays, locate
 from fedtide.errors import DataError, FedtideError
 
 LINE = "Now is the winter of our discontent, made glorious summer by this sun of York. "
@@ -168,6 +168,23 @@ def test_a_bad_folder_is_an_error_and_nothing_else_is_tried(tmp_path, said, spoi
         load_plays(tmp_path / "mine", said.append, plays=FILES, get=never)
     assert "or name no folder to download them" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_folder_or_the_cache_holds(tmp_path):
+    write(tmp_path / "cache" / "shakespeare")
+    assert locate(plays=FILES).complete
+    assert locate(plays=FILES).folder == tmp_path / "cache" / "shakespeare"
+    (tmp_path / "cache" / "shakespeare" / "two_gut.txt").write_bytes(b"x")
+    assert [each.problem and each.problem[:22] for each in locate(plays=FILES).files] == [
+        None,
+        "two_gut.txt: truncated",
+    ]
+    (tmp_path / "mine").mkdir()
+    assert "is not in" in str(locate(tmp_path / "mine", plays=FILES).files[0].problem)
+    packed(tmp_path / "mine" / PACKAGE.archive)
+    assert locate(tmp_path / "mine", plays=FILES).complete
+    (tmp_path / "mine" / PACKAGE.archive).write_bytes(b"\x1f\x8b")
+    assert "is damaged" in str(locate(tmp_path / "mine", plays=FILES).files[0].problem)
 
 
 def test_a_folder_that_is_missing_or_a_file(tmp_path):

@@ -25,6 +25,7 @@ def _build(**more: Any) -> Any:
 
 DEAD = {"name": "battery", "capacity_joules": 1e-3, "harvest_watts": 0}
 SLOW = {"name": "shifted_exponential", "shift": 50}
+FAINT = {"name": "broadcast", "rate": 1}
 
 
 @pytest.mark.parametrize("framework", ["periodic", "fedavg", "fedasync", "fedbuff"])
@@ -41,6 +42,7 @@ SLOW = {"name": "shifted_exponential", "shift": 50}
             SLOW,
             r"fleet\.duration=shifted_exponential .*the first is after 50.*; lengthen the horizon",
         ),
+        ("radio.downlink", FAINT, r"radio\.downlink=broadcast .*the first is after .*radio\.downlink_args"),
     ],
 )
 def test_nobody_is_ever_ready(framework: str, key: str, value: Any, message: str) -> None:
@@ -65,3 +67,19 @@ def test_cycles_follow_what_devices_hold() -> None:
     """T_k = c n_k / f with n_k = 3 epochs of 10 samples."""
     system = _build(**{"fleet.duration": "cycles"})
     assert system.fleet.duration.tolist() == [0.3] * 10
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        {"fleet.duration": {"name": "log_normal", "median": 1e4}},
+        {"fleet.availability": {"name": "battery", "harvest_watts": 1e-4}},
+        {"radio.downlink": {"name": "broadcast", "rate": 10}},
+    ],
+)
+def test_ticks_are_not_counted_by_a_duration_that_does_not_hold(world: dict[str, Any]) -> None:
+    """Of 10 devices that take 1 at most there would be 20 million arrivals."""
+    many = {"framework": "fedasync", "timeline.horizon": 2e6}
+    with pytest.raises(FedtideError, match="aggregations, of which a run has at most"):
+        config.experiment(SMALL | many | {"fleet.num_devices": 10})
+    assert len(_build(**world, **many).ticks) < 1e5

@@ -16,8 +16,11 @@ import pytest
 from scipy import stats
 
 from fedtide.errors import DataError, FedtideError
+from fedtide.world.availability import Always
+from fedtide.world.clock import make_clock
 from fedtide.world.duration import redraws
 from fedtide.world.fedscale import FedScaleAvailability, FedScaleCapacity
+from fedtide.world.timeline import Periodic, Synchronous
 from fedtide.world.trace_availability import TraceAvailability
 from fedtide.world.trace_duration import TraceDuration
 from trace_files import BEHAVIOUR, CAPACITY
@@ -266,3 +269,11 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     assert FedScaleCapacity(path, sizes, 1.0)(*one).tolist() == [1.0]
     _write(tmp_path, "trace", pickle.dumps({1: {"computation": 2.0}, 2: {"computation": 2.0}}))
     assert FedScaleCapacity(path, sizes, 1.0)(*one).tolist() == [2.0]
+
+
+def test_a_trace_with_all_jobs_that_are_waited_for_is_long_enough(tmp_path: Path) -> None:
+    """The job that begins at the horizon is nobody's business."""
+    (tmp_path / "a.csv").write_text("device,job,duration\n" + "".join(f"0,{job},1\n" for job in (1, 2, 3)))
+    for timeline in (Periodic(0.25), Synchronous(1.0)):
+        clock = make_clock(0, 1, 3.0, TraceDuration(tmp_path / "a.csv"), Always())
+        assert [tick.time for tick in timeline(clock) if len(tick.ready)] == [1, 2, 3]

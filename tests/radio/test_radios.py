@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError
 from fedtide.records import RoundRecord, policy_files, read_rounds
-from fedtide.system import build
+from fedtide.records.identity import identity
+from fedtide.system import System, build
+from fedtide.types import Floats, Ints
 from fedtide.world import cell, correlated, shadowing
-from helpers import run, small, small_dataset
+from fedtide.world.correlated import Jakes
+from helpers import FakeTrainer, run, small, small_dataset
 
 RADIOS: dict[str, dict[str, Any]] = {
     "rician": {"channel": {"name": "rician", "k_factor": 6.0}},
@@ -90,3 +94,26 @@ def test_a_cell_reaches_the_channel() -> None:
         ]
         weak, strong = (2 ** each.channel(0, 1, 0.25, device).capacity - 1 for each in made)
         np.testing.assert_allclose(strong, 10 * weak, rtol=1e-6)
+
+
+def _flat(seed: int, device: Ints, time: Floats) -> Floats:
+    return np.full(len(device), 20.0)
+
+
+def _handed(channel: Any) -> System:
+    return build(small(radio=RADIOS["rician"]), dataset=small_dataset())._replace(channel=channel)
+
+
+def test_a_users_part_inside_ours_is_known_by_name_and_watched() -> None:
+    """Where it is in memory differs from process to process: such a run could never be resumed."""
+    system = _handed(Jakes(6, coverage=_flat))
+    assert identity(system, FakeTrainer())["channel"].endswith("test_radios._flat)")
+    assert Witness(system).watches("coverage")
+
+
+def test_ours_with_other_arguments_in_the_place_of_those_named() -> None:
+    made = [
+        build(small(radio={"channel": {"name": "jakes", "doppler": each}}), dataset=small_dataset()) for each in (3, 4)
+    ]
+    assert "channel" not in identity(made[0], FakeTrainer())
+    assert "doppler=4" in identity(made[0]._replace(channel=made[1].channel), FakeTrainer())["channel"]

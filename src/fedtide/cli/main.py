@@ -306,7 +306,8 @@ def policies(as_json: AsJson = False) -> None:
 @friendly
 def data(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="mnist, fashion_mnist, cifar10. Default: mnist.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="mnist, fashion_mnist, cifar10, shakespeare. Default: mnist."),
     ] = None,
     folder: Annotated[Path | None, typer.Option("--folder", help="A folder with the set's official files.")] = None,
     status: Annotated[bool, typer.Option("--status", help="Only say what is cached; fetch nothing.")] = False,

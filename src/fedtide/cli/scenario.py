@@ -43,14 +43,12 @@ def list_scenarios(as_json: AsJson = False) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column("scenario", style="cyan", no_wrap=True)
     table.add_column("world", overflow="fold")
-    table.add_column("data", no_wrap=True)
-    table.add_column("N", justify="right", no_wrap=True)
-    table.add_column("radio", overflow="fold")
     for name, row in rows.items():
-        table.add_row(name, *(escape(str(each)) for each in row.values()))
+        made_of = f"{row['data']}, N = {row['num_devices']}, {row['radio']}"
+        table.add_row(name, f"{escape(str(row['about']))}\n[dim]{escape(made_of)}[/]")
     out.print(table, highlight=False)
     out.print(
         "\nfedtide run scenario=NAME [KEY=VALUE]... runs one; keys that you give yourself win. `fedtide scenario show NAME` "

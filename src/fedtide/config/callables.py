@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from fedtide.core.arguments import parameters
+from fedtide.core.arguments import left_to_the_run, parameters
+from fedtide.core.forms import shown
 from fedtide.core.kinds import NAMED, table
 from fedtide.errors import FedtideError
 
@@ -64,7 +65,11 @@ def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
         return name, {**args, **part.keywords}
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         fields = {each.name: getattr(part, each.name) for each in dataclasses.fields(part) if each.init}
-        return _found(kind, type(part)), {name: value for name, value in fields.items() if name not in _left_open(part)}
+        given = {name: value for name, value in fields.items() if name not in _left_open(part)}
+        for each in parameters(type(part)):
+            if each.name in given and (remedy := left_to_the_run(each)):
+                raise FedtideError(f"{kind}: {each.name}={shown(given[each.name])} cannot be given with it: {remedy}")
+        return _found(kind, type(part)), given
     if not (inspect.isroutine(part) or inspect.isclass(part)):
         raise FedtideError(
             f"{kind}: a {type(part).__name__} cannot be written down: give a function, a class, an object of a dataclass, "
@@ -78,7 +83,8 @@ def _left_open(part: Any) -> set[str]:
     keyed = [each for each in parameters(type(part)) if each.about.key is not None]
     plain = (bool, int, float, str, type(None))
     known = [each for each in keyed if isinstance(each.default, plain) or str(each.about.key).startswith("run.")]
-    return {each.name for each in known if getattr(part, each.name) == each.default}
+    unset = {each.name for each in keyed if left_to_the_run(each) and getattr(part, each.name) is None}
+    return unset | {each.name for each in known if getattr(part, each.name) == each.default}
 
 
 def _found(kind: str, part: Any) -> str:

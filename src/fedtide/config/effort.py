@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from fedtide.core import parts
@@ -41,11 +42,16 @@ def timeline_problem(e: Experiment) -> str | None:
 def least_ticks(e: Experiment, slowest: float | None = None) -> float:
     """Return how many aggregations a timeline of ours has at least, from its numbers; 0 for a user's own.
 
-    slowest: how long a training takes at most; not given: fleet.max_duration.
+    slowest: how long a training takes at most; not given: fleet.max_duration, if nothing else decides.
     """
     made = _timeline(e)
-    slowest = slowest or e.fleet.max_duration
+    slowest = slowest or (e.fleet.max_duration if _is_usual(e) else math.inf)
     return float(made.least_ticks(e.fleet.num_devices, slowest, e.timeline.horizon)) if made else 0.0
+
+
+def _is_usual(e: Experiment) -> bool:
+    """Say whether no device ever takes longer than fleet.max_duration from one model to the next."""
+    return (e.fleet.duration, e.fleet.availability, e.radio.downlink) == ("uniform", "always", "instant")
 
 
 def num_train(e: Experiment) -> int | None:
@@ -62,7 +68,8 @@ def _size(e: Experiment, key: str, wanted: int | None) -> int | None:
     ours = table("data")
     if e.data.name not in ours:
         return wanted
-    found = next((each for each in parameters(ours[e.data.name]) if each.about.key == key), None)
+    declared = parameters(parts.find("data", e.data.name, ours))  # one that is named by its place is imported
+    found = next((each for each in declared if each.about.key == key), None)
     most = int(found.about.le) if found and found.about.le is not None else None
     given = e.data.args.get(found.name) if found else None
     wanted = given if isinstance(given, int) else wanted  # what is no number is refused when the part is made

@@ -44,7 +44,7 @@ def scenario(name: str) -> Scenario:
     known = names()
     if name not in known:
         near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 1, 0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "see `fedtide scenario list`"
+        hint = f"did you mean {near[0]!r}?" if near else "see `fedtide scenario list`."
         raise FedtideError(f"scenario={shown(name)} is not known; {hint} There are {', '.join(known)}")
     return copy.deepcopy(_read(folder() / f"{name}.yaml"))
 

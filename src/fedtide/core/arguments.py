@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fedtide.core.kinds import KINDS
 from fedtide.errors import FedtideError
 
 MOST_MEMORY = 4e9  # bytes that a part may remember
@@ -102,6 +103,8 @@ def checked(parameter: Parameter, value: Any, part: str) -> Any:
     """
     if parameter.type is Any or value is parameter.default:
         return value
+    if parameter.type not in _PLAIN and (remedy := left_to_the_run(parameter)) and not callable(value):
+        raise FedtideError(f"{part}: {parameter.name}={value!r} cannot be given here: {remedy}")
     from pydantic import ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
     is_plain = isinstance(value, (bool, int, float, str))
@@ -119,6 +122,14 @@ def checked(parameter: Parameter, value: Any, part: str) -> Any:
             f"{part}: {parameter.name}={value!r} cannot be: {reason[0].lower()}{reason[1:]}{_means(parameter)}"
         ) from None
     return value if is_plain and isinstance(made, (bool, int, float, str)) else made
+
+
+def left_to_the_run(parameter: Parameter) -> str:
+    """Say where else to give what a run fills in; "" for what it does not."""
+    what, _, kind = (parameter.about.key or "").partition(".")
+    if what != "run":
+        return ""
+    return f"name it as {KINDS[kind].key}" if kind in KINDS else "leave it out, the run fills it in"
 
 
 def _means(parameter: Parameter) -> str:

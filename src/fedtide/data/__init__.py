@@ -37,7 +37,6 @@ __all__ = [
     "locate",
     "natural",
     "of_mnist",
-    "of_shakespeare",
     "shards",
     "slow_labels",
     "speed_sizes",
@@ -94,6 +93,7 @@ FETCHED: Final[dict[str, str]] = {
     "mnist": "fedtide.data.mnist:locate",
     "fashion_mnist": "fedtide.data.fashion:locate",
     "cifar10": "fedtide.data.cifar10:locate",
+    "shakespeare": "fedtide.data.texts:locate",
 }
 
 

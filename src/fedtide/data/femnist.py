@@ -71,7 +71,7 @@ def _divided(images: Bytes, labels: Bytes, writers: Any, share: float, folder: P
 
 def _gathered(folder: Path, pattern: str = "*.json") -> Rows:
     """Return what all files of a folder hold, in the order of the numbers in their names."""
-    paths = sorted(folder.glob(pattern), key=lambda path: [int(each) for each in re.findall(r"\d+", path.name)])
+    paths = sorted(folder.glob(pattern), key=_numbers)
     if not paths:
         raise DataError(f"FEMNIST: {folder} holds no {pattern}; expected {HOLDS}")
     found = [each for path in paths for each in _writers(path)]
@@ -80,6 +80,11 @@ def _gathered(folder: Path, pattern: str = "*.json") -> Rows:
     images, labels, names = zip(*found, strict=True)
     owners = np.repeat(np.array(names), [len(each) for each in labels])
     return np.concatenate(images), np.concatenate(labels), owners
+
+
+def _numbers(path: Path) -> tuple[list[int], str]:
+    """Return what puts a file in its place: the numbers in its name; of files that have the same ones, the name."""
+    return [int(each) for each in re.findall(r"\d+", path.name)], path.name
 
 
 def _writers(path: Path) -> Iterator[tuple[Bytes, Bytes, str]]:
@@ -99,9 +104,9 @@ def _writers(path: Path) -> Iterator[tuple[Bytes, Bytes, str]]:
 def _sample_arrays(x: Any, y: Any, label: str) -> tuple[Bytes, Bytes]:
     try:
         shares, labels = np.array(x, np.float64), np.array(y)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{label} has other than rows of numbers ({error}); run LEAF's preprocess.sh again") from error
-    if shares.shape != (len(labels), 784) or labels.dtype.kind not in "iu" or labels.ndim != 1:
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or shares.shape != (len(labels), 784):
         raise DataError(
             f"{label} has x {list(shares.shape)} and y {labels.dtype}{list(labels.shape)}, expected [n 784] and [n]"
         )

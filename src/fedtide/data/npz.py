@@ -17,6 +17,8 @@ from fedtide.errors import DataError
 from fedtide.types import Dataset
 
 NAMES: Final = ("x_train", "y_train", "x_test", "y_test")
+# What a damaged archive may raise: a header can speak of more numbers than there are bytes, which no memory would hold.
+BROKEN: Final = (OSError, ValueError, EOFError, KeyError, NotImplementedError, MemoryError, OverflowError)
 
 
 def npz(
@@ -54,6 +56,6 @@ def _read(path: Path) -> dict[str, Any]:
                     f"{path} has {', '.join(arrays) or 'no array'}, and lacks {', '.join(missing)}; {remedy}"
                 )
             return {name: arrays[name] for name in (*NAMES, "owners") if name in arrays}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except (*BROKEN, zipfile.BadZipFile, zlib.error) as error:
         why = " ".join(str(error).split())
         raise DataError(f"{path} cannot be read as arrays of numbers ({why}); {remedy}") from error

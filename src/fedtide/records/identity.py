@@ -63,12 +63,16 @@ def _replaced(system: System) -> dict[str, str]:
 
 def _same(one: Any, other: Any) -> bool:
     """Say whether two parts are of a kind and made with the same; a user's own is known by the experiment that names it."""
+    if isinstance(one, parts.Guarded) and isinstance(other, parts.Guarded):  # one of them may be under watch
+        ours = parts.is_ours(one) and parts.is_ours(other)
+        return one.name == other.name and (_same(one.policy, other.policy) if ours else True)
     if type(one) is not type(other):
         return False
     if isinstance(one, CHECKED):
-        return True
+        return _same(one.part, other.part)
     if dataclasses.is_dataclass(one):
-        return all(_same(getattr(one, each.name), getattr(other, each.name)) for each in dataclasses.fields(one))
+        compared = [each.name for each in dataclasses.fields(one) if each.compare]
+        return all(_same(getattr(one, name), getattr(other, name)) for name in compared)
     return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
 
 
@@ -106,12 +110,24 @@ def _digest(arrays: Iterable[Any]) -> str:
 def _described(policy: Any) -> str:
     """Name a policy with its settings: ours write them down themselves, those of a user's are in the experiment."""
     made = policy.policy if isinstance(policy, parts.Guarded) else policy
-    ours = dataclasses.is_dataclass(made) and type(made).__module__.startswith("fedtide.")
     own = isinstance(policy, parts.Guarded) and is_own_file(policy.name)
-    text = repr(made) if ours or isinstance(made, (int, float)) else type_name(made, own)
+    text = _written(made) if _writes_itself(made) or isinstance(made, (int, float)) else type_name(made, own)
     if isinstance(policy, parts.Guarded):
         return f"{policy.name} {text}"
     return text if parts.is_ours(made) or isinstance(made, (int, float)) else text + _settings(made)
+
+
+def _writes_itself(made: Any) -> bool:
+    is_object = dataclasses.is_dataclass(made) and not isinstance(made, type)
+    return is_object and type(made).__module__.startswith("fedtide.")
+
+
+def _written(made: Any) -> str:
+    """Return the repr of one of ours; a user's own that it is made with by name: its repr may say where in memory it is."""
+    if _writes_itself(made):
+        inside = (f"{each.name}={_written(getattr(made, each.name))}" for each in dataclasses.fields(made) if each.repr)
+        return f"{type(made).__qualname__}({', '.join(inside)})"
+    return _described(made) if callable(made) else repr(made)
 
 
 def _settings(policy: Any) -> str:

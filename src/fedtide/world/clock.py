@@ -45,6 +45,14 @@ def make_clock(
         # Without a wait it is exactly the work, which a difference of times would round.
         return np.where((begin == time) & (ready == end), worked, ready - time)
 
-    if always(availability):
-        return Clock(num_devices, horizon, work if receive is None else elapsed)
+    if always(availability):  # nobody is waited for, and it is not asked
+        if receive is None:
+            return Clock(num_devices, horizon, work)
+        get = receive
+
+        def received(device: Ints, job: Ints, time: Floats) -> Floats:
+            device = np.asarray(device, np.int64)
+            return work(device, job, time) + get(device, np.broadcast_to(time, device.shape))
+
+        return Clock(num_devices, horizon, received)
     return Clock(num_devices, horizon, elapsed, lambda device, time: availability(seed, device, time))

@@ -169,7 +169,7 @@ def _regular(clock: Clock, beat: _Beat, name: str, remedy: str) -> Iterator[Tick
             ready = _there(clock.there, ready, index, beat, buckets)
         time = beat.time(index)
         yield Tick(index, time, ready, version[ready])
-        if len(ready):
+        if len(ready) and index < count:  # of jobs that nobody waits for a trace need not know
             version[ready] = index + 1
             job[ready] += 1
             elapsed = clock.elapsed(ready, job[ready], np.full(len(ready), time))
@@ -196,7 +196,8 @@ def _periods(elapsed: Floats, period: float, horizon: float) -> Ints:
     """Return c_k [m]; whoever needs longer than the horizon is never ready, and might need more than an integer holds."""
     with np.errstate(over="ignore"):
         needed = np.ceil(elapsed / period * (1 - 1e-12))
-    return np.clip(needed, 1, min(horizon / period, 2.0**62) + 1).astype(np.int64)
+    # forgiving as _whole is: 0.3 / 0.1 is 3 ticks, and never is the fourth
+    return np.clip(needed, 1, min(horizon / period * (1 + 1e-12), 2.0**62) + 1).astype(np.int64)
 
 
 def _put(buckets: dict[int, list[Ints]], device: Ints, due: Ints) -> None:
@@ -204,7 +205,8 @@ def _put(buckets: dict[int, list[Ints]], device: Ints, due: Ints) -> None:
     order = np.argsort(due, kind="stable")
     device, due = device[order], due[order]
     begins = np.flatnonzero(np.diff(due, prepend=due[:1] - 1))
-    for tick, group in zip(due[begins].tolist(), np.split(device, begins[1:]), strict=True):
+    groups = np.split(device, begins[1:]) if len(begins) else []
+    for tick, group in zip(due[begins].tolist(), groups, strict=True):
         buckets.setdefault(tick, []).append(group)
 
 
