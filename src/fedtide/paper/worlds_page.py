@@ -116,7 +116,7 @@ def _seeds(each: Decided) -> int:
 
 
 def _table(found: Sequence[Decided]) -> list[str]:
-    head = " | ".join(f"{each.world.title} ({_seeds(each)} seeds)" for each in found)
+    head = " | ".join(f"{each.world.title} ({_seeds(each)} seed{'s' * (_seeds(each) != 1)})" for each in found)
     lines = [f"| claim | {head} |", f"|---|{'---|' * len(found)}"]
     for number, claim in enumerate(claims("")):
         cells = [_cell(each.verdicts[number]) for each in found]

@@ -1,0 +1,92 @@
+"""The paper's claims in other worlds: the runs that are committed are those of the worlds as the code makes them today."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedtide import config
+from fedtide.cli.main import app
+from fedtide.drivers.planned import planned
+from fedtide.paper import worlds_page
+from fedtide.paper.worlds import CURVES, WORLDS, World, claims, collect, study
+from fedtide.studies.result import Store
+from fedtide.studies.work import missing
+from fedtide.system import build
+from stored import result
+
+ROOT = Path(__file__).parents[2]
+STORE = Store(ROOT / "results" / "worlds")
+
+
+def test_every_claim_names_curves_that_there_are() -> None:
+    for claim in claims("any"):
+        for check in claim.checks:
+            assert {check.better, check.worse} <= CURVES.keys()
+    assert set(worlds_page.PANELS) <= {claim.name for claim in claims("any")}
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+def test_its_runs_are_committed(world: World) -> None:
+    assert not missing(study(world, range(3)), STORE)
+
+
+def test_nothing_else_is_committed() -> None:
+    assert set(STORE.all_files()) <= {run.name for world in WORLDS for run in study(world, range(20)).runs}
+
+
+@pytest.mark.parametrize(
+    "world", [each for each in WORLDS if each.name not in ("fashion", "cifar")], ids=lambda w: w.name
+)
+def test_a_world_is_as_it_was(world: World) -> None:
+    """Who is picked, how old and over which link: a plan makes it again, from the seed alone."""
+    run = next(each for each in study(world, [0]).runs if each.label == "random")
+    kept, system = STORE.load(run.name), build(run.experiment)
+    ticks = list(planned(system))
+    rows = [(each.candidates, each.grant) for each in ticks if each.grant is not None]
+    for name, made in (
+        ("picked", [rows.device[grant.picked] for rows, grant in rows]),
+        ("age", [rows.age[grant.picked] for rows, grant in rows]),
+        ("capacity", [rows.capacity[grant.picked].astype(np.float32) for rows, grant in rows]),
+    ):
+        stored, column = kept.ragged(name)[0], np.concatenate(made)
+        # another instruction path may round another way
+        assert np.allclose(stored, column, rtol=1e-5) if name == "capacity" else np.array_equal(stored, column), name
+
+
+def test_the_page_is_that_of_the_runs(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["worlds", "--draw-only", "--store", str(STORE.folder), "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "worlds.md").read_text() == (ROOT / "docs" / "worlds.md").read_text()
+    assert (tmp_path / "figures" / "worlds.png").stat().st_size > 10_000
+
+
+def test_a_verdict_follows_from_the_seeds(tmp_path: Path) -> None:
+    world, store = WORLDS[0], Store(tmp_path)
+    for run in study(world, range(3)).runs:
+        level = {"proposed": 0.6, "random": 0.5, "BC": 0.7, "T_max": 0.5}.get(run.label, 0.4)
+        store.save(run.name, result(config.dump(run.experiment), "avx2", level + 1e-3 * run.experiment.seed))
+    [found] = worlds_page.decided(WORLDS, collect(WORLDS, store))
+    verdicts = {each.claim.name: each.verdict for each in found.verdicts}
+    assert (verdicts["random"], verdicts["BC"], verdicts["T_max"]) == ("holds", "contradicted", "not resolved")
+    assert {row["world"] for row in worlds_page.rows([found])} == {"paper"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["moon"], "there is no world 'moon'; there are paper, fashion"),
+        (["--draw-only", "--store", "nothing-here"], "holds no run of these worlds"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["worlds", *words])
+    assert done.exit_code == 2
+    assert re.search(says, " ".join(done.output.split()))
