@@ -91,3 +91,8 @@ def test_shapes_through_the_papers_model() -> None:
 def test_layers_that_do_not_fit(layers: tuple, message: str) -> None:
     with pytest.raises(FedtideError, match=message):
         num_parameters(Model((1, 8, 8), layers))
+
+
+def test_a_model_of_images_over_text_names_the_one_for_text() -> None:
+    with pytest.raises(FedtideError, match=r"learning\.model=char_gru learning\.trainer=torch"):
+        num_parameters(MODELS["paper_cnn"]((1, 1, 80), 81))

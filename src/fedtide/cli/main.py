@@ -39,7 +39,7 @@ class Commands(Border):
         "worlds": (
             "fedtide.cli.worlds",
             "worlds",
-            "Ask whether the paper's conclusions survive: its main comparisons where one thing differs from its cell.",
+            "Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.",
         ),
         "paper": (
             "fedtide.cli.paper",

@@ -37,7 +37,7 @@ def worlds(
     draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask whether the paper's conclusions survive: its main comparisons where one thing differs from its cell.
+    """Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.
 
     [dim]fedtide worlds --draw-only[/]       the page and its figure, from the runs there are
     [dim]fedtide worlds macro --seeds 8[/]   more seeds of one world

@@ -37,18 +37,29 @@ def femnist(
     [n 1 28 28], normalised by mean and deviation of the training images; owners are the writers.
     """
     place = named_folder("FEMNIST", folder, HOLDS, GET)
-    folders = [place / "train", place / "test"]
-    if all(each.is_dir() for each in folders):
-        train, test = (_gathered(each) for each in folders)
+    folders = _folders(place)
+    if len(folders) == 2:
+        train, test = (_gathered(*each) for each in folders)
         parts = [(images, labels, writers) for images, labels, writers in (train, test)]
     else:
-        inner = place / "all_data" if (place / "all_data").is_dir() else place
-        parts = _divided(*_gathered(inner, "all_data_*.json"), test_share, inner)
+        parts = _divided(*_gathered(*folders[0]), test_share, folders[0][0])
     (images, labels, writers), (test_images, test_labels, _) = parts
     made = dataset(
         "femnist", str(place), Part(images, labels), Part(test_images, test_labels), writers, num_labels=NUM_LABELS
     )
     return cut(made, num_train, num_test)
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files that are read of a folder."""
+    return [path for inner, pattern in _folders(folder) for path in sorted(inner.glob(pattern))]
+
+
+def _folders(place: Path) -> list[tuple[Path, str]]:
+    """Return where the files lie and how they are called: of training and test, or of all together."""
+    if all((place / part).is_dir() for part in ("train", "test")):
+        return [(place / part, "*.json") for part in ("train", "test")]
+    return [(place / "all_data" if (place / "all_data").is_dir() else place, "all_data_*.json")]
 
 
 Rows = tuple[Bytes, Bytes, Any]  # images [n 28 28], labels [n], writers [n]
@@ -69,7 +80,7 @@ def _divided(images: Bytes, labels: Bytes, writers: Any, share: float, folder: P
     return [(images[which], labels[which], writers[which]) for which in (~held, held)]
 
 
-def _gathered(folder: Path, pattern: str = "*.json") -> Rows:
+def _gathered(folder: Path, pattern: str) -> Rows:
     """Return what all files of a folder hold, in the order of the numbers in their names."""
     paths = sorted(folder.glob(pattern), key=_numbers)
     if not paths:

@@ -37,7 +37,7 @@ def gunzip(data: Raw, limit: int) -> bytes:
     if len(raw) > limit:
         raise DataError(f"gzip data holds more than the {limit} bytes expected")
     if not stream.eof:
-        raise DataError(f"truncated gzip data: it ends after {len(raw)} bytes, expected {limit}")
+        raise DataError(f"truncated gzip data: it ends after {len(raw)} bytes of at most {limit}")
     return raw
 
 

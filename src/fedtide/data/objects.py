@@ -7,12 +7,14 @@ Items are pictures (PIL), arrays [h w], [h w channels] or, of PyTorch, tensors [
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.core.forms import shown
 from fedtide.data.own import Channels, Part, dataset
 from fedtide.errors import DataError
 from fedtide.types import Dataset
@@ -94,7 +96,14 @@ def _pairs(given: Any, part: str) -> Iterator[tuple[Any, Any]]:
 
 def _items(pairs: Iterable[tuple[Any, Any]], part: str) -> tuple[Part, Channels]:
     images, labels, how = _gathered(pairs, part)
-    return Part(images, np.array([int(each) for each in labels], np.int64)), how
+    return Part(images, np.array([_whole(each, part) for each in labels], np.int64)), how
+
+
+def _whole(label: Any, part: str) -> int:
+    try:
+        return operator.index(label)
+    except TypeError as error:
+        raise DataError(f"{part} has the label {shown(label)}: give whole numbers from 0 on") from error
 
 
 def _rows(given: Any, columns: list[str], part: str) -> tuple[npt.NDArray[Any], list[Any], Channels]:

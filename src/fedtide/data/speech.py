@@ -79,6 +79,11 @@ def speech_commands(
     return Dataset("speech_commands", samples[0], samples[1], len(words), str(place), owners)
 
 
+def files(folder: Path) -> list[Path]:
+    """Return the files that are read of a folder, the recordings that are only for validation among them."""
+    return sorted([*folder.glob("*/*.wav"), *folder.glob("*_list.txt")])
+
+
 def _first(files: list[str], num: int | None, name: str) -> list[str]:
     """Return the first so many; nothing else is read."""
     if not files:

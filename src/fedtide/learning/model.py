@@ -122,7 +122,9 @@ def _output_shape(position: int, layer: Layer, shape: Shape) -> Shape:
     if isinstance(layer, Conv2d):
         height, width = (side + 2 * layer.padding - layer.kernel + 1 for side in shape[1:])
         if layer.out < 1 or layer.kernel < 1 or layer.padding < 0 or min(height, width) < 1:
-            raise fail("nothing is left; use a smaller kernel or more padding")
+            text = shape[:2] == (1, 1)
+            other = "text is learned by learning.model=char_gru learning.trainer=torch"
+            raise fail(f"nothing is left; {other if text else 'use a smaller kernel or more padding'}")
         return (layer.out, height, width)
     if isinstance(layer, MaxPool2d):
         if layer.size < 1 or min(shape[1:]) < layer.size:

@@ -13,6 +13,7 @@ from typing import Any
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.parts import file_digest, source_digest
+from fedtide.data.content import folder_digest
 from fedtide.errors import RunFolderError
 from fedtide.records.reading import read_versions
 
@@ -56,9 +57,14 @@ def made_on(folder: Path) -> str | None:
 
 
 def policy_files(experiment: Experiment) -> dict[str, str]:
-    """Return the SHA-256 of the user's own files that an experiment names, by name: parts, and what their arguments name."""
+    """Return the SHA-256 of the user's own files that an experiment names, by name: parts, and what their arguments name.
+
+    So of a data folder, if what it holds is known by no checksum of ours.
+    """
     own = {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
-    return own | {place: file_digest(place) for place in config.argument_files(experiment).values()}
+    own |= {place: file_digest(place) for place in config.argument_files(experiment).values()}
+    held = folder_digest(experiment.data.name, experiment.data.args.get("folder", experiment.data.folder))
+    return own if held is None else {**own, "data.folder": held}
 
 
 def names_files(experiment: Experiment) -> bool:

@@ -24,6 +24,7 @@ from fedtide import config
 from fedtide.config import Experiment, effort
 from fedtide.core import faults, parts, stop
 from fedtide.core.kinds import table
+from fedtide.data.content import folder_digest
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import InUseError, policy_files
 from fedtide.studies.result import RunResult, Store, from_rounds
@@ -77,9 +78,11 @@ class _Loading:
         filled = {
             each.about.key: config.value(experiment, each.about.key) for each in declared if each.about.key in keys
         }
-        files = parts.argument_files("data", name, experiment.data.args)
-        contents = {each: parts.file_digest(place) for each, place in files.items()}
-        same = (name, experiment.data.args, filled, parts.source_digest(name), str(parts.policy_folder()), contents)
+        args = experiment.data.args
+        files = parts.argument_files("data", name, args)
+        contents: dict[str, str | None] = {each: parts.file_digest(place) for each, place in files.items()}
+        contents["data.folder"] = folder_digest(name, args.get("folder", experiment.data.folder))
+        same = (name, args, filled, parts.source_digest(name), str(parts.policy_folder()), contents)
         self._same = json.dumps(same, sort_keys=True, default=str)
 
     def __eq__(self, other: object) -> bool:
