@@ -1,8 +1,8 @@
 """Do the paper's conclusions survive outside its laboratory? Its main comparisons, in worlds that differ in one respect.
 
 Every world is the paper's cell (N = 40, R = 8, n = 300,000, non-i.i.d. data) with its data, its radio or its devices
-replaced; CIFAR-10 needs another model and what that needs to learn, too. Horizons are shorter and training sets smaller than in the paper, the same in all worlds unless
-said, so that a world costs minutes.
+replaced; CIFAR-10 needs another model and what that needs to learn, too. Horizons are shorter and training sets smaller than
+in the paper, the same in all worlds unless said, so that a world costs minutes.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ def _opening(found: Sequence[Decided], results: Results) -> list[str]:
     return [
         "Hu, Chen and Larsson's conclusions rest on MNIST, i.i.d. Rayleigh fading and devices that are always there. Here are "
         "their main comparisons again, in the paper's own cell and in worlds in which its data, its radio or its devices are "
-        "others (CIFAR-10 needs another model and learning rate as well). `fedtide worlds` runs what is missing and writes this "
-        "page; the runs are in `results/worlds`.",
+        "others (CIFAR-10 needs another model and learning rate as well). `fedtide worlds` runs what is missing and writes "
+        "this page; the runs are in `results/worlds`.",
         "",
         f"**These runs are short and small**: {HORIZON:g} T_max instead of 35 and 8,000 training samples instead of 60,000 "
         "(CIFAR-10: 4,000), so that the whole page costs about an hour and a half on two cores. What they say holds for the "
