@@ -243,7 +243,8 @@ def _nobody(experiment: Experiment, clock: Clock) -> str:
         return problem + (
             f"by fleet.availability={fleet.availability} those who finish, the first after {soonest:g}, are gone when the "
             "server acts, or too few; let devices stay longer or come back (fleet.availability_args; a battery needs "
-            f"harvest_watts), lengthen the horizon{faster}, shorten the jobs (fleet.duration_args), or let the server wait for fewer devices"
+            f"harvest_watts), lengthen the horizon{faster}, shorten the jobs (fleet.duration_args), or let the server wait for "
+            "fewer devices"
         )
     return problem + (
         f"by fleet.duration={fleet.duration}{sent} and fleet.availability={fleet.availability} the first is after {soonest:g}; "
