@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedtide
@@ -20,7 +21,11 @@ from fedtide.errors import FedtideError, RunFolderError
 from fedtide.policy.scheduling import AgeBased, Random
 from fedtide.studies.work import dataset_of
 from fedtide.world.cell import Umi
+from fedtide.world.channel import Rayleigh
 from fedtide.world.correlated import Jakes
+from fedtide.world.coverage import Equal
+
+HALVES: Any = np.full(5, 0.5)
 
 SMALL: dict[str, Any] = {
     "data": {"name": "synthetic", "num_train": 120, "num_test": 30, "partition": "iid"},
@@ -273,6 +278,13 @@ def test_a_data_set_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     again = made("sets.py:own")
     (tmp_path / "sets.py").write_text(OWN_DATA + "\n# changed\n")
     assert made("sets.py:own") is not again
+
+
+@pytest.mark.parametrize("radio", [{"channel": Rayleigh(5, large_scale=HALVES)}, {"coverage": Equal(9.0, HALVES)}])
+def test_an_array_in_an_object_becomes_a_list(radio: dict[str, Any]) -> None:
+    made = fedtide.experiment(SMALL, {"radio": radio})
+    assert (made.radio.channel_args | made.radio.coverage_args)["large_scale"] == [0.5] * 5
+    assert fedtide.plan(made)
 
 
 @pytest.mark.parametrize(

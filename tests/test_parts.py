@@ -157,6 +157,9 @@ def test_what_it_says_about_naming_one_is_understood(kind: str) -> None:
     for word in re.findall(r"fedtide run '([^'\n]+)'", text):
         if "mine.py" not in word:
             config.experiment(word)
+    for name in re.findall(rf"fedtide run {re.escape(KINDS[kind].key)}=(\w+)\s*\n", text):
+        listed = json.loads(invoke("parts", kind, "--json").stdout)[kind]["parts"][name]["parameters"]
+        assert not any(about["required"] for about in listed.values())  # it needs nothing but its name
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,13 @@ def _nobody(experiment: Experiment, clock: Clock) -> str:
             f"by fleet.availability={fleet.availability}{sent} and fleet.duration={fleet.duration} none ever is; let devices "
             f"come back (fleet.availability_args; a battery needs harvest_watts){faster} or finish (fleet.duration_args)"
         )
+    if clock.there is not None and soonest <= clock.horizon:
+        return problem + (
+            f"by fleet.availability={fleet.availability} those who finish, the first after {soonest:g}, are gone when the "
+            "server acts, or too few; let devices stay longer or come back (fleet.availability_args; a battery needs "
+            f"harvest_watts), lengthen the horizon{faster}, shorten the jobs (fleet.duration_args), or let the server wait for "
+            "fewer devices"
+        )
     return problem + (
         f"by fleet.duration={fleet.duration}{sent} and fleet.availability={fleet.availability} the first is after {soonest:g}; "
         f"lengthen the horizon, shorten the jobs (fleet.duration_args) or the time away (fleet.availability_args){faster}, or "

@@ -53,6 +53,14 @@ def test_nobody_is_ever_ready(framework: str, key: str, value: Any, message: str
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("framework", ["periodic", "fedavg"])
+def test_gone_when_the_server_acts(framework: str) -> None:
+    """Some finish before their batteries empty, after 0.2 at most, and before the server acts."""
+    dying = {"name": "battery", "capacity_joules": 2.0, "harvest_watts": 0}
+    with pytest.raises(FedtideError, match=r"the first after .*, are gone when the server acts.*harvest_watts"):
+        _build(framework=framework, **{"fleet.availability": dying})
+
+
 def test_some_that_empty_for_good_are_the_users_choice() -> None:
     ticks = _build(**{"fleet.availability": {"name": "battery", "harvest_watts": 0}}).ticks
     assert any(len(tick.ready) for tick in ticks)

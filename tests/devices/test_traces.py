@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedtide.errors import DataError, FedtideError
+from fedtide.errors import DataError
 from fedtide.world.availability import Always
 from fedtide.world.clock import make_clock
 from fedtide.world.duration import redraws
@@ -51,7 +51,7 @@ def test_durations_of_a_file(tmp_path: Path, name: str) -> None:
     assert part(0, np.array([2, 0, 1]), np.array([1, 5, 2])).tolist() == [4.0, 0.5, 2.5]
     assert TraceDuration(path, True, 10)(0, np.array([3, 5]), np.array([1, 1])).tolist() == [5.0, 40.0]
     with pytest.raises(
-        FedtideError, match=r"has 3 devices and device 3 was asked for; lower fleet.num_devices to 3, or add wrap"
+        DataError, match=r"has 3 devices and device 3 was asked for; lower fleet.num_devices to 3, or add wrap"
     ):
         part(0, np.array([0, 3]), np.array([1, 1]))
 
@@ -63,7 +63,7 @@ def test_durations_of_jobs(tmp_path: Path, name: str) -> None:
     assert redraws(part)
     assert part(0, np.array([0, 0, 1]), np.array([1, 2, 1])).tolist() == [1.0, 2.0, 7.0]
     with pytest.raises(
-        FedtideError, match=r"has 1 jobs of device 1 and job 2 was asked for; lower timeline.horizon, or add wrap"
+        DataError, match=r"has 1 jobs of device 1 and job 2 was asked for; lower timeline.horizon, or add wrap"
     ):
         part(0, np.array([1]), np.array([2]))
     wrapped = TraceDuration(path, wrap=True)
@@ -86,7 +86,7 @@ def test_stays_of_a_file(tmp_path: Path, name: str) -> None:
     assert ask(again, 2, 8) == [11]
     longer = TraceAvailability(path, wrap=True, period=20, scale=2, horizon=1e9)
     assert ask(longer, 0, 4, 16, 20, 23.5) == [10, 22, 22, 23.5]
-    with pytest.raises(FedtideError, match=r"has 2 devices and device 2 was asked for"):
+    with pytest.raises(DataError, match=r"has 2 devices and device 2 was asked for"):
         ask(once, 2, 0)
 
 
@@ -139,7 +139,7 @@ STAYS = "device,start,end\n"
 def test_what_is_wrong_with_a_file(
     tmp_path: Path, part: Callable[[Path], Any], name: str, content: str | bytes, message: str
 ) -> None:
-    with pytest.raises(FedtideError, match=message) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         part(_write(tmp_path, name, content))
     assert "\n" not in str(caught.value)
 

@@ -232,9 +232,10 @@ def _how(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _own(kind: str, listed: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Say how one is named, with arguments, ours or one's own."""
     key, args = listed["key"], listed["args"]
-    given = list(_with_argument(listed["parts"]))[:1]
+    by_name = {name: each for name, each in listed["parts"].items() if not _lacks(each)}  # enough by its name
+    given = list(_with_argument(by_name))[:1]
     if args:
-        lines = [f"{key}={list(listed['parts'])[-1]}", *(f"'{key}={each}'" for each in given)]
+        lines = [f"{key}={list(by_name or listed['parts'])[-1]}", *(f"'{key}={each}'" for each in given)]
         lines.append(f"{key}=mine.py:mine '{args}={{x: 1}}'")
     else:
         lines = [f"{key}=[{next(iter(listed['parts']))}]", *(f"'{key}=[{each}, mine.py:mine]'" for each in given)]
@@ -251,8 +252,14 @@ def _own(kind: str, listed: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _with_argument(listed: Mapping[str, Any]) -> Iterator[str]:
-    """Return how parts are written with one of their arguments, at its default."""
-    for name, each in listed.items():
-        for parameter, about in each["parameters"].items():
-            if isinstance(about["default"], (bool, int, float, str)):
-                yield f"{{name: {name}, {parameter}: {shown_default(about)}}}"
+    """Return how parts are written with one of their arguments, at its default; first those that no key fills."""
+    for is_filled in (False, True):
+        for name, each in listed.items():
+            for parameter, about in each["parameters"].items():
+                if isinstance(about["default"], (bool, int, float, str)) and (about["key"] is not None) == is_filled:
+                    yield f"{{name: {name}, {parameter}: {shown_default(about)}}}"
+
+
+def _lacks(part: Mapping[str, Any]) -> bool:
+    """Say whether something must be given to a part."""
+    return any(about["required"] for about in part["parameters"].values())

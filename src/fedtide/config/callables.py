@@ -84,7 +84,12 @@ def _left_open(part: Any) -> set[str]:
     plain = (bool, int, float, str, type(None))
     known = [each for each in keyed if isinstance(each.default, plain) or str(each.about.key).startswith("run.")]
     unset = {each.name for each in keyed if left_to_the_run(each) and getattr(part, each.name) is None}
-    return unset | {each.name for each in known if getattr(part, each.name) == each.default}
+    return unset | {each.name for each in known if _is_plainly(getattr(part, each.name), each.default)}
+
+
+def _is_plainly(value: Any, default: Any) -> bool:
+    """Say whether a value is the default; an array is none, and would not say."""
+    return not getattr(value, "ndim", 0) and bool(value == default)
 
 
 def _found(kind: str, part: Any) -> str:

@@ -17,10 +17,10 @@ from fedtide.world.intervals import repeating
 
 @dataclass(frozen=True)
 class Battery:
-    """On until empty, off until recharged to `restart` of the capacity C, and so on, whatever it is asked to do meanwhile.
+    """On until empty, for restart C / (drain - harvest), then off until recharged, for restart C / harvest, and so on.
 
-    On for restart C / (drain - harvest), off for restart C / harvest: it is there for harvest/drain of the time. Where in this
-    cycle a device begins is drawn. Without harvest it begins with U(0, C) and empties for good after C/(2 drain) on average;
+    It is there for harvest/drain of the time, whatever it is asked to do meanwhile. Where in this cycle a device begins is
+    drawn. Without harvest it begins with U(0, C) and empties for good after C/(2 drain) on average;
     with harvest >= drain it is always there.
     """
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from fedtide.core.arguments import arg
-from fedtide.errors import FedtideError
+from fedtide.errors import DataError
 from fedtide.types import Floats, Ints
 from fedtide.world.intervals import Intervals, make_intervals
 from fedtide.world.traces import numbered, read_columns, refused
@@ -53,7 +53,7 @@ class TraceAvailability:
         for at in np.flatnonzero(end > length)[:1]:
             raise refused(self.path, int(order[at]), f"its end {end[at]:g} lies beyond period={length:g}; raise period")
         if not self.wrap and length < self.horizon:
-            raise FedtideError(
+            raise DataError(
                 f"the trace {self.path} ends at {length:g}, before timeline.horizon={self.horizon:g}; add wrap: true to start "
                 "it over, give its period if it is longer, or lower timeline.horizon"
             )
@@ -66,7 +66,7 @@ class TraceAvailability:
         count = len(self.intervals.period)
         if not self.wrap:
             for each in device[device >= count][:1]:
-                raise FedtideError(
+                raise DataError(
                     f"the trace {self.path} has {count} devices and device {each} was asked for; "
                     f"lower fleet.num_devices to {count}, or add wrap: true"
                 )

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from fedtide.core.arguments import arg
-from fedtide.errors import FedtideError
+from fedtide.errors import DataError
 from fedtide.types import Floats, Ints
 from fedtide.world.traces import numbered, read_columns, refused, whole
 
@@ -56,7 +56,7 @@ class TraceDuration:
         count = len(self.begin) - 1
         if not self.wrap:
             for each in device[device >= count][:1]:
-                raise FedtideError(
+                raise DataError(
                     f"the trace {self.path} has {count} devices and device {each} was asked for; "
                     f"lower fleet.num_devices to {count}, or add wrap: true"
                 )
@@ -64,7 +64,7 @@ class TraceDuration:
         first, jobs = self.begin[row], self.begin[row + 1] - self.begin[row]
         if self.redraws and not self.wrap:
             for at in np.flatnonzero(job > jobs)[:1]:
-                raise FedtideError(
+                raise DataError(
                     f"the trace {self.path} has {jobs[at]} jobs of device {device[at]} and job {job[at]} was asked for; "
                     "lower timeline.horizon, or add wrap: true"
                 )
