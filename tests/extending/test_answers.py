@@ -16,6 +16,7 @@ import fedtide
 from fedtide import config
 from fedtide.cli.main import app
 from fedtide.records import folder as run_folder
+from fedtide.world.coverage import Equal
 
 BAD = """
 import numpy as np
@@ -121,5 +122,7 @@ def test_an_object_leaves_to_the_experiments_keys_what_it_was_not_given(
     rician = importlib.import_module("rician")
     made = fedtide.experiment(radio={"channel": rician.Rician(k_factor=6.0), "snr_db": 3.0})
     assert (made.radio.channel, made.radio.channel_args) == ("rician.py:Rician", {"k_factor": 6.0})
-    assert fedtide.experiment(radio={"channel": rician.Rician(snr_db=5.0)}).radio.channel_args["snr_db"] == 5.0
+    assert fedtide.experiment(radio={"coverage": Equal(snr_db=5.0), "snr_db": 3.0}).radio.coverage_args == {
+        "snr_db": 5.0
+    }
     monkeypatch.delitem(sys.modules, "rician")
