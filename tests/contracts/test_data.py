@@ -134,5 +134,5 @@ def test_bytes_stay_bytes() -> None:
 
 
 def test_bytes_that_lie_as_they_should_are_not_copied() -> None:
-    given = load("my own bytes")
+    given = load("my own bytes", Path())
     assert np.shares_memory(checked_dataset(given, "data='mine'").train.images, given.train.images)

@@ -54,6 +54,12 @@ def test_only_periods() -> None:
         check_timeline(wanted.experiment)
 
 
+def test_uploads_take_the_time_they_take() -> None:
+    wanted = terms({"timeline": {"upload_time": 1.0}})
+    with pytest.raises(FedtideError, match="timeline.upload_time=0"):
+        check_timeline(wanted.experiment)
+
+
 def test_terms_travel_unchanged() -> None:
     wanted = terms(epsilon=0.3, capacity="measured")
     assert from_run_config(to_run_config(wanted)) == wanted

@@ -102,6 +102,11 @@ def check_timeline(experiment: Experiment) -> None:
             f"timeline.name={name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
             "or simulate it with `fedtide run`"
         )
+    if experiment.timeline.upload_time:
+        raise FedtideError(
+            f"timeline.upload_time={experiment.timeline.upload_time:g}: in a deployment uploads take the time they take; say "
+            "timeline.upload_time=0"
+        )
     if experiment.timeline.args:
         raise FedtideError(
             f"timeline.args={experiment.timeline.args}: a deployment's clock goes by timeline.period; give that instead"
