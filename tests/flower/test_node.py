@@ -56,7 +56,7 @@ def test_only_periods() -> None:
 
 def test_uploads_take_the_time_they_take() -> None:
     wanted = terms({"timeline": {"upload_time": 1.0}})
-    with pytest.raises(FedtideError, match="timeline.upload_time=0"):
+    with pytest.raises(FedtideError, match=r"timeline\.upload_time=0"):
         check_timeline(wanted.experiment)
 
 

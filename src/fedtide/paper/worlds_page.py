@@ -141,8 +141,8 @@ def _table(found: Sequence[Decided]) -> list[str]:
         *lines,
         "",
         "**+** holds, **−** contradicted, · not resolved; then the difference on which it hangs, with its 95 % interval. "
-        "That random scheduling beats BC, and that favouring old updates beats gamma = 1, are no claims of the paper: they stand "
-        "here for comparison.",
+        "That random scheduling beats BC, and that favouring old updates beats gamma = 1, are no claims of the paper: they "
+        "stand here for comparison.",
     ]
 
 
@@ -161,7 +161,8 @@ def _alike(found: Sequence[Decided], results: Results) -> list[str]:
         "At T_max/4, over all uploads and seeds:",
         "",
         "| world | schedule | ready per aggregation | capacity of those picked, bit/symbol: 5 %, median, 95 % "
-        "| kept of an update | lost | age: mean, largest | devices that never upload | variance of labels | accuracy at the end |",
+        "| kept of an update | lost | age: mean, largest | devices that never upload | variance of labels "
+        "| accuracy at the end |",
         f"|{'---|' * 10}",
     ]
     for each in found:
