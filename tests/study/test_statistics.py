@@ -172,3 +172,9 @@ def test_the_band_of_a_difference_is_paired_and_ends_at_what_decides_claims():
     assert begun is not None
     assert begun.x == pytest.approx([1, 2, 3, 4])
     assert difference_band({0: better[0]}, {1: worse[1]}, "test_accuracy") is None
+
+
+def test_before_the_first_evaluation_there_is_chance():
+    ten = result([0.5, 0.5])  # evaluated at 1 and 2 of 2
+    assert mean_accuracy(ten) == pytest.approx((0.1 + 0.5) / 2)
+    assert mean_accuracy(ten._replace(totals={"num_labels": 81})) == pytest.approx((1 / 81 + 0.5) / 2)

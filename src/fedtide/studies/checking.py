@@ -74,8 +74,9 @@ TOTALS: Final[Mapping[str, Form]] = {
     "proved_minimal_share": Form(1.0, optional=True),
     "seconds": Form(optional=True),
     "overhead_bits": Form(whole=True),
+    "num_labels": Form(256.0, whole=True),
 }
-LATER = ("overhead_bits",)  # the first results were stored without
+LATER = ("overhead_bits", "num_labels")  # the first results were stored without; of ten labels nothing is said
 
 
 class OtherFormatError(ValueError):

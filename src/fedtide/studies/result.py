@@ -24,6 +24,7 @@ from fedtide.types import Floats, Ints
 
 FORMAT, COLUMNS, ZERO, LATER = checking.FORMAT, checking.COLUMNS, checking.ZERO, checking.UNKNOWN
 ENDING = ".json.gz"
+USUAL_LABELS = 10  # of MNIST and most others; a result says how many there are if they are not as many
 STORED = ("experiment", "columns", "totals", "provenance", "rounds")
 
 
@@ -70,6 +71,11 @@ class RunResult(NamedTuple):
         return unpack_column(self.rounds[name])
 
     @property
+    def chance(self) -> float:
+        """The accuracy of a guess."""
+        return 1 / (self.totals.get("num_labels") or USUAL_LABELS)
+
+    @property
     def path(self) -> str:
         """The instruction path on which it was made, or the package that trained; other paths give other bits."""
         known, trainer = self.provenance or {}, self.experiment.get("learning", {}).get("trainer", "native")
@@ -84,7 +90,11 @@ class RunResult(NamedTuple):
 
 
 def from_rounds(
-    experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int, seconds: float | None
+    experiment: Experiment,
+    rounds: Sequence[RoundRecord],
+    num_parameters: int,
+    seconds: float | None,
+    num_labels: int = USUAL_LABELS,
 ) -> RunResult:
     """Condense the rounds of a run."""
     scored = evaluated(rounds)
@@ -102,6 +112,8 @@ def from_rounds(
         # Wall time, None if not done in one go; the one number that may differ between repetitions.
         "seconds": None if seconds is None else round(seconds, 1),
     }
+    if num_labels != USUAL_LABELS:
+        totals["num_labels"] = num_labels
     rows = [{**each._asdict(), **each.ledger._asdict()} for each in scored]
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
     columns = {name: values for name, values in columns.items() if name not in (*ZERO, *LATER) or any(values)}

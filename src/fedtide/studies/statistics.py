@@ -15,7 +15,6 @@ from fedtide.types import Floats
 CONFIDENCE = 0.95
 POWER = 0.8  # with which a stated number of seeds would resolve a difference
 FEW = 3  # seeds; with fewer there is no interval worth drawing
-CHANCE = 0.1  # accuracy of a guess: MNIST and the synthetic images have ten labels
 
 
 class Band(NamedTuple):
@@ -113,7 +112,7 @@ def average_so_far(result: RunResult, column: str) -> Floats:
     values, time = result.column(column), result.column("time")
     if column != "test_accuracy":
         return np.asarray(np.cumsum(values) / np.arange(1, len(values) + 1))
-    held = np.concatenate([[CHANCE], values[:-1]])  # a model counts until the next one; chance before the first
+    held = np.concatenate([[result.chance], values[:-1]])  # a model counts until the next one; chance before the first
     return np.asarray(np.cumsum(held * np.diff(time, prepend=0.0)) / time)
 
 
@@ -174,7 +173,7 @@ def mean_accuracy(result: RunResult) -> float:
     """
     horizon = float(result.experiment["timeline"]["horizon"])
     time = np.concatenate([[0.0], np.minimum(result.column("time"), horizon), [horizon]])
-    return float(np.concatenate([[CHANCE], result.column("test_accuracy")]) @ np.diff(time) / horizon)
+    return float(np.concatenate([[result.chance], result.column("test_accuracy")]) @ np.diff(time) / horizon)
 
 
 def final_accuracy(result: RunResult) -> float:

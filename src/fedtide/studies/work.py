@@ -132,7 +132,7 @@ def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> d
         finished, resumed = simulate(experiment, folder, dataset=dataset), False
     _check_name(experiment, name)
     seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
-    return from_rounds(experiment, finished.rounds, len(finished.model), seconds).stored()
+    return from_rounds(experiment, finished.rounds, len(finished.model), seconds, dataset.num_labels).stored()
 
 
 @contextlib.contextmanager
