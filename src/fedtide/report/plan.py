@@ -127,8 +127,9 @@ def plan_tables(system: System, rows: list[dict[str, Any]], summary: dict[str, A
     facts.add_row("ages of ready devices", ages_in_words(summary["ages_of_ready"]))
     facts.add_row("symbols per aggregation", f"{summary['symbols_per_aggregation']:,.0f}")
     if kept is None:
-        asks = system.policy.needs_update_norm
-        why = "not known before training: this scheduler asks for update norms" if asks else "nobody is ever ready"
+        names = {"update_sq_norm": "update norms", "loss": "losses"}
+        asks = " and ".join(names[each] for each in system.policy.needs)
+        why = f"not known before training: this scheduler asks for {asks}" if asks else "nobody is ever ready"
         facts.add_row("schedule", why)
     else:
         facts.add_row("uploads", f"{summary['uploads']:,}")
