@@ -12,7 +12,7 @@ virtual queue, how far device k is over its budget, in J; g_k: gain, without uni
 J^2: what a gain of 1 is worth. Ticks at which nobody was ready are ticks of the budget, too.
 
 After T ticks the average energy of device k is at most E + Z_k(T+1) / T, and Z_k <= V g_max / e_min + e_max: a large V
-gains more and meets the budget later. e_k is a model of what an upload costs; what the radio then grants is up to its allocation.
+gains more and meets the budget later. e_k is a model of what an upload costs; what the radio grants is up to its allocation.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Whittle's index of the age of information (Kadota, Sinha, Uysal-Biyikoglu, Singh and Modiano, "Scheduling policies for
-minimizing age of information in broadcast wireless networks", IEEE/ACM Trans. Networking 2018).
+minimizing age of information in broadcast wireless networks", IEEE/ACM Trans. Networking 2018), with frames of one slot.
 
     picked at t:  the R ready devices with the largest  I_k = (w_k p_k / 2) h_k (h_k + 2/p_k - 1)
 
