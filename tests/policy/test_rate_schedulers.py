@@ -110,21 +110,21 @@ def test_a_dead_link_is_no_harm(dead: float) -> None:
     assert len(SoftRateLabel()(rows._replace(capacity=np.zeros(3)), 2, RNG(0))) == 2
 
 
+def objective(rows: Candidates, members: list[int], weight: float) -> float:
+    """Return F of a set: bits by `equal_bits`, label variance by its definition."""
+    best_bits = equal_bits(np.sort(rows.capacity)[::-1][: len(members)], 1000.0)[1][0]
+    bits = equal_bits(rows.capacity[members], 1000.0)[1][0]
+    held = rows.label_counts[members]
+    worst = held.sum() ** 2 * (1 - 1 / held.shape[1])
+    return float(bits / best_bits - weight * label_variance(held) / worst)
+
+
 def greedy_by_definition(rows: Candidates, limit: int, weight: float) -> list[int]:
-    """Score every set anew: bits by `equal_bits`, label variance by its definition."""
+    """Score every set anew."""
     chosen: list[int] = []
-    num_labels = rows.label_counts.shape[1]
-    for size in range(1, limit + 1):
-        best_bits = equal_bits(np.sort(rows.capacity)[::-1][:size], 1000.0)[1][0]
-        scores = {}
-        for k in range(len(rows.device)):
-            if k not in chosen:
-                members = [*chosen, k]
-                bits = equal_bits(rows.capacity[members], 1000.0)[1][0]
-                held = rows.label_counts[members]
-                worst = held.sum() ** 2 * (1 - 1 / num_labels)
-                scores[k] = bits / best_bits - weight * label_variance(held) / worst
-        chosen.append(max(scores, key=lambda k: scores[k]))
+    for _ in range(limit):
+        left = [k for k in range(len(rows.device)) if k not in chosen]
+        chosen.append(max(left, key=lambda k: objective(rows, [*chosen, k], weight)))
     return chosen
 
 
@@ -140,14 +140,27 @@ def uneven(seed: int, m: int = 20, num_labels: int = 5, equal: bool = False) -> 
 def test_soft_rate_label_by_definition(weight: float) -> None:
     for seed in range(6):
         rows = uneven(seed)
-        assert SoftRateLabel(weight)(rows, 6, RNG(0)).tolist() == greedy_by_definition(rows, 6, weight)
+        assert SoftRateLabel(weight, passes=0)(rows, 6, RNG(0)).tolist() == greedy_by_definition(rows, 6, weight)
+
+
+def test_exchanging_ends_where_no_exchange_of_one_is_better() -> None:
+    gained = 0.0
+    for seed in range(10):
+        rows = uneven(seed)
+        first, last = (SoftRateLabel(10.0, passes)(rows, 5, RNG(0)).tolist() for passes in (0, 50))
+        reached = objective(rows, last, 10.0)
+        gained += reached - objective(rows, first, 10.0)
+        for at in range(5):
+            for k in set(range(20)) - set(last):
+                assert objective(rows, [*last[:at], k, *last[at + 1 :]], 10.0) <= reached + 1e-12
+    assert gained > 0
 
 
 def test_without_weight_the_best_channels_and_with_much_the_least_label_variance() -> None:
     for seed in range(20):
         rows = uneven(seed, equal=True)
         assert SoftRateLabel(0.0)(rows, 6, RNG(0)).tolist() == BestChannel()(rows, 6, RNG(0)).tolist()
-        picked = SoftRateLabel(1e9)(rows, 6, RNG(0)).tolist()
+        picked = SoftRateLabel(1e9, passes=0)(rows, 6, RNG(0)).tolist()
         for size in range(6):  # each that was added was the best to add
             omega = [
                 label_variance(rows.label_counts[[*picked[:size], k]]) for k in range(20) if k not in picked[:size]
