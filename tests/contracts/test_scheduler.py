@@ -26,6 +26,12 @@ FULL = {
     "best_channel_best_norm",
     "age_based",
     "best_of_random_subsets",
+    "round_robin",
+    "proportional_fair",
+    "soft_rate_label",
+    "whittle_age",
+    "max_loss",
+    "oort",
     *NAMES[-2:],
 }
 
@@ -50,6 +56,8 @@ def tables(draw: st.DrawFn) -> tuple[Candidates, int]:
         missed=rng.integers(0, 4, m),
         capacity=rng.integers(1, 3, m).astype(float) if coarse else rng.exponential(3, m),
         update_sq_norm=rng.integers(0, 3, m).astype(float),
+        tick=draw(st.integers(0, 9)),
+        loss=rng.integers(0, 3, m).astype(float) if coarse else rng.exponential(2, m),
     )
     return rows, draw(st.integers(1, m))
 
@@ -85,9 +93,9 @@ def test_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_needs_no_norms_unless_it_says_so(name: str) -> None:
+def test_needs_no_reports_unless_it_says_so(name: str) -> None:
     scheduler = make(name)
-    if getattr(scheduler, "needs_update_norm", False):
+    if Policy(scheduler, 2, None, None).needs:
         return
     rng = np.random.default_rng(0)
     ones = np.ones(5, np.int64)
@@ -102,7 +110,9 @@ def test_the_server_can_plan_with_it(name: str) -> None:
     for m in range(6):
         counts = rng.integers(0, 9, (m, 3))
         ones = np.ones(m, np.int64)
-        rows = Candidates(6, np.arange(m), ones, counts, ones, ones, rng.random(m) + 0.1, rng.random(m))
+        rows = Candidates(
+            6, np.arange(m), ones, counts, ones, ones, rng.random(m) + 0.1, rng.random(m), m, rng.random(m)
+        )
         grant = plan(policy, rows, 100.0, rng)
         assert len(grant.picked) == min(3, m) if name in FULL else len(grant.picked) <= min(3, m)
         assert np.all(np.diff(grant.picked) > 0)

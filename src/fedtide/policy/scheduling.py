@@ -8,9 +8,8 @@ All sorting breaks ties in favour of the lower device number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Protocol
+from typing import Annotated, Any, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -117,11 +116,20 @@ class BestOfRandomSubsets:
         return Selection(min(drawn, key=lambda chosen: label_variance(candidates.label_counts[chosen])), False)
 
 
-SCHEDULERS: Final[dict[str, Callable[..., Scheduler]]] = {
+# The paper's and its baselines are here; the others are in a file each, which is read when it is named.
+SCHEDULERS: Final[dict[str, Any]] = {
     "data_importance": DataImportance,
     "random": Random,
     "best_channel": BestChannel,
     "best_channel_best_norm": BestChannelBestNorm,
     "age_based": AgeBased,
     "best_of_random_subsets": BestOfRandomSubsets,
+    "round_robin": "fedtide.policy.round_robin:RoundRobin",
+    "proportional_fair": "fedtide.policy.proportional_fair:ProportionalFair",
+    "threshold": "fedtide.policy.threshold:Threshold",
+    "soft_rate_label": "fedtide.policy.soft_rate_label:SoftRateLabel",
+    "whittle_age": "fedtide.policy.whittle_age:WhittleAge",
+    "drift_plus_penalty": "fedtide.policy.drift_plus_penalty:DriftPlusPenalty",
+    "max_loss": "fedtide.policy.max_loss:MaxLoss",
+    "oort": "fedtide.policy.oort:Oort",
 }

@@ -1,0 +1,127 @@
+"""Schedulers that look at the losses: power of choice and Oort, against the papers, and in their limits."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from fedtide.policy.drawing import by_weight
+from fedtide.policy.max_loss import MaxLoss
+from fedtide.policy.oort import Oort
+from fedtide.types import Candidates
+from helpers import make_candidates
+
+RNG = np.random.default_rng
+
+
+def rows_of(
+    loss: list[float], samples: list[int] | None = None, tick: int = 1, age: list[int] | None = None
+) -> Candidates:
+    rows = make_candidates([1.0] * len(loss), age=age)
+    return rows._replace(num_samples=np.array(samples or [1] * len(loss)), loss=np.array(loss, float), tick=tick)
+
+
+def in_order(weight: list[float], count: int) -> dict[frozenset[int], float]:
+    """Return how likely each set is if it is drawn one by one, by weight."""
+    found: dict[frozenset[int], float] = {}
+    for order in itertools.permutations(range(len(weight)), count):
+        left, likely = sum(weight), 1.0
+        for each in order:
+            likely *= weight[each] / left
+            left -= weight[each]
+        found[frozenset(order)] = found.get(frozenset(order), 0.0) + likely
+    return found
+
+
+@pytest.mark.parametrize("weight", [[1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 10.0]])
+def test_drawn_by_weight_without_replacement(weight: list[float]) -> None:
+    rng, seen, times = RNG(0), dict.fromkeys(in_order(weight, 2), 0), 20_000
+    for _ in range(times):
+        seen[frozenset(by_weight(np.array(weight), 2, rng).tolist())] += 1
+    for chosen, likely in in_order(weight, 2).items():
+        assert seen[chosen] / times == pytest.approx(likely, abs=4 * math.sqrt(likely / times))
+
+
+def test_power_of_choice_as_in_the_paper() -> None:
+    """How likely each set of R is: over all sets of d, the largest losses of each."""
+    loss, samples, times = [0.4, 3.0, 1.0, 2.0, 0.1], [4, 1, 2, 3, 5], 20_000
+    likely: dict[frozenset[int], float] = {}
+    for drawn, share in in_order([float(each) for each in samples], 3).items():
+        best = frozenset(sorted(drawn, key=lambda k: -loss[k])[:2])
+        likely[best] = likely.get(best, 0.0) + share
+    rng, scheduler, seen = RNG(1), MaxLoss(drawn=3), dict.fromkeys(likely, 0)
+    for _ in range(times):
+        seen[frozenset(scheduler(rows_of(loss, samples), 2, rng).tolist())] += 1
+    for chosen, share in likely.items():
+        assert seen[chosen] / times == pytest.approx(share, abs=4 * math.sqrt(share / times))
+
+
+def test_power_of_choice_between_random_and_the_largest_losses() -> None:
+    rng, loss, times = RNG(0), [5.0, 4.0, 3.0, 2.0, 1.0], 6000
+    counts = sum(np.bincount(MaxLoss(drawn=2)(rows_of(loss), 2, rng), minlength=5) for _ in range(times))
+    assert counts == pytest.approx(np.full(5, times * 2 / 5), rel=0.06)  # d = R: random,
+    assert MaxLoss(drawn=5)(rows_of(loss), 2, rng).tolist() == [0, 1]  # d = m: the largest,
+    assert len(MaxLoss(drawn=1)(rows_of(loss), 3, rng)) == 3  # d < R is R,
+    ranks = [MaxLoss(drawn=d)(rows_of(loss), 2, RNG(s)).mean() for d in (2, 3, 4) for s in range(400)]
+    assert np.all(np.diff(np.reshape(ranks, (3, 400)).mean(axis=1)) < 0)  # and in between, more bias with more choice.
+
+
+def test_equal_losses_go_to_the_lower_number() -> None:
+    assert MaxLoss(drawn=4)(rows_of([1, 2, 2, 2]), 2, RNG(0)).tolist() == [1, 2]
+
+
+def test_oort_exploits_as_in_the_paper() -> None:
+    """Without exploring and with a cut at the R-th best itself nothing is left to chance."""
+    scheduler = Oort(explore=0.0, explore_least=0.0, cutoff=1.0, preferred=2.0, penalty=1.5)
+    rng, last = RNG(3), list(range(1, 9))
+    memory = {"last": np.array(last)}
+    for tick in range(9, 60):
+        loss, samples = rng.exponential(2, 8).tolist(), rng.integers(1, 30, 8).tolist()
+        age = rng.integers(0, 5, 8).tolist()
+        largest = max(n * f for n, f in zip(samples, loss, strict=True))
+        util = []
+        for k in range(8):
+            value = samples[k] * loss[k] / largest + math.sqrt(0.1 * math.log(tick) / last[k])
+            util.append(value * (2.0 / (age[k] + 1)) ** 1.5 if age[k] + 1 > 2.0 else value)
+        wanted = sorted(sorted(range(8), key=lambda k: -util[k])[:3])
+        picked, memory = scheduler(memory, rows_of(loss, samples, tick, age), 3, rng)
+        assert sorted(picked.tolist()) == wanted
+        for k in wanted:
+            last[k] = tick
+        assert memory["last"].tolist() == last
+
+
+def test_oort_draws_by_utility_among_those_above_the_cut() -> None:
+    loss, times, rng = [4.0, 3.0, 2.0, 1.0], 6000, RNG(0)
+    scheduler = Oort(explore=0.0, explore_least=0.0, cutoff=0.5)  # at tick 1 the bonus is 0: U is 1, 3/4, 1/2, 1/4
+    counts = np.zeros(4)
+    for _ in range(times):
+        picked, _ = scheduler({"last": np.ones(4, np.int64)}, rows_of(loss), 1, rng)
+        counts[picked] += 1
+    assert counts / times == pytest.approx([4 / 9, 3 / 9, 2 / 9, 0], abs=0.025)
+
+
+def test_oort_explores_new_devices_the_fast_ones_first() -> None:
+    rng, times, new = RNG(0), 4000, np.zeros(4)
+    scheduler = Oort(explore=0.5, explore_least=0.1, decay=0.5)
+    rows = rows_of([9.0, 9.0, 1.0, 1.0, 1.0, 1.0], age=[0, 0, 0, 0, 3, 3])
+    for _ in range(times):
+        picked, memory = scheduler({"last": np.array([1, 1, 0, 0, 0, 0])}, rows, 2, rng)
+        assert np.count_nonzero(picked < 2) == 1  # half of R = 2
+        new[picked[picked >= 2] - 2] += 1
+        assert np.all(memory["last"][picked] == 1)
+    assert new / times == pytest.approx([0.4, 0.4, 0.1, 0.1], abs=0.03)  # speeds 1, 1, 1/4, 1/4
+    late = rows._replace(tick=50)  # the share has fallen to 0.1: 0.2 of R = 2
+    picks = [scheduler({"last": np.array([1, 1, 0, 0, 0, 0])}, late, 2, rng)[0] for _ in range(times)]
+    assert np.mean([np.count_nonzero(each >= 2) for each in picks]) == pytest.approx(0.2, abs=0.03)
+
+
+@pytest.mark.parametrize(("known", "limit"), [(0, 4), (1, 4), (6, 4), (6, 6), (3, 6)])
+def test_oort_fills_what_it_may_whoever_is_new(known: int, limit: int) -> None:
+    last = np.array([1] * known + [0] * (6 - known))
+    for seed in range(20):
+        picked, _ = Oort()({"last": last.copy()}, rows_of([0.0] * 6, tick=3), limit, RNG(seed))
+        assert len(set(picked.tolist())) == limit
