@@ -25,7 +25,8 @@ class Combiner(Protocol):
         ...
 
 
-def _weighted_sum(weights: Floats, vectors: Vector, start: Vector | None = None) -> Floats:
+def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None = None) -> Floats:
+    """Return sum_k w_k v_k [d] in float64, one row of `vectors` [r d] after the other, from `start` [d] or 0."""
     total = np.zeros(vectors.shape[1]) if start is None else start.astype(np.float64)
     for weight, vector in zip(weights, vectors, strict=True):
         total += weight * vector
@@ -38,7 +39,7 @@ class AverageModels:
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Average the devices' models."""
-        return (_weighted_sum(weights, starts) + _weighted_sum(weights, updates)).astype(np.float32)
+        return (weighted_sum(weights, starts) + weighted_sum(weights, updates)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -49,24 +50,34 @@ class AverageDeltas:
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the weighted updates."""
-        return _weighted_sum(self.server_rate * weights, updates, model).astype(np.float32)
+        return weighted_sum(self.server_rate * weights, updates, model).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Mix:
-    """FedAsync: theta(t+1) = (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k], m = mixing (1 + mean age)^-staleness.
+    """FedAsync: theta(t+1) = (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k], m = mixing s(mean age).
+
+    s(x) = (1 + x)^-staleness, constant at staleness (a) 0. With a hinge b it is 1 if x <= b, else 1 / (a (x - b) + 1). Xie,
+    Koyejo, Gupta, Asynchronous federated optimization (2019); it has one device at a time, whose age the mean is.
 
     The paper's footnote mixes in u_k itself, which taken literally shrinks the model; FedAsync mixes models.
     """
 
     mixing: Annotated[float, arg("share of the device's model")] = 0.4
-    staleness: Annotated[float, arg("power of 1 + age that the share falls with")] = 0.0
+    staleness: Annotated[float, arg("power of 1 + age that the share falls with; beyond a hinge, its slope")] = 0.0
+    hinge: Annotated[float | None, arg("age up to which the share stays whole", unit="ticks", ge=0)] = None
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Move towards the devices' models."""
-        share = self.mixing * (1 + float(weights @ age)) ** -self.staleness
-        arrived = _weighted_sum(weights, starts) + _weighted_sum(weights, updates)
+        share = self.mixing * self._discount(float(weights @ age))
+        arrived = weighted_sum(weights, starts) + weighted_sum(weights, updates)
         return np.asarray((1 - share) * model + share * arrived, np.float32)
+
+    def _discount(self, age: float) -> float:
+        """Return s(age)."""
+        if self.hinge is None:
+            return float((1 + age) ** -self.staleness)
+        return 1.0 if age <= self.hinge else 1 / (self.staleness * (age - self.hinge) + 1)
 
 
 @dataclass(frozen=True)
@@ -79,12 +90,24 @@ class BufferedMean:
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the updates, the stale ones scaled down."""
         scale = self.server_rate * weights * (1.0 + age) ** -self.staleness
-        return _weighted_sum(scale, updates, model).astype(np.float32)
+        return weighted_sum(scale, updates, model).astype(np.float32)
 
 
-COMBINERS: Final[dict[str, Callable[..., Combiner]]] = {
+# By name; as module:class, those that build on this module.
+COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
     "average_models": AverageModels,
     "average_deltas": AverageDeltas,
     "mix": Mix,
     "buffered_mean": BufferedMean,
+    "server_momentum": "fedtide.policy.optimizers:ServerMomentum",
+    "server_adam": "fedtide.policy.optimizers:ServerAdam",
+    "server_yogi": "fedtide.policy.optimizers:ServerYogi",
+    "fadas": "fedtide.policy.fadas:DelayAdaptive",
+    "ca2fl": "fedtide.policy.ca2fl:CachedCalibration",
+    "mifa": "fedtide.policy.mifa:LastOfEveryone",
+    "fedat": "fedtide.policy.tiers:Tiers",
+    "median": "fedtide.policy.coordinatewise:Median",
+    "trimmed_mean": "fedtide.policy.coordinatewise:TrimmedMean",
+    "krum": "fedtide.policy.krum:Krum",
+    "clipped_mean": "fedtide.policy.clipping:ClippedMean",
 }
