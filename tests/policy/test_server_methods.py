@@ -171,6 +171,15 @@ def clipped(x: list[float], kept: Any, device: Any, start: Any, update: Any, wei
     return new
 
 
+def asyncfeded(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    new = list(x)
+    for b, u, w in zip(start, update, weight, strict=True):
+        gamma = math.dist(x, b) / math.hypot(*u)
+        for j in range(D):
+            new[j] += w * 2.0 / (gamma + 1.5) * u[j]
+    return new
+
+
 ADAPTIVE = {"rate": 0.05, "beta1": 0.8, "beta2": 0.9}
 PAPERS: dict[str, tuple[str, dict[str, Any], Callable[..., list[float]]]] = {
     "FedAvgM": ("server_momentum", {"rate": 0.5, "momentum": 0.7}, fedavgm),
@@ -181,6 +190,7 @@ PAPERS: dict[str, tuple[str, dict[str, Any], Callable[..., list[float]]]] = {
     "MIFA": ("mifa", {"server_rate": 0.5}, mifa),
     "FedAT": ("fedat", {"tiers": 3, "width": 2}, fedat),
     "FedAsync": ("mix", {"mixing": 0.6, "staleness": 0.5, "hinge": 2}, fedasync_hinge),
+    "AsyncFedED": ("asyncfeded", {"scale": 2.0, "epsilon": 1.5}, asyncfeded),
     "median": ("median", {}, median),
     "trimmed mean": ("trimmed_mean", {"trim": 0.25}, trimmed),
     "Krum": ("krum", {}, krum(1)),

@@ -106,6 +106,7 @@ COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
     "ca2fl": "fedtide.policy.ca2fl:CachedCalibration",
     "mifa": "fedtide.policy.mifa:LastOfEveryone",
     "fedat": "fedtide.policy.tiers:Tiers",
+    "asyncfeded": "fedtide.policy.distance:DistanceMean",
     "median": "fedtide.policy.coordinatewise:Median",
     "trimmed_mean": "fedtide.policy.coordinatewise:TrimmedMean",
     "krum": "fedtide.policy.krum:Krum",
