@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from fedtide.core import parts
+from fedtide.core.kinds import table
 from fedtide.errors import FedtideError
 from fedtide.policy import cached
 from fedtide.policy.combining import AverageDeltas, Mix
 from fedtide.server import border
+from helpers import ROOT
 
 N, D, ROUNDS = 6, 5, 12
 
@@ -345,6 +347,18 @@ def test_of_one_or_two_updates(name: str, of_two: list[float]) -> None:
         assert new.tolist() == of_two
     alone = made(name)(model, updates[:1], updates[:1], np.ones(1), np.zeros(1, np.int64))
     assert alone.tolist() == [3.0, 0.0]
+
+
+def test_what_fewer_than_half_sent_does_not_move_the_median() -> None:
+    model, updates = np.ones(2, np.float32), np.array([[1, 1], [1, 1], [0, 1], [0, 1], [0, 0]], np.float32)
+    new = made("median")(model, updates, updates, np.full(5, 0.2), np.zeros(5, np.int64))
+    assert new.tolist() == [1.0, 2.0]
+
+
+def test_every_combiner_is_in_the_table_of_methods() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    for name in table("combiner"):
+        assert f"| `{name}` |" in page
 
 
 @pytest.mark.parametrize("name", ["ca2fl", "mifa"])

@@ -5,6 +5,9 @@ Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning: towards
 They are taken over the updates u_k, and added to the current model: models start + update of asynchronous devices differ by
 where they began, so that an honest stale device would be cut off as if it were an attacker. With equal starts it is the
 same. Every device counts once, and policy.weighting has no say: an attacker would report as many samples as it likes.
+
+What a sparse codec left out arrives as 0, and counts as such: a coordinate that fewer than half of the devices sent has the
+median 0, and its trimmed mean falls short. To count only what was sent would leave such a coordinate to one attacker.
 """
 
 from __future__ import annotations
