@@ -55,29 +55,19 @@ class AverageDeltas:
 
 @dataclass(frozen=True)
 class Mix:
-    """FedAsync: theta(t+1) = (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k], m = mixing s(mean age).
-
-    s(x) = (1 + x)^-staleness, constant at staleness (a) 0. With a hinge b it is 1 if x <= b, else 1 / (a (x - b) + 1). Xie,
-    Koyejo, Gupta, Asynchronous federated optimization (2019); it has one device at a time, whose age the mean is.
+    """FedAsync: theta(t+1) = (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k], m = mixing (1 + mean age)^-staleness.
 
     The paper's footnote mixes in u_k itself, which taken literally shrinks the model; FedAsync mixes models.
     """
 
     mixing: Annotated[float, arg("share of the device's model")] = 0.4
-    staleness: Annotated[float, arg("power of 1 + age that the share falls with; beyond a hinge, its slope")] = 0.0
-    hinge: Annotated[float | None, arg("age up to which the share stays whole", unit="ticks", ge=0)] = None
+    staleness: Annotated[float, arg("power of 1 + age that the share falls with")] = 0.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Move towards the devices' models."""
-        share = self.mixing * self._discount(float(weights @ age))
+        share = self.mixing * (1 + float(weights @ age)) ** -self.staleness
         arrived = weighted_sum(weights, starts) + weighted_sum(weights, updates)
         return np.asarray((1 - share) * model + share * arrived, np.float32)
-
-    def _discount(self, age: float) -> float:
-        """Return s(age)."""
-        if self.hinge is None:
-            return float((1 + age) ** -self.staleness)
-        return 1.0 if age <= self.hinge else 1 / (self.staleness * (age - self.hinge) + 1)
 
 
 @dataclass(frozen=True)
@@ -99,6 +89,7 @@ COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
     "average_deltas": AverageDeltas,
     "mix": Mix,
     "buffered_mean": BufferedMean,
+    "mix_hinge": "fedtide.policy.hinge:MixHinge",
     "server_momentum": "fedtide.policy.optimizers:ServerMomentum",
     "server_adam": "fedtide.policy.optimizers:ServerAdam",
     "server_yogi": "fedtide.policy.optimizers:ServerYogi",

@@ -36,7 +36,8 @@ class DelayAdaptive:
     num_devices: NumDevices = 1
 
     def __post_init__(self) -> None:
-        """Raise at once if the inner combiner cannot be made."""
+        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
+        object.__setattr__(self, "inner_args", inner.ordered(self.inner_args))
         self._inner  # noqa: B018
 
     @functools.cached_property

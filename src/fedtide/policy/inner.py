@@ -29,6 +29,15 @@ def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
     return parts.resolve("combiner", name, args or {}, {"fleet.num_devices": num_devices}.__getitem__)
 
 
+def ordered(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return arguments by name, none as None: a run is known by how its combiner is written, whoever wrote which first."""
+    return (
+        {name: ordered(args[name]) if isinstance(args[name], dict) else args[name] for name in sorted(args)}
+        if args
+        else None
+    )
+
+
 def first(inner: Any, model: Vector) -> Memory:
     """Return what the inner one begins with, as the outer one keeps it."""
     return _prefixed(inner.init(model)) if parts.remembers(inner) else {}

@@ -33,7 +33,8 @@ class ServerMomentum:
     num_devices: NumDevices = 1
 
     def __post_init__(self) -> None:
-        """Raise at once if the inner combiner cannot be made."""
+        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
+        object.__setattr__(self, "inner_args", inner.ordered(self.inner_args))
         self._inner  # noqa: B018
 
     @functools.cached_property
@@ -72,7 +73,8 @@ class ServerAdam:
     num_devices: NumDevices = 1
 
     def __post_init__(self) -> None:
-        """Raise at once if the inner combiner cannot be made."""
+        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
+        object.__setattr__(self, "inner_args", inner.ordered(self.inner_args))
         self._inner  # noqa: B018
 
     @functools.cached_property
@@ -112,7 +114,8 @@ class ServerYogi:
     num_devices: NumDevices = 1
 
     def __post_init__(self) -> None:
-        """Raise at once if the inner combiner cannot be made."""
+        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
+        object.__setattr__(self, "inner_args", inner.ordered(self.inner_args))
         self._inner  # noqa: B018
 
     @functools.cached_property
