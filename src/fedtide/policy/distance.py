@@ -1,6 +1,6 @@
 """AsyncFedED: an update counts the less, the further the model has moved since, measured by the update itself.
 
-Wang, Yang, Zhu, Sun, Lin, Zhang, AsyncFedED: asynchronous federated learning with Euclidean distance based adaptive weight
+Wang, Yang, He, Shi, Chen, AsyncFedED: asynchronous federated learning with Euclidean distance based adaptive weight
 aggregation (2022).
 """
 
