@@ -25,7 +25,8 @@ class Combiner(Protocol):
         ...
 
 
-def _weighted_sum(weights: Floats, vectors: Vector, start: Vector | None = None) -> Floats:
+def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None = None) -> Floats:
+    """Return sum_k w_k v_k [d] in float64, one row of `vectors` [r d] after the other, from `start` [d] or 0."""
     total = np.zeros(vectors.shape[1]) if start is None else start.astype(np.float64)
     for weight, vector in zip(weights, vectors, strict=True):
         total += weight * vector
@@ -38,7 +39,7 @@ class AverageModels:
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Average the devices' models."""
-        return (_weighted_sum(weights, starts) + _weighted_sum(weights, updates)).astype(np.float32)
+        return (weighted_sum(weights, starts) + weighted_sum(weights, updates)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class AverageDeltas:
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the weighted updates."""
-        return _weighted_sum(self.server_rate * weights, updates, model).astype(np.float32)
+        return weighted_sum(self.server_rate * weights, updates, model).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Mix:
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Move towards the devices' models."""
         share = self.mixing * (1 + float(weights @ age)) ** -self.staleness
-        arrived = _weighted_sum(weights, starts) + _weighted_sum(weights, updates)
+        arrived = weighted_sum(weights, starts) + weighted_sum(weights, updates)
         return np.asarray((1 - share) * model + share * arrived, np.float32)
 
 
@@ -79,12 +80,26 @@ class BufferedMean:
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the updates, the stale ones scaled down."""
         scale = self.server_rate * weights * (1.0 + age) ** -self.staleness
-        return _weighted_sum(scale, updates, model).astype(np.float32)
+        return weighted_sum(scale, updates, model).astype(np.float32)
 
 
-COMBINERS: Final[dict[str, Callable[..., Combiner]]] = {
+# By name; as module:class, those that build on this module.
+COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
     "average_models": AverageModels,
     "average_deltas": AverageDeltas,
     "mix": Mix,
     "buffered_mean": BufferedMean,
+    "mix_hinge": "fedtide.policy.hinge:MixHinge",
+    "server_momentum": "fedtide.policy.optimizers:ServerMomentum",
+    "server_adam": "fedtide.policy.optimizers:ServerAdam",
+    "server_yogi": "fedtide.policy.optimizers:ServerYogi",
+    "fadas": "fedtide.policy.fadas:DelayAdaptive",
+    "ca2fl": "fedtide.policy.ca2fl:CachedCalibration",
+    "mifa": "fedtide.policy.mifa:LastOfEveryone",
+    "fedat": "fedtide.policy.tiers:Tiers",
+    "asyncfeded": "fedtide.policy.distance:DistanceMean",
+    "median": "fedtide.policy.coordinatewise:Median",
+    "trimmed_mean": "fedtide.policy.coordinatewise:TrimmedMean",
+    "krum": "fedtide.policy.krum:Krum",
+    "clipped_mean": "fedtide.policy.clipping:ClippedMean",
 }

@@ -1,0 +1,58 @@
+"""A combiner inside another: one of ours, by name, with memory or without.
+
+What the inner one remembers is kept among the outer one's, under its name with `inner_` before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fedtide.core import parts
+from fedtide.core.kinds import table
+from fedtide.errors import FedtideError
+from fedtide.types import Floats, Ints, Memory, Vector
+
+PREFIX: Final = "inner_"
+
+
+def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
+    """Return the combiner of ours that `name` stands for. num_devices: N, for one that asks for fleet.num_devices.
+
+    A user's own would run without what a run does for it (it is not part of the run's identity, nor looked at for state).
+    """
+    if name not in table("combiner"):
+        raise FedtideError(
+            f"combiner_args.inner={name!r} is none of fedtide's own combiners ({', '.join(table('combiner'))}): name one of "
+            "these, or write the outer step into your own"
+        )
+    return parts.resolve("combiner", name, args or {}, {"fleet.num_devices": num_devices}.__getitem__)
+
+
+def ordered(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return arguments by name, none as None: a run is known by how its combiner is written, whoever wrote which first."""
+    return (
+        {name: ordered(args[name]) if isinstance(args[name], dict) else args[name] for name in sorted(args)}
+        if args
+        else None
+    )
+
+
+def first(inner: Any, model: Vector) -> Memory:
+    """Return what the inner one begins with, as the outer one keeps it."""
+    return _prefixed(inner.init(model)) if parts.remembers(inner) else {}
+
+
+def asked(
+    inner: Any, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
+) -> tuple[Vector, Memory]:
+    """Return the model that the inner one would make, and its memory then. memory: the outer one's."""
+    if not parts.remembers(inner):
+        return inner(model, starts, updates, weights, age), {}
+    own = {name.removeprefix(PREFIX): value for name, value in memory.items() if name.startswith(PREFIX)}
+    model, own = inner(own, model, starts, updates, weights, age, device)
+    return model, _prefixed(own)
+
+
+def _prefixed(memory: Memory) -> Memory:
+    return {PREFIX + name: value for name, value in memory.items()}

@@ -1,0 +1,383 @@
+"""Server methods against loops over plain numbers, each written from its paper, and the limits that are known of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtide.core import parts
+from fedtide.core.kinds import table
+from fedtide.errors import FedtideError
+from fedtide.policy import cached
+from fedtide.policy.combining import AverageDeltas, Mix
+from fedtide.server import border
+from helpers import ROOT
+
+N, D, ROUNDS = 6, 5, 12
+
+
+def made(name: str, **args: Any) -> Any:
+    return parts.resolve("combiner", name, args, {"fleet.num_devices": N}.__getitem__)
+
+
+def rounds(seed: int, everyone: bool = False) -> Iterator[Any]:
+    """Yield what arrives in some aggregations: devices [r], starts, updates [r d], weights, age [r]."""
+    rng = np.random.default_rng(seed)
+    for _ in range(ROUNDS):
+        r = N if everyone else int(rng.integers(1, N + 1))
+        device = np.sort(rng.permutation(N)[:r])
+        starts, updates = rng.standard_normal((2, r, D)).astype(np.float32)
+        yield device, starts, updates, rng.dirichlet(np.ones(r)), rng.integers(0, 6, r)
+
+
+def played(combiner: Any, model: Any, arrivals: Any) -> list[Any]:
+    """Return the model after every aggregation, memory going through the server's checks."""
+    models, memory = [], None
+    for device, starts, updates, weights, age in arrivals:
+        if parts.remembers(combiner):
+            memory = border.first_memory(combiner, "combiner", model) if memory is None else memory
+            answer = combiner(border.lent_memory(memory), model, starts, updates, weights, age, device)
+            model, memory = border.pair(answer, memory, "combiner")
+        else:
+            model = combiner(model, starts, updates, weights, age)
+        models.append(model)
+    return models
+
+
+# ---- from the papers: one aggregation at a time, lists of numbers; `kept` is whatever the method remembers
+
+
+def mean_step(updates: Any, weights: Any) -> list[float]:
+    return [sum(w * u[j] for w, u in zip(weights, updates, strict=True)) for j in range(D)]
+
+
+def fedavgm(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    delta = mean_step(update, weight)
+    kept["v"] = [0.7 * v + g for v, g in zip(kept.get("v", [0.0] * D), delta, strict=True)]
+    return [a + 0.5 * v for a, v in zip(x, kept["v"], strict=True)]
+
+
+def adaptive(kind: str) -> Callable[..., list[float]]:
+    def step(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+        delta, new = mean_step(update, weight), []
+        first = 0.0 if kind == "fadas" else 0.1**2
+        m, v, top = (
+            kept.setdefault("m", [0.0] * D),
+            kept.setdefault("v", [first] * D),
+            kept.setdefault("top", [0.0] * D),
+        )
+        eta = 0.05
+        if kind == "fadas" and max(age) > 2:
+            eta = eta / max(age)
+        for j in range(D):
+            m[j] = 0.8 * m[j] + 0.2 * delta[j]
+            g2 = delta[j] * delta[j]
+            if kind == "yogi":
+                if v[j] > g2:
+                    v[j] -= 0.1 * g2
+                elif v[j] < g2:
+                    v[j] += 0.1 * g2
+            else:
+                v[j] = 0.9 * v[j] + 0.1 * g2
+            top[j] = max(top[j], v[j])
+            new.append(x[j] + eta * m[j] / (math.sqrt(top[j] if kind == "fadas" else v[j]) + 0.1))
+        return new
+
+    return step
+
+
+def ca2fl(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    h = kept.setdefault("h", {k: [0.0] * D for k in range(N)})
+    new = []
+    for j in range(D):
+        v = sum(h[k][j] for k in range(N)) / N
+        for k, u, w in zip(device, update, weight, strict=True):
+            v += w * (u[j] - h[k][j])
+        new.append(x[j] + 0.5 * v)
+    for k, u in zip(device, update, strict=True):
+        h[k] = list(u)
+    return new
+
+
+def mifa(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    for k, u in zip(device, update, strict=True):
+        kept[k] = list(u)
+    return [x[j] + 0.5 * sum(u[j] for u in kept.values()) / N for j in range(D)]
+
+
+def fedat(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    models, times = kept.setdefault("models", [list(x) for _ in range(3)]), kept.setdefault("times", [0, 0, 0])
+    for m in range(3):
+        inside = [i for i, a in enumerate(age) if (a // 2 == m if m < 2 else a >= 4)]
+        if inside:
+            total = sum(weight[i] for i in inside)
+            models[m] = [sum(weight[i] / total * (start[i][j] + update[i][j]) for i in inside) for j in range(D)]
+            times[m] += 1
+    share = [(times[2 - m] + 1) / (sum(times) + 3) for m in range(3)]
+    return [sum(share[m] * models[m][j] for m in range(3)) for j in range(D)]
+
+
+def fedasync_hinge(
+    x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any
+) -> list[float]:
+    late = sum(w * a for w, a in zip(weight, age, strict=True))
+    s = 1.0 if late <= 2 else 1 / (0.5 * (late - 2) + 1)
+    alpha = 0.6 * s
+    local = [sum(w * (b[j] + u[j]) for w, b, u in zip(weight, start, update, strict=True)) for j in range(D)]
+    return [(1 - alpha) * a + alpha * b for a, b in zip(x, local, strict=True)]
+
+
+def median(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    new = []
+    for j in range(D):
+        column = sorted(u[j] for u in update)
+        half = len(column) // 2
+        new.append(x[j] + (column[half] if len(column) % 2 else (column[half - 1] + column[half]) / 2))
+    return new
+
+
+def trimmed(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    new = []
+    for j in range(D):
+        column = sorted(u[j] for u in update)
+        for _ in range(len(column) // 4):  # beta 1/4
+            column = column[1:-1]
+        new.append(x[j] + sum(column) / len(column))
+    return new
+
+
+def krum(kept_ones: int) -> Callable[..., list[float]]:
+    def step(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+        scores = []
+        for i, u in enumerate(update):
+            far = sorted(
+                sum((a - b) ** 2 for a, b in zip(u, other, strict=True)) for j, other in enumerate(update) if j != i
+            )
+            scores.append((sum(far[: max(len(update) - 1 - 2, 1)]), sum(a * a for a in u), i))
+        best = [update[i] for *_, i in sorted(scores)[:kept_ones]]
+        return [x[j] + sum(u[j] for u in best) / len(best) for j in range(D)]
+
+    return step
+
+
+def clipped(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    new = list(x)
+    for w, u in zip(weight, update, strict=True):
+        norm = math.sqrt(sum(a * a for a in u))
+        for j in range(D):
+            new[j] += w * u[j] * (1.5 / norm if norm > 1.5 else 1)
+    return new
+
+
+def asyncfeded(x: list[float], kept: Any, device: Any, start: Any, update: Any, weight: Any, age: Any) -> list[float]:
+    new = list(x)
+    for b, u, w in zip(start, update, weight, strict=True):
+        gamma = math.dist(x, b) / math.hypot(*u)
+        for j in range(D):
+            new[j] += w * 2.0 / (gamma + 1.5) * u[j]
+    return new
+
+
+ADAPTIVE = {"rate": 0.05, "beta1": 0.8, "beta2": 0.9}
+PAPERS: dict[str, tuple[str, dict[str, Any], Callable[..., list[float]]]] = {
+    "FedAvgM": ("server_momentum", {"rate": 0.5, "momentum": 0.7}, fedavgm),
+    "FedAdam": ("server_adam", {**ADAPTIVE, "tau": 0.1}, adaptive("adam")),
+    "FedYogi": ("server_yogi", {**ADAPTIVE, "tau": 0.1}, adaptive("yogi")),
+    "FADAS": ("fadas", {**ADAPTIVE, "epsilon": 0.1, "threshold": 2}, adaptive("fadas")),
+    "CA2FL": ("ca2fl", {"server_rate": 0.5}, ca2fl),
+    "MIFA": ("mifa", {"server_rate": 0.5}, mifa),
+    "FedAT": ("fedat", {"tiers": 3, "width": 2}, fedat),
+    "FedAsync": ("mix_hinge", {"mixing": 0.6, "slope": 0.5, "window": 2}, fedasync_hinge),
+    "AsyncFedED": ("asyncfeded", {"scale": 2.0, "epsilon": 1.5}, asyncfeded),
+    "median": ("median", {}, median),
+    "trimmed mean": ("trimmed_mean", {"trim": 0.25}, trimmed),
+    "Krum": ("krum", {}, krum(1)),
+    "multi-Krum": ("krum", {"kept": 3}, krum(3)),
+    "clipping": ("clipped_mean", {"max_norm": 1.5}, clipped),
+}
+
+
+@pytest.mark.parametrize("method", PAPERS)
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_what_its_paper_says(method: str, seed: int) -> None:
+    name, args, paper = PAPERS[method]
+    model = np.linspace(-1, 1, D).astype(np.float32)
+    x, kept = [float(each) for each in model], {}  # type: ignore[var-annotated]
+    for got, (device, *arrived) in zip(played(made(name, **args), model, rounds(seed)), rounds(seed), strict=True):
+        x = paper(x, kept, device.tolist(), *(each.tolist() for each in arrived))
+        np.testing.assert_allclose(got, x, rtol=1e-5, atol=2e-6)
+
+
+# ---- known limits
+
+
+@pytest.mark.parametrize("inner", ["average_models", "average_deltas", "buffered_mean", "mix", "ca2fl", "median"])
+def test_fedavgm_without_momentum_is_its_inner_to_the_bit(inner: str) -> None:
+    model = np.ones(D, np.float32)
+    outer = made("server_momentum", momentum=0.0, inner=inner)
+    alone = played(made(inner), model, rounds(1))
+    assert np.array_equal(played(outer, model, rounds(1)), alone)
+    assert not np.array_equal(played(made("server_momentum", inner=inner), model, rounds(1))[1:], alone[1:])
+
+
+def test_arguments_reach_the_inner_combiner_and_its_memory_is_kept_apart() -> None:
+    model = np.ones(D, np.float32)
+    outer = made(
+        "server_adam", inner="server_momentum", inner_args={"inner": "mifa", "inner_args": {"server_rate": 0.5}}
+    )
+    memory = outer.init(model)
+    assert {"mean", "square", "inner_momentum", "inner_inner_last"} == {*memory}
+    assert memory["inner_inner_last"].shape == (N, D)  # the fleet's size goes through
+    half = made("server_momentum", momentum=0.0, inner="mifa", inner_args={"server_rate": 0.5})
+    assert np.array_equal(played(half, model, rounds(2)), played(made("mifa", server_rate=0.5), model, rounds(2)))
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"inner": "mine.py:Mine"}, ("mine.py:Mine", "none of fedtide's own")),
+        ({"inner": "avarage_models"}, ("avarage_models", "average_models")),
+        ({"inner": "mix", "inner_args": {"rate": 1}}, ("mix", "mixing, staleness")),
+        ({"inner": "krum", "inner_args": {"kept": 0}}, ("kept=0", "greater than or equal to 1")),
+        ({"momentum": 1.0}, ("momentum=1.0", "less than 1")),
+    ],
+)
+def test_what_cannot_be_inside_is_said_at_once(args: dict[str, Any], words: tuple[str, ...]) -> None:
+    with pytest.raises(FedtideError) as caught:
+        made("server_momentum", **args)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["server_momentum", "server_adam", "server_yogi", "fadas"])
+def test_the_order_of_inner_arguments_does_not_matter(name: str) -> None:
+    """Else a run that is resumed with another order would be refused as another."""
+    deep = {"inner": "mix", "inner_args": {"staleness": 1.0, "mixing": 0.5}}
+    turned = {"inner_args": {"mixing": 0.5, "staleness": 1.0}, "inner": "mix"}
+    one, other = (made(name, inner="server_adam", inner_args=each) for each in (deep, turned))
+    assert repr(one) == repr(other)
+    assert repr(made(name, inner_args={})) == repr(made(name))
+
+
+def test_fedasyncs_hinge_is_constant_inside_its_window() -> None:
+    def moved(combiner: Any, age: int) -> Any:
+        one = np.ones((1, D), np.float32)
+        return combiner(np.zeros(D, np.float32), one, one, np.ones(1), np.array([age]))
+
+    hinged, whole = made("mix_hinge", mixing=0.6, slope=10.0, window=4), Mix(0.6)
+    for age in range(5):
+        assert np.array_equal(moved(hinged, age), moved(whole, age))
+    np.testing.assert_allclose(moved(hinged, 6), moved(whole, 6) / 21, rtol=1e-6)
+
+
+def test_ca2fl_with_everyone_in_every_buffer_is_fedbuff_however_stale() -> None:
+    """Weights 1/N: then the mean of what is cached is what the buffer takes away."""
+    model = np.ones(D, np.float32)
+    everyone = [(*each[:3], np.full(N, 1 / N), each[4]) for each in rounds(3, everyone=True)]
+    fedbuff = made("buffered_mean", staleness=0.0)
+    np.testing.assert_allclose(played(made("ca2fl"), model, everyone), played(fedbuff, model, everyone), rtol=1e-5)
+    some = list(rounds(3))
+    calibrated, plain = played(made("ca2fl"), model, some), played(fedbuff, model, some)
+    np.testing.assert_allclose(calibrated[0], plain[0], rtol=1e-6)  # nothing is cached yet
+    assert not np.allclose(calibrated[-1], plain[-1], rtol=1e-2)
+
+
+def test_mifa_with_everyone_is_the_mean() -> None:
+    model = np.ones(D, np.float32)
+    everyone = [(*each[:3], np.full(N, 1 / N), each[4]) for each in rounds(3, everyone=True)]
+    np.testing.assert_allclose(
+        played(made("mifa"), model, everyone), played(AverageDeltas(), model, everyone), rtol=1e-5
+    )
+
+
+def test_fadas_slows_down_only_beyond_its_threshold() -> None:
+    model, start, update = np.zeros(D, np.float32), np.zeros((1, D), np.float32), np.ones((1, D), np.float32)
+
+    def moved(age: int) -> Any:
+        return played(made("fadas", threshold=3), model, [(np.array([0]), start, update, np.ones(1), np.array([age]))])[
+            0
+        ]
+
+    assert np.array_equal(moved(3), moved(0))
+    np.testing.assert_allclose(moved(8), moved(0) / 8, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "args"), [("median", {}), ("trimmed_mean", {}), ("krum", {}), ("krum", {"kept": 2})])
+@pytest.mark.parametrize("attack", [1e9, -1e9, 30.0])
+def test_one_attacker_of_five_does_not_move_it_beyond_the_honest_range(name: str, args: Any, attack: float) -> None:
+    rng = np.random.default_rng(5)
+    model, honest = np.zeros(D, np.float32), rng.standard_normal((4, D)).astype(np.float32)
+    for place in range(5):
+        updates = np.insert(honest, place, np.float32(attack), axis=0)
+        weights = np.where(np.arange(5) == place, 0.96, 0.01)  # it says that it holds most of the data
+        stale = rng.standard_normal((5, D)).astype(np.float32)
+        new = made(name, **args)(model, stale, updates, weights, np.arange(5))
+        assert np.all(new >= honest.min(axis=0))
+        assert np.all(new <= honest.max(axis=0))
+        plain = AverageDeltas()(model, stale, updates, weights, np.arange(5))
+        assert not np.all((plain >= honest.min(axis=0)) & (plain <= honest.max(axis=0)))
+
+
+def test_clipping_bounds_what_one_device_does() -> None:
+    model, updates = np.zeros(D, np.float32), np.array([[1e9] * D, [0.1] * D], np.float32)
+    new = made("clipped_mean", max_norm=2.0)(model, updates, updates, np.array([0.25, 0.75]), np.zeros(2, np.int64))
+    np.testing.assert_allclose(new, 0.25 * 2 / math.sqrt(D) + 0.75 * 0.1, rtol=1e-6)
+    wide = made("clipped_mean", max_norm=1e12)
+    for _, starts, each, weights, age in rounds(4):
+        assert np.array_equal(
+            wide(model, starts, each, weights, age), AverageDeltas()(model, starts, each, weights, age)
+        )
+
+
+def test_trimmed_by_nothing_is_the_mean() -> None:
+    model = np.ones(D, np.float32)
+    for _, starts, updates, _, age in rounds(6):
+        even = np.full(len(age), 1 / len(age))
+        np.testing.assert_allclose(
+            made("trimmed_mean", trim=0.0)(model, starts, updates, even, age),
+            AverageDeltas()(model, starts, updates, even, age),
+            rtol=1e-6,
+            atol=1e-7,
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "of_two"), [("median", [2.0, 0.0]), ("trimmed_mean", [2.0, 0.0]), ("krum", [1.0, 0.0])]
+)
+def test_of_one_or_two_updates(name: str, of_two: list[float]) -> None:
+    """One is taken as it is; of two, nobody can tell who lies: their mean, or the one that does less."""
+    model, updates = np.zeros(2, np.float32), np.array([[3, 0], [1, 0]], np.float32)
+    for order in ([0, 1], [1, 0]):
+        new = made(name)(model, updates, updates[order], np.array([0.9, 0.1]), np.zeros(2, np.int64))
+        assert new.tolist() == of_two
+    alone = made(name)(model, updates[:1], updates[:1], np.ones(1), np.zeros(1, np.int64))
+    assert alone.tolist() == [3.0, 0.0]
+
+
+def test_what_fewer_than_half_sent_does_not_move_the_median() -> None:
+    model, updates = np.ones(2, np.float32), np.array([[1, 1], [1, 1], [0, 1], [0, 1], [0, 0]], np.float32)
+    new = made("median")(model, updates, updates, np.full(5, 0.2), np.zeros(5, np.int64))
+    assert new.tolist() == [1.0, 2.0]
+
+
+def test_every_combiner_is_in_the_table_of_methods() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    for name in table("combiner"):
+        assert f"| `{name}` |" in page
+
+
+@pytest.mark.parametrize("name", ["ca2fl", "mifa"])
+def test_a_cache_that_does_not_fit_is_refused_before_it_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    big = parts.resolve("combiner", name, {"num_devices": 50_000})
+    with pytest.raises(FedtideError) as caught:
+        big.init(np.zeros(21_840, np.float32))
+    assert "\n" not in str(caught.value)
+    for word in (f"policy.combiner={name}", "fleet.num_devices=50,000", "21,840", "4.37 GB", "4 GB", "fewer devices"):
+        assert word in str(caught.value)
+    monkeypatch.setattr(cached, "MOST_MEMORY", 4 * N * D)
+    assert made(name).init(np.zeros(D, np.float32)).popitem()[1].shape == (N, D)
