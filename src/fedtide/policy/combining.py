@@ -82,9 +82,11 @@ class BufferedMean:
         return _weighted_sum(scale, updates, model).astype(np.float32)
 
 
-COMBINERS: Final[dict[str, Callable[..., Combiner]]] = {
+COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
     "average_models": AverageModels,
     "average_deltas": AverageDeltas,
     "mix": Mix,
     "buffered_mean": BufferedMean,
+    "majority_vote": "fedtide.policy.majority_vote:MajorityVote",
+    "ef21": "fedtide.policy.ef21:Ef21Sum",
 }
