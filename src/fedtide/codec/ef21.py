@@ -5,7 +5,8 @@
     server: G' = G + (1/N) sum_k c_k,  x' = x + rate G'     which is policy.combiner=ef21
 
 What decode returns is the difference c_k, not the update: the server has no memory of a device there, and needs none,
-since it adds all differences up. It belongs together with the combiner `ef21`; any other takes differences for updates.
+since it adds all differences up. It belongs together with the combiner `ef21`; others of ours, which would take differences
+for updates, are refused.
 With some of the devices at a time this is EF21-PP (Fatkhullin et al. 2021). C must take something away,
 |p - C(p)| < |p|, as for `error_feedback`.
 """
@@ -20,6 +21,7 @@ import numpy as np
 from fedtide.codec.base import Codec, Packet
 from fedtide.codec.inner import inner_codec
 from fedtide.core.arguments import arg
+from fedtide.errors import FedtideError
 from fedtide.types import Memory, Rng, Vector
 
 
@@ -31,9 +33,15 @@ class Ef21:
     inner_args: Annotated[dict[str, Any] | None, arg("its arguments")] = None
     num_levels: Annotated[int, arg("nu, if C has it", key="codec.num_levels", ge=1)] = 4
     element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits")] = None
+    combiner: Annotated[str, arg("who reads the differences", key="policy.combiner")] = "ef21"
     _codec: Codec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.combiner != "ef21" and ":" not in self.combiner:
+            raise FedtideError(
+                f"codec='ef21' sends how updates differ from the last ones, and policy.combiner={self.combiner!r} takes "
+                "them for updates: add policy.combiner=ef21"
+            )
         filled = {"codec.num_levels": self.num_levels, "codec.element_bits": self.element_bits}
         object.__setattr__(self, "_codec", inner_codec("ef21", self.inner, self.inner_args, filled))
 

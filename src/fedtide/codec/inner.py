@@ -7,6 +7,7 @@ from typing import Any
 
 from fedtide.codec.base import Codec
 from fedtide.core import parts
+from fedtide.core.kinds import table
 from fedtide.core.reading import is_own_file
 from fedtide.errors import FedtideError
 
@@ -18,7 +19,9 @@ def inner_codec(wrapper: str, name: str, args: Mapping[str, Any] | None, filled:
             f"codec={wrapper!r}: inner={name!r} names a file, whose content would not be known to belong to the run; name one "
             "of ours or package.module:name"
         )
-    codec: Codec = parts.part("codec", name, args or {}, filled.__getitem__)
-    if parts.remembers(codec):
+    if parts.remembers(parts.find("codec", name, table("codec"))):
         raise FedtideError(f"codec={wrapper!r}: inner={name!r} has a memory of its own; name a codec without")
+    codec: Codec = parts.part(
+        "codec", name, args or {}, lambda key: filled[key] if key in filled else parts.nothing(key)
+    )
     return codec

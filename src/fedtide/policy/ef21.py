@@ -15,6 +15,7 @@ from typing import Annotated
 import numpy as np
 
 from fedtide.core.arguments import arg
+from fedtide.errors import FedtideError
 from fedtide.types import Floats, Ints, Memory, Vector
 
 
@@ -23,7 +24,15 @@ class Ef21Sum:
     """Memory: G [d] in float64, summed one device after the other."""
 
     num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1)]
+    codec: Annotated[str, arg("who sends the differences", key="codec.name")] = "ef21"
     rate: Annotated[float, arg("how far the server goes along the mean of all devices", gt=0)] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.codec != "ef21" and ":" not in self.codec:
+            raise FedtideError(
+                f"combiner='ef21' adds up how updates differ from the last ones, and codec.name={self.codec!r} sends updates: "
+                "add codec.name=ef21"
+            )
 
     def init(self, model: Vector) -> Memory:
         """Return G = 0."""
