@@ -27,7 +27,10 @@ from fedtide.types import Memory, Rng, Vector
 
 @dataclass(frozen=True)
 class Ef21:
-    """Memory: g_k [d] of each device. It goes on with what arrived, as the server's sum does. Packets are the inner codec's."""
+    """Send how an update differs from what the server has of the device; goes with policy.combiner=ef21.
+
+    Memory: g_k [d] of each device. It goes on with what arrived, as the server's sum does. Packets are the inner codec's.
+    """
 
     inner: Annotated[str, arg("the codec C, by name")] = "top_k"
     inner_args: Annotated[dict[str, Any] | None, arg("its arguments")] = None

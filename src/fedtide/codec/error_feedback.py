@@ -25,7 +25,10 @@ from fedtide.types import Memory, Rng, Vector
 
 @dataclass(frozen=True)
 class ErrorFeedback:
-    """Memory: e [d] of each device. Packets are those of the inner codec, which decides what a small budget carries."""
+    """Add what earlier packets left out to the next update, around any codec.
+
+    Memory: e [d] of each device. Packets are those of the inner codec, which decides what a small budget carries.
+    """
 
     inner: Annotated[str, arg("the codec C, by name")] = "top_k"
     inner_args: Annotated[dict[str, Any] | None, arg("its arguments")] = None

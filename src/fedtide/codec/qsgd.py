@@ -37,7 +37,10 @@ _DEVIATIONS = 4
 
 @dataclass(frozen=True)
 class Qsgd:
-    """The payload is |u|_2 / s, the number n of non-zero levels, which they are, n sign bits, and n levels."""
+    """Round every element at random to s levels of the norm, unbiased, with the largest s that the budget carries.
+
+    The payload is |u|_2 / s, the number n of non-zero levels, which they are, n sign bits, and n levels.
+    """
 
     num_levels: Annotated[int | None, arg("s at most; not given: what the budget carries", ge=1, le=_MOST)] = None
 

@@ -30,7 +30,10 @@ _LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32
 
 @dataclass(frozen=True)
 class Sign:
-    """The payload is the mean magnitude of the run (if scaled), where it begins (if r < d), and r bits: 1 for negative."""
+    """Send one bit per element, its sign; a small budget carries a run of elements.
+
+    The payload is the mean magnitude of the run (if scaled), where it begins (if r < d), and r bits: 1 for negative.
+    """
 
     scaled: Annotated[bool, arg("send the mean magnitude along; False: the server reads -1 and 1")] = True
 

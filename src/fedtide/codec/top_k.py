@@ -28,8 +28,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class TopK:
-    """The payload is the number of the index set, the octave of the largest value (at 16 bits), and k floats.
+    """Send the k largest elements, as many as the budget carries.
 
+    The payload is the number of the index set, the octave of the largest value (at 16 bits), and k floats.
     16-bit values are IEEE halves of u_i / 2^octave, so their range is that of the update: 2^-12 of a value is lost at most,
     unless it is 2^14 times smaller than the largest. 32-bit values are exact.
     """

@@ -21,7 +21,10 @@ from fedtide.types import Floats, Ints, Memory, Vector
 
 @dataclass(frozen=True)
 class Ef21Sum:
-    """Memory: G [d] in float64, summed one device after the other."""
+    """Go along the mean of the last known updates of all devices; goes with codec.name=ef21.
+
+    Memory: G [d] in float64, summed one device after the other.
+    """
 
     num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1)]
     codec: Annotated[str, arg("who sends the differences", key="codec.name")] = "ef21"

@@ -18,7 +18,10 @@ from fedtide.types import Floats, Ints, Vector
 
 @dataclass(frozen=True)
 class MajorityVote:
-    """Votes are counted in float64, one device after the other; less than a millionth of all votes is even."""
+    """Move every element by `rate` the way the weighted majority of the updates' signs wants.
+
+    Votes are counted in float64, one device after the other; less than a millionth of all votes is even.
+    """
 
     rate: Annotated[float, arg("how far every element moves", gt=0)] = 0.001
 
