@@ -14,7 +14,10 @@ import numpy as np
 
 from fedtide.codec.base import Codec, Packet
 from fedtide.codec.dead_zone import DeadZone
+from fedtide.codec.qsgd import Qsgd
+from fedtide.codec.sign import Sign
 from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
+from fedtide.codec.top_k import TopK
 from fedtide.codec.wire import PacketError
 
 CODECS: list[Codec] = [
@@ -24,6 +27,12 @@ CODECS: list[Codec] = [
     DeadZone(),
     DeadZone(),
     Ideal(),
+    TopK(),
+    TopK(32),
+    Qsgd(),
+    Qsgd(1),
+    Sign(),
+    Sign(scaled=False),
 ]
 SIZES = [1, 2, 3, 7, 11, 65, 130]
 

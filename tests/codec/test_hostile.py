@@ -28,7 +28,7 @@ def test_broken_packets_are_updates_or_packet_errors() -> None:
 def test_every_payload_of_the_paper_size_takes_bounded_time() -> None:
     """Random payloads under a right header: the worst index sets and codes that anyone can send."""
     rng = np.random.default_rng(0)
-    for codec in (hostile.SparseQuantized(), hostile.DeadZone()):
+    for codec in (hostile.SparseQuantized(), hostile.DeadZone(), hostile.TopK(), hostile.Qsgd(), hostile.Sign()):
         packet = codec.encode(rng.standard_normal(21840).astype(np.float32), 19_000.0, rng)
         for fill in (b"\0", b"\xff", None):
             size = len(packet.data) - 28

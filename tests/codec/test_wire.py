@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from fedtide.codec.base import Codec, Packet, received
 from fedtide.codec.budget import bit_count, level_bits
 from fedtide.codec.dead_zone import DeadZone
+from fedtide.codec.qsgd import Qsgd
+from fedtide.codec.sign import Sign
 from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
 from fedtide.codec.subsets import index_bits
+from fedtide.codec.top_k import TopK
 from fedtide.codec.wire import HEADER_BYTES, PacketError, join, pack_signed, split, unpack_signed
 from fedtide.errors import FedtideError
 
 RNG = np.random.default_rng
-CODECS: list[Codec] = [SparseQuantized(), DeadZone(), Ideal()]
+CODECS: list[Codec] = [SparseQuantized(), DeadZone(), Ideal(), TopK(), TopK(32), Qsgd(), Sign()]
 codecs = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: type(codec).__name__)
 
 

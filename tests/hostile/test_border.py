@@ -26,6 +26,7 @@ from fedtide import config
 from fedtide.cli import command
 from fedtide.cli.main import Commands, app
 from fedtide.core import faults, inputs, stop
+from fedtide.data import PARTITIONS
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.report.figure import is_whole, new_figure, save, write
 from fedtide.report.terminal import curve
@@ -774,7 +775,7 @@ def test_the_package_offers_what_it_did():
 
 def test_keys_name_their_choices():
     keys = json.loads(CliRunner().invoke(app, ["run", "--keys", "--json"]).stdout)
-    assert keys["data.partition"]["choices"] == ["iid", "shards", "dirichlet", "slow_labels", "natural", "your own"]
+    assert keys["data.partition"]["choices"] == [*PARTITIONS, "your own"]
     assert keys["framework"]["choices"] == ["periodic", "fedavg", "fedasync", "fedbuff", None]
     assert keys["learning.dropout"]["choices"] == [True, False]
     assert "choices" not in keys["policy.limit"]

@@ -12,4 +12,9 @@ CODECS: Final[dict[str, Callable[..., Codec] | str]] = {
     "sparse_quantized": SparseQuantized,
     "dead_zone": "fedtide.codec.dead_zone:DeadZone",  # imported when it is used: its tables take as long as a plan's rest
     "ideal": Ideal,
+    "top_k": "fedtide.codec.top_k:TopK",
+    "qsgd": "fedtide.codec.qsgd:Qsgd",
+    "sign": "fedtide.codec.sign:Sign",
+    "error_feedback": "fedtide.codec.error_feedback:ErrorFeedback",
+    "ef21": "fedtide.codec.ef21:Ef21",
 }

@@ -102,4 +102,6 @@ COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
     "trimmed_mean": "fedtide.policy.coordinatewise:TrimmedMean",
     "krum": "fedtide.policy.krum:Krum",
     "clipped_mean": "fedtide.policy.clipping:ClippedMean",
+    "majority_vote": "fedtide.policy.majority_vote:MajorityVote",
+    "ef21": "fedtide.policy.ef21:Ef21Sum",
 }

@@ -1,0 +1,72 @@
+"""EF21 (Richtarik, Sokolov and Fatkhullin 2021): each device sends how its update differs from what the server has of it.
+
+    sent: c_k = C(u_k - g_k)     g_k: what the server has of device k, g_k = 0 at first
+    g_k' = g_k + c_k
+    server: G' = G + (1/N) sum_k c_k,  x' = x + rate G'     which is policy.combiner=ef21
+
+What decode returns is the difference c_k, not the update: the server has no memory of a device there, and needs none,
+since it adds all differences up. It belongs together with the combiner `ef21`; others of ours, which would take differences
+for updates, are refused.
+With some of the devices at a time this is EF21-PP (Fatkhullin et al. 2021). C must take something away,
+|p - C(p)| < |p|, as for `error_feedback`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+
+from fedtide.codec.base import Codec, Packet
+from fedtide.codec.inner import inner_codec
+from fedtide.core.arguments import arg
+from fedtide.errors import FedtideError
+from fedtide.types import Memory, Rng, Vector
+
+
+@dataclass(frozen=True)
+class Ef21:
+    """Send how an update differs from what the server has of the device; goes with policy.combiner=ef21.
+
+    Memory: g_k [d] of each device. It goes on with what arrived, as the server's sum does. Packets are the inner codec's.
+    """
+
+    inner: Annotated[str, arg("the codec C, by name")] = "top_k"
+    inner_args: Annotated[dict[str, Any] | None, arg("its arguments")] = None
+    num_levels: Annotated[int, arg("nu, if C has it", key="codec.num_levels", ge=1)] = 4
+    element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits")] = None
+    combiner: Annotated[str, arg("who reads the differences", key="policy.combiner")] = "ef21"
+    _codec: Codec = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.combiner != "ef21" and ":" not in self.combiner:
+            raise FedtideError(
+                f"codec='ef21' sends how updates differ from the last ones, and policy.combiner={self.combiner!r} takes "
+                "them for updates: add policy.combiner=ef21"
+            )
+        filled = {"codec.num_levels": self.num_levels, "codec.element_bits": self.element_bits}
+        object.__setattr__(self, "_codec", inner_codec("ef21", self.inner, self.inner_args, filled))
+
+    @property
+    def planned_bits(self) -> Any:
+        """The method of C, if it has it."""
+        inner: Any = self._codec
+        return inner.planned_bits
+
+    def init(self, num_parameters: int) -> Memory:
+        """Return g = 0."""
+        return {"known": np.zeros(num_parameters, np.float32)}
+
+    def encode(self, memory: Memory, update: Vector, budget_bits: float, rng: Rng) -> tuple[Packet, Memory]:
+        """Send C(u - g)."""
+        packet = self._codec.encode(update - memory["known"], budget_bits, rng)
+        return packet, {"known": memory["known"] + self._codec.decode(packet)}
+
+    def decode(self, packet: Packet) -> Vector:
+        """Return C(u - g), what has to be added to g."""
+        return self._codec.decode(packet)
+
+    def num_kept(self, num_parameters: int, budget_bits: float) -> int:
+        """Return what C keeps."""
+        return self._codec.num_kept(num_parameters, budget_bits)
