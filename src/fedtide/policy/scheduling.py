@@ -1,8 +1,8 @@
 """Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates.
 
-It returns min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
+It returns at most min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
 `candidates.update_sq_norm` sets the attribute `needs_update_norm = True`; then every ready device is trained first. One
-whose choice depends on who was chosen before (`candidates.uploads`, `candidates.missed`) sets `looks_back = True`.
+whose choice depends on who was chosen before (`candidates.missed`) sets `looks_back = True`.
 All sorting breaks ties in favour of the lower device number.
 """
 
