@@ -76,7 +76,10 @@ def test_paired_policies_meet_the_same_world() -> None:
     assert [r.picked for r in one.rounds] != [r.picked for r in other.rounds]
 
 
-@pytest.mark.parametrize("scheduler", [name for name in SCHEDULERS if name != "best_channel_best_norm"])
+ASKING = ("best_channel_best_norm", "max_loss", "oort")  # what devices report after training, or of their losses
+
+
+@pytest.mark.parametrize("scheduler", [name for name in SCHEDULERS if name not in ASKING])
 def test_the_plan_is_what_happens(scheduler: str) -> None:
     experiment = small({"policy": {"scheduler": scheduler, "limit": 2}})
     system = build(experiment, dataset=DATASET)
@@ -88,8 +91,9 @@ def test_the_plan_is_what_happens(scheduler: str) -> None:
         assert record.num_kept == [system.codec.num_kept(parameter_count(system), bits) for bits in each.grant.bits]
 
 
-def test_a_plan_waits_for_norms_where_the_scheduler_asks_for_them() -> None:
-    system = build(small({"policy": {"scheduler": "best_channel_best_norm"}}), dataset=DATASET)
+@pytest.mark.parametrize("scheduler", ASKING)
+def test_a_plan_waits_for_reports_where_the_scheduler_asks_for_them(scheduler: str) -> None:
+    system = build(small({"policy": {"scheduler": scheduler}}), dataset=DATASET)
     assert all(each.grant is None for each in planned(system))
 
 

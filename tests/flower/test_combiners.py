@@ -17,7 +17,8 @@ from fedtide.system import build
 
 @pytest.mark.parametrize("name", table("combiner"))
 def test_the_same_bits_as_the_simulator(tmp_path: Path, name: str) -> None:
-    wanted = terms({"policy": {"combiner": name}})
+    codec = {"codec": {"name": "ef21"}} if name == "ef21" else {}  # the two go together
+    wanted = terms({"policy": {"combiner": name}, **codec})
     system = build(wanted.experiment)
     simulated = simulate(wanted.experiment, system=system)
     durations = tuple(max(float(each) - 4.0, 0.1) for each in np.ceil(system.fleet.duration / 10) * 10)

@@ -28,7 +28,8 @@ def simulated(policy: dict[str, Any], folder: Path | None = None, stop_after: in
         if record.index == stop_after:
             raise Stop
 
-    wanted = small({"radio": {"num_symbols": 4000}, "policy": policy})
+    codec = {"codec": {"name": "ef21"}} if policy["combiner"] == "ef21" else {}  # the two go together
+    wanted = small({"radio": {"num_symbols": 4000}, "policy": policy, **codec})
     return fedtide.simulate(wanted, folder, dataset=small_dataset(), trainer=FakeTrainer(60), on_round=stop)
 
 
