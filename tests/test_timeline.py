@@ -17,16 +17,8 @@ from fedtide.errors import FedtideError
 from fedtide.system import build
 from fedtide.types import Clock, Floats, Ints, Tick
 from fedtide.world.clock import make_clock
-from fedtide.world.timeline import (
-    Buffered,
-    PerArrival,
-    Periodic,
-    Synchronous,
-    Timeline,
-    checked,
-    lifted,
-    start_times,
-)
+from fedtide.world.own_timeline import checked, lifted
+from fedtide.world.timeline import Buffered, PerArrival, Periodic, Synchronous, Timeline, start_times
 from helpers import constant_clock, small, small_dataset, ticks_of
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.

@@ -22,7 +22,7 @@ from fedtide.learning.model import Model, check_model, needs_torch, num_paramete
 from fedtide.learning.trainer import LocalWork, Task, Trainer, samples_per_training
 from fedtide.server.state import REPORT_BITS, Policy, Rules
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
-from fedtide.world import border, timeline
+from fedtide.world import border, own_timeline, timeline
 from fedtide.world.allocation import Allocation, symbols_per_tick
 from fedtide.world.availability import Availability, always
 from fedtide.world.channel import Channel
@@ -207,12 +207,12 @@ def _ticks(
     clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
     made = part(experiment, "timeline")
     uneven = redraws(duration) or not always(availability) or receive is not None
-    steps = timeline.lifted(made, uneven, parts.label("timeline", made))
+    steps = own_timeline.lifted(made, uneven, parts.label("timeline", made))
     with parts.reported("timeline", wanted.name, made):  # a generator raises only as it is read
         if (
             isinstance(made, parts.Guarded) or uneven
         ):  # of uneven times nobody knows beforehand how many ticks they make
-            ticks = timeline.checked(steps(clock), count, wanted.horizon, parts.label("timeline", made))
+            ticks = own_timeline.checked(steps(clock), count, wanted.horizon, parts.label("timeline", made))
         else:
             ticks = list(steps(clock))
     usual = (

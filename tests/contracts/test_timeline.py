@@ -14,7 +14,7 @@ from fedtide import columns
 from fedtide.core import parts
 from fedtide.core.kinds import table
 from fedtide.types import Clock, Floats, Ints
-from fedtide.world.timeline import checked, lifted
+from fedtide.world.own_timeline import checked, lifted
 from helpers import EXAMPLES, constant_clock
 from promises import made
 

@@ -118,7 +118,7 @@ def _opening(found: Sequence[Decided], results: Results) -> list[str]:
         "this page; the runs are in `results/worlds`.",
         "",
         f"**These runs are short and small**: {HORIZON:g} T_max instead of 35 and 8,000 training samples instead of 60,000 "
-        "(CIFAR-10: 4,000), so that the whole page costs about forty minutes on two cores. What they say holds for the "
+        "(CIFAR-10: 4,000), so that the whole page costs less than an hour of one core. What they say holds for the "
         "first 40 "
         "aggregations; [paper.md](paper.md) has the paper's cell in full. Data is non-i.i.d. throughout. All worlds have "
         f"{common} unless said otherwise. Accuracies are compared as averages over the horizon from time 0, seed by seed.",

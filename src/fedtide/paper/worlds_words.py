@@ -16,13 +16,13 @@ there, and 85 % in the paper's cell; the proposed schedule, which looks at the b
 to be told from random, is 0.134 ahead of it. The price of BC is that 35 % of the devices never upload in these 10
 T_max (20 % under the proposed schedule, 1 % under random): averaged over the horizon the two are level, at its end
 the proposed schedule leads by 0.055 (0.018 to 0.092). It is also why no period stands out: at T_max/2 an update keeps
-64 %, which makes up for half as many aggregations. The paper says of its T_max/4 that "this conclusion cannot be
+64 %, which may make up for half as many aggregations. The paper says of its T_max/4 that "this conclusion cannot be
 generalized since the result depends on many other system parameters."
 
 **Slow fading, believed: a third of the updates is lost, and the order stays.** The server takes its estimate for the
 link and loses what it overestimates: 34 % of the updates under random scheduling, 36 % under the proposed schedule,
 43 % under BC: whoever picks the links that look best picks those that are overestimated. The differences have the
-signs of the paper's cell, and most are smaller: everyone learns from two thirds of the updates.
+signs of the paper's cell, and most are smaller; everyone learns from two thirds of the updates.
 
 **Phones that come and go: age is what counts.** Devices that leave with a model come back with an old update: ages
 reach 25 periods instead of 3, and are 1.6 on average instead of 0.7. The weight of an update is proportional to

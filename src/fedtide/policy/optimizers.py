@@ -83,19 +83,17 @@ class ServerAdam:
 
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
-        first = {"mean": np.zeros(len(model)), "square": np.full(len(model), self.tau**2)}
-        return {**first, **inner.first(self._inner, model)}
+        return _begun(self, model)
 
     def __call__(
         self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
     ) -> tuple[Vector, Memory]:
         """Step along the mean, each parameter by its own measure."""
-        wanted, own = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
-        delta = wanted.astype(np.float64) - model
-        mean = self.beta1 * memory["mean"] + (1 - self.beta1) * delta
-        square = self.beta2 * memory["square"] + (1 - self.beta2) * delta**2
-        new = model + self.rate * mean / (np.sqrt(square) + self.tau)
-        return new.astype(np.float32), {"mean": mean, "square": square, **own}
+        return _stepped(self, memory, model, starts, updates, weights, age, device)
+
+    def square(self, before: Floats, now: Floats) -> Floats:
+        """Return v_t of v_{t-1} and Delta_t^2 [d]."""
+        return np.asarray(self.beta2 * before + (1 - self.beta2) * now)
 
 
 @dataclass(frozen=True)
@@ -124,17 +122,30 @@ class ServerYogi:
 
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
-        first = {"mean": np.zeros(len(model)), "square": np.full(len(model), self.tau**2)}
-        return {**first, **inner.first(self._inner, model)}
+        return _begun(self, model)
 
     def __call__(
         self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
     ) -> tuple[Vector, Memory]:
         """Step along the mean, each parameter by its own measure."""
-        wanted, own = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
-        delta = wanted.astype(np.float64) - model
-        mean = self.beta1 * memory["mean"] + (1 - self.beta1) * delta
-        now = delta**2
-        square = memory["square"] - (1 - self.beta2) * now * np.sign(memory["square"] - now)
-        new = model + self.rate * mean / (np.sqrt(square) + self.tau)
-        return new.astype(np.float32), {"mean": mean, "square": square, **own}
+        return _stepped(self, memory, model, starts, updates, weights, age, device)
+
+    def square(self, before: Floats, now: Floats) -> Floats:
+        """Return v_t of v_{t-1} and Delta_t^2 [d]."""
+        return np.asarray(before - (1 - self.beta2) * now * np.sign(before - now))
+
+
+def _begun(part: ServerAdam | ServerYogi, model: Vector) -> Memory:
+    """Return m_0 = 0 and v_0 = tau^2 [d], and what the inner combiner begins with."""
+    first = {"mean": np.zeros(len(model)), "square": np.full(len(model), part.tau**2)}
+    return {**first, **inner.first(part._inner, model)}
+
+
+def _stepped(part: ServerAdam | ServerYogi, memory: Memory, model: Vector, *given: Any) -> tuple[Vector, Memory]:
+    """Return theta(t) + eta m_t / (sqrt(v_t) + tau) and what is remembered; v_t by the part's own rule."""
+    wanted, own = inner.asked(part._inner, memory, model, *given)
+    delta = wanted.astype(np.float64) - model
+    mean = part.beta1 * memory["mean"] + (1 - part.beta1) * delta
+    square = part.square(memory["square"], delta**2)
+    new = model + part.rate * mean / (np.sqrt(square) + part.tau)
+    return new.astype(np.float32), {"mean": mean, "square": square, **own}

@@ -11,21 +11,18 @@ With an upload time U the server acts, the uploads take U, and then the new mode
 from __future__ import annotations
 
 import heapq
-import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from fedtide.config.effort import MOST_TICKS, too_many_ticks
 from fedtide.core.arguments import arg
-from fedtide.core.forms import shown
-from fedtide.core.parts import Guarded
 from fedtide.core.ram import need
 from fedtide.errors import FedtideError
-from fedtide.types import Clock, Floats, Ints, Tick, lent
+from fedtide.types import Clock, Floats, Ints, Tick
 
 
 class Timeline(Protocol):
@@ -48,7 +45,7 @@ def _refuse_many(count: float, num_ready: float, name: str, remedy: str) -> None
     need(count * (400 + 16 * num_ready), f"{count:,.3g} aggregations", remedy)
 
 
-def _job(clock: Clock, number: int) -> Floats:
+def job_times(clock: Clock, number: int) -> Floats:
     """Return how long every device takes for its job of this number if that begins at time 0 [N]."""
     everyone = np.arange(clock.num_devices)
     return clock.elapsed(everyone, np.full_like(everyone, number), np.zeros(clock.num_devices))
@@ -156,7 +153,7 @@ def _regular(clock: Clock, beat: _Beat, name: str, remedy: str) -> Iterator[Tick
     Devices lie in the bucket of the tick at which they will be ready, so that a tick costs what its ready devices cost.
     """
     period, upload = beat.period, beat.lead + beat.after
-    needed = _periods(_job(clock, 1) + beat.lead, period, clock.horizon)
+    needed = _periods(job_times(clock, 1) + beat.lead, period, clock.horizon)
     _refuse_many(clock.horizon / period, float((1 / needed).sum()), name, remedy)
     count = _whole((clock.horizon - beat.after) / period)
     version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
@@ -229,8 +226,8 @@ class Buffered:
                 f"timeline.buffer_size={self.size} is more than the {clock.num_devices} devices: the buffer would never fill; "
                 "use at most fleet.num_devices"
             )
-        duration = _job(clock, 1)
-        if np.array_equal(duration, _job(clock, 2)):  # else one short job says nothing of those to come
+        duration = job_times(clock, 1)
+        if np.array_equal(duration, job_times(clock, 2)):  # else one short job says nothing of those to come
             self._refuse(duration, clock.horizon)
         finishing = list(zip(duration.tolist(), range(clock.num_devices), strict=True))
         heapq.heapify(finishing)
@@ -304,111 +301,9 @@ class PerArrival:
         return self._buffered.problem(num_devices, horizon)
 
 
-def lifted(timeline: Any, redraws: bool, label: str) -> Timeline:
-    """Return a timeline that takes a clock, made of one that may take (duration [N], horizon) instead.
-
-    redraws: the jobs of a device may differ in length, or it may have to be waited for, so that no one column of durations
-    tells when devices are ready.
-    """
-    if not _takes_durations(timeline):
-        return timeline  # type: ignore[no-any-return]
-    if redraws:
-        raise FedtideError(
-            f"{label} takes (duration, horizon), and here a device may take another time for every job: let it take (clock) "
-            "and ask clock.elapsed(device, job, time), or choose durations drawn once and devices that are always there"
-        )
-    return lambda clock: timeline(lent(_job(clock, 1)), clock.horizon)
-
-
-def _takes_durations(timeline: Any) -> bool:
-    """Say whether a timeline is called as (duration, horizon): it cannot do with one argument, or names a second one so."""
-    while isinstance(timeline, Guarded):
-        timeline = timeline.policy
-    for follow in (False, True):  # what a decorator copies hides the arguments that were given
-        try:
-            found = inspect.signature(timeline, follow_wrapped=follow).parameters.values()
-        except (TypeError, ValueError):  # it is not written in Python
-            return False
-        named = [each for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-        if named:
-            return len(named) > 1 and (named[1].default is inspect.Parameter.empty or named[1].name == "horizon")
-    return True
-
-
 def start_times(ticks: Sequence[Tick]) -> Floats:
     """Return when each model version came to be [len(ticks)+2], by version number (0 is unused, 1 exists at time 0)."""
     return np.array([0.0, 0.0, *(tick.time for tick in ticks)])
-
-
-# Of a user's own timeline nobody knows how long it goes on: it is looked at while it does.
-_LOOK_EVERY = 100_000  # ticks
-_HOPELESS = 3 * MOST_TICKS  # ticks it would have at its pace so far
-
-
-def _endless(index: int, time: float, horizon: float, at_once: int, num_devices: int) -> str | None:
-    """Say why a timeline that has come to a tick (at_once of them at this instant) will not end; None if it may."""
-    if at_once > max(num_devices, 1000):
-        return f"{at_once:,} ticks lie at time {time:g}: its clock stands still"
-    if index > MOST_TICKS:
-        return f"it has more than {MOST_TICKS:,} ticks, at time {time:g} of {horizon:g}; lower timeline.horizon"
-    count = index * (horizon / time) if time > 0 else math.inf
-    if index % _LOOK_EVERY == 0 and count > _HOPELESS:
-        return f"at its pace it would have about {count:.3g} ticks (at most {MOST_TICKS:,}); lower timeline.horizon"
-    return None
-
-
-def _plain(tick: Any) -> Tick | None:
-    """Return a tick with its columns as arrays; None if it is none."""
-    try:
-        time, given, start = float(tick.time), np.asarray(tick.ready), np.asarray(tick.start)
-    except Exception:  # it has no such columns, or they do not become arrays
-        return None
-    if given.ndim != 1 or start.dtype.kind not in "iuf" or given.dtype.kind not in "iuf":
-        return None
-    ready = given.astype(np.int64, copy=False)
-    return Tick(tick.index, time, ready, start) if np.array_equal(ready, given) else None
-
-
-def _some(numbers: Ints) -> str:
-    return shown(numbers.ravel()[:30].tolist())
-
-
-def checked(ticks: Iterable[Tick], num_devices: int, horizon: float, label: str = "the timeline") -> list[Tick]:
-    """Return the ticks in our own types, or raise if a timeline breaks the contract or does not come to its end.
-
-    The contract: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
-    """
-    version = np.ones(num_devices, np.int64)
-    time, at_once = 0.0, 0
-    good = []
-    for index, given in enumerate(ticks, 1):
-        tick = _plain(given)
-        if tick is None:
-            raise FedtideError(
-                f"{label} is inconsistent at tick {index}: it is {shown(given)}; give Tick(index, time, ready, start) with a "
-                "number for the time and whole numbers for who is ready and where from"
-            )
-        ready = tick.ready
-        problem = None
-        if tick.index != index:
-            problem = f"tick {index} says its index is {tick.index}"
-        elif not (math.isfinite(tick.time) and tick.time >= time):
-            problem = f"its time {tick.time} lies before the previous tick's {time}"
-        elif tick.time > horizon * (1 + 1e-9):
-            problem = f"its time {tick.time} lies beyond timeline.horizon={horizon}"
-        elif len(ready) and (np.any(np.diff(ready) <= 0) or ready[0] < 0 or ready[-1] >= num_devices):
-            problem = f"its ready devices {_some(ready)} are not ascending, distinct and below {num_devices}"
-        elif not np.array_equal(version[ready], tick.start):
-            problem = f"its start versions {_some(tick.start)} should be {_some(version[ready])}"
-        else:
-            at_once = at_once + 1 if tick.time == time else 1
-            problem = _endless(index, tick.time, horizon, at_once, num_devices)
-        if problem:
-            raise FedtideError(f"{label} is inconsistent at tick {index}: {problem}")
-        good.append(Tick(index, tick.time, ready, version[ready]))
-        version[ready] = index + 1
-        time = tick.time
-    return good
 
 
 TIMELINES: dict[str, Callable[..., Timeline]] = {
