@@ -1,0 +1,164 @@
+"""Who plays: every method as what it changes in the reference, and the one thing about it that is tuned.
+
+The reference is the paper's periodic design with random scheduling: every method differs from it in what its own paper is
+about, be it the schedule, the server, the codec or the devices, so that the differences add up to an answer. Four candidates
+each: two learning rates of the devices times two settings of the method (for one that has no setting of its own, the
+weights gamma^age of updates, equal or in favour of fresh ones).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fedtide.paper.figures import FRESH, Tree
+
+RATES = (0.07, 0.2)  # learning rates that every method is tried with
+REFERENCE = "random"
+PAPER = "proposed"
+
+
+class Method(NamedTuple):
+    """A method: what it changes in the reference, and its settings to choose from."""
+
+    name: str
+    title: str
+    tree: Tree
+    settings: tuple[Tree, Tree]
+    alone: bool = False  # it cannot be joined to methods of other groups
+
+
+class Group(NamedTuple):
+    """Methods that change the same thing; one of each group can be joined."""
+
+    name: str
+    title: str
+    methods: tuple[Method, ...]
+
+
+_AGES: tuple[Tree, Tree] = ({"policy": {"age_base": 1.0}}, {"policy": {"age_base": FRESH}})
+
+
+def _scheduler(name: str, title: str, *, settings: tuple[dict[str, Any], dict[str, Any]] | None = None) -> Method:
+    """Return a schedule, with two choices of its arguments."""
+    chosen = _AGES if settings is None else _both("policy", "scheduler_args", settings)
+    return Method(name, title, {"policy": {"scheduler": name}}, chosen)
+
+
+def _combiner(
+    name: str, title: str, first: dict[str, Any], second: dict[str, Any], combiner: str = "", codec: str = ""
+) -> Method:
+    """Return a server's method, with two choices of its arguments."""
+    tree: Tree = {"policy": {"combiner": combiner or name}, **({"codec": {"name": codec}} if codec else {})}
+    return Method(name, title, tree, _both("policy", "combiner_args", (first, second)), alone=bool(codec))
+
+
+def _codec(name: str, title: str, args: dict[str, Any] | None = None, codec: str = "") -> Method:
+    return Method(name, title, {"codec": {"name": codec or name, **({"args": args} if args else {})}}, _AGES)
+
+
+def _both(group: str, key: str, settings: tuple[dict[str, Any], dict[str, Any]]) -> tuple[Tree, Tree]:
+    one, other = settings
+    return {group: {key: one}}, {group: {key: other}}
+
+
+_SCHEDULES = (
+    Method(
+        PAPER,
+        "the paper's schedule: least label variance of the better half of channels",
+        {"policy": {"scheduler": "data_importance"}},
+        _AGES,
+    ),
+    Method(REFERENCE, "random: the reference", {}, _AGES),
+    _scheduler("best_channel", "best channels (BC)"),
+    _scheduler("age_based", "age-based, of the better half of channels"),
+    _scheduler("round_robin", "round robin"),
+    _scheduler("proportional_fair", "proportional fair", settings=({"window": 5.0}, {"window": 20.0})),
+    _scheduler("threshold", "threshold: good channels only, perhaps fewer", settings=({"least": 1.0}, {"least": 2.0})),
+    _scheduler("soft_rate_label", "soft trade of rate and labels", settings=({"weight": 10.0}, {"weight": 30.0})),
+    _scheduler("whittle_age", "Whittle index of age"),
+    _scheduler(
+        "drift_plus_penalty",
+        "drift plus penalty under an energy budget",
+        settings=({"value": 0.001}, {"value": 0.01}),
+    ),
+    _scheduler("max_loss", "power of choice: largest losses", settings=({"drawn": 12}, {"drawn": 16})),
+    _scheduler("oort", "Oort", settings=({"penalty": 0.0}, {"penalty": 2.0})),
+)
+_SERVERS = (
+    _combiner("fedavg_updates", "FedAvg on updates", {"server_rate": 1.0}, {"server_rate": 1.5}, "average_deltas"),
+    _combiner("fedasync", "FedAsync, constant", {"mixing": 0.4}, {"mixing": 0.8}, "mix"),
+    _combiner(
+        "fedasync_poly",
+        "FedAsync, polynomial",
+        {"mixing": 0.4, "staleness": 0.5},
+        {"mixing": 0.8, "staleness": 0.5},
+        "mix",
+    ),
+    _combiner(
+        "fedasync_hinge", "FedAsync, hinge", {"mixing": 0.4, "window": 1.0}, {"mixing": 0.8, "window": 1.0}, "mix_hinge"
+    ),
+    _combiner("fedbuff", "FedBuff", {"server_rate": 1.0}, {"server_rate": 1.5}, "buffered_mean"),
+    _combiner("fedavgm", "FedAvgM", {"momentum": 0.5}, {"momentum": 0.9}, "server_momentum"),
+    _combiner("fedadam", "FedAdam", {"rate": 0.003}, {"rate": 0.01}, "server_adam"),
+    _combiner("fedyogi", "FedYogi", {"rate": 0.003}, {"rate": 0.01}, "server_yogi"),
+    _combiner("fadas", "FADAS", {"rate": 0.003}, {"rate": 0.01}),
+    _combiner("ca2fl", "CA2FL", {"server_rate": 0.5}, {"server_rate": 1.0}),
+    _combiner("mifa", "MIFA", {"server_rate": 1.0}, {"server_rate": 2.0}),
+    _combiner("fedat", "FedAT", {"tiers": 2}, {"tiers": 3}),
+    _combiner("asyncfeded", "AsyncFedED", {"scale": 1.0}, {"scale": 2.0}),
+)
+_CODECS = (
+    _codec("dead_zone", "dead zone, entropy coded (ours)"),
+    _codec("top_k", "top-k"),
+    _codec("error_feedback", "top-k with error feedback", {"inner": "top_k"}),
+    _codec("qsgd", "QSGD"),
+    _codec("sign", "scaled signs"),
+    Method(
+        "sign_vote",
+        "signSGD with majority vote",
+        {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"combiner": "majority_vote"}},
+        _both("policy", "combiner_args", ({"rate": 0.001}, {"rate": 0.003})),
+        alone=True,
+    ),
+    Method(
+        "ef21",
+        "EF21",
+        {"codec": {"name": "ef21"}, "policy": {"combiner": "ef21"}},
+        _both("policy", "combiner_args", ({"rate": 1.0}, {"rate": 2.0})),
+        alone=True,
+    ),
+)
+_ROBUST = (
+    _combiner("median", "median", {"server_rate": 1.0}, {"server_rate": 2.0}, codec="dead_zone"),
+    _combiner("trimmed_mean", "trimmed mean", {"trim": 0.125}, {"trim": 0.25}, codec="dead_zone"),
+    _combiner("krum", "multi-Krum", {"kept": 3}, {"kept": 5}, codec="dead_zone"),
+    _combiner("clipped_mean", "norm clipping", {"max_norm": 1.0}, {"max_norm": 3.0}, codec="dead_zone"),
+)
+_LOCAL = (
+    Method(
+        "fedprox",
+        "FedProx, far from the paper's 0.02",
+        {},
+        ({"learning": {"proximal": 0.0}}, {"learning": {"proximal": 0.2}}),
+    ),
+)
+_CLOCKS = (
+    # Its rounds last T_max, so that it has the symbols of four periods in each
+    Method(
+        "fedavg",
+        "FedAvg: synchronous rounds",
+        {"framework": "fedavg", "policy": {"scheduler": "random"}, "radio": {"num_symbols": 1_200_000}},
+        ({"policy": {"limit": 8}}, {"policy": {"limit": 32}}),
+        alone=True,
+    ),
+)
+GROUPS = (
+    Group("schedule", "Who uploads", _SCHEDULES),
+    Group("server", "What the server makes of updates", _SERVERS),
+    Group("codec", "How updates become bits", _CODECS),
+    Group("local", "How devices train", _LOCAL),
+    Group("clock", "When the server acts", _CLOCKS),
+    Group("robust", "Robust servers, with dense updates", _ROBUST),
+)
+JOINABLE = ("schedule", "server", "codec", "local")  # one of each goes together
+METHODS = {method.name: method for group in GROUPS for method in group.methods}
