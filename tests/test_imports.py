@@ -28,7 +28,7 @@ ORDER = [
     ("records",),
     ("trackers",),
     ("drivers", "report"),  # a result shows itself
-    ("studies", "paper", "theory", "flower"),
+    ("studies", "paper", "league", "theory", "flower"),
     ("front",),
     ("cli", "__main__"),
 ]

@@ -41,6 +41,11 @@ class Commands(Border):
             "worlds",
             "Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.",
         ),
+        "league": (
+            "fedtide.cli.league",
+            "league",
+            "Ask which method to deploy: schedulers, servers, codecs and local methods, ranked with paired intervals.",
+        ),
         "paper": (
             "fedtide.cli.paper",
             "paper",

@@ -143,11 +143,10 @@ _LOCAL = (
     ),
 )
 _CLOCKS = (
-    # Its rounds last T_max, so that it has the symbols of four periods in each
     Method(
         "fedavg",
         "FedAvg: synchronous rounds",
-        {"framework": "fedavg", "policy": {"scheduler": "random"}, "radio": {"num_symbols": 1_200_000}},
+        {"framework": "fedavg", "policy": {"scheduler": "random"}},
         ({"policy": {"limit": 8}}, {"policy": {"limit": 32}}),
         alone=True,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -72,12 +72,15 @@ class Table(NamedTuple):
         return [each for each in self.rows[1:] if each.highest == 1]
 
 
-def gain(one: Mapping[int, RunResult], other: Mapping[int, RunResult], confidence: float = CONFIDENCE) -> Comparison | None:
+def gain(
+    one: Mapping[int, RunResult], other: Mapping[int, RunResult], confidence: float = CONFIDENCE
+) -> Comparison | None:
     """Compare two methods by mean accuracy, seed by seed."""
     pairs = paired(one, other)
     if not pairs:
         return None
-    return compare(*zip(*([mean_accuracy(each) for each in pair] for pair in pairs.values()), strict=True), confidence)
+    first, second = ([mean_accuracy(pair[side]) for pair in pairs.values()] for side in (0, 1))
+    return compare(first, second, confidence)
 
 
 def table(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Table | None:
@@ -122,7 +125,7 @@ def _verdict(comparison: Comparison | None) -> str:
     return comparison.verdict if comparison else ""
 
 
-def _mean(runs: Mapping[int, RunResult], metric) -> float:  # type: ignore[no-untyped-def]
+def _mean(runs: Mapping[int, RunResult], metric: Callable[[RunResult], float]) -> float:
     return float(np.mean([metric(each) for each in runs.values()]))
 
 
@@ -130,7 +133,7 @@ def _cost(what: str, target: float, own: Mapping[int, RunResult], reference: Map
     until = Reaching(what, target)
     spent = np.array([until(each) for each in own.values()])
     middle = float(np.median(np.where(np.isnan(spent), math.inf, spent)))
-    logs = [[math.log(until(each)) for each in pair] for pair in paired(own, reference).values()]
-    whole = logs and np.isfinite(logs).all()
-    ratio = compare(*zip(*logs, strict=True)) if whole else None
+    pairs = list(paired(own, reference).values())
+    first, second = (np.log([until(pair[side]) for pair in pairs]) for side in (0, 1))
+    ratio = compare(list(first), list(second)) if pairs and np.isfinite([*first, *second]).all() else None
     return Cost(middle, int(np.isfinite(spent).sum()), ratio)

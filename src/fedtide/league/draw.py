@@ -1,0 +1,94 @@
+"""The league's figures: gains over the reference in every world, and the leaders' accuracy over time, bits and joules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtide.league.methods import GROUPS, PAPER, REFERENCE
+from fedtide.league.playing import JOINED
+from fedtide.league.ranking import Row, Runs, Table
+from fedtide.report.figure import COLOURS, new_figure, our_style, save
+from fedtide.studies.statistics import band
+
+SHOWN = {"higher": COLOURS[2], "lower": COLOURS[1]}  # else grey
+OVER = {"time": r"time (units of $T_{\max}$)", "bits": "Mbit sent", "joules": "J spent"}
+SCALE = {"time": 1.0, "bits": 1e6, "joules": 1.0}
+
+
+def draw_gains(tables: Sequence[Table], stem: Path) -> list[Path]:
+    """Draw every method's gain over the reference with its interval, a panel for each world, methods by group."""
+    names = in_order(tables)
+    with our_style():
+        page = new_figure(7.2, 0.8 + 0.155 * len(names))
+        panels = page.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+        for panel, each in zip(panels, tables, strict=True):
+            for line, name in enumerate(reversed(names)):
+                row = next((row for row in each.rows if row.name == name), None)
+                if row is None or row.over_reference is None:
+                    continue
+                found = row.over_reference
+                colour = SHOWN.get(found.verdict, "#888888")
+                panel.plot([found.low, found.high], [line, line], color=colour, linewidth=1.4, solid_capstyle="butt")
+                panel.plot(found.mean, line, "o", color=colour, markersize=3.6)
+            panel.axvline(0, color="black", linewidth=0.8)
+            panel.set_title(each.arena.title, fontsize=8.5)
+            low = min(row.over_reference.mean for row in each.rows if row.over_reference)
+            high = max(row.over_reference.high for row in each.rows if row.over_reference)
+            panel.set_xlim(max(low - 0.03, -0.35), high + 0.02)
+            panel.tick_params(labelsize=7)
+            panel.set_ylim(-0.7, len(names) - 0.3)
+            panel.set_yticks(range(len(names)), list(reversed(names)), fontsize=7)
+            panel.grid(visible=False, axis="y")
+        page.supxlabel("gain in mean accuracy over random scheduling, seed by seed, with its 95 % interval", fontsize=8)
+        return save(page, stem)
+
+
+def draw_curves(tables: Sequence[Table], runs: Mapping[str, Runs], stem: Path) -> list[Path]:
+    """Draw the accuracy of the reference, the paper's schedule and the best others over time, bits and joules."""
+    with our_style():
+        page = new_figure(7.2, 2.05 * len(tables))
+        panels = page.subplots(len(tables), len(OVER), sharey="row", squeeze=False)
+        for line, each in zip(panels, tables, strict=True):
+            for panel, (over, name) in zip(line, OVER.items(), strict=True):
+                for row, style in zip(leaders(each), STYLES, strict=False):
+                    found = [run for seed, run in sorted(runs[each.arena.name][row.name].items()) if seed < 5]
+                    mean = band(found, "test_accuracy", over)
+                    panel.plot(mean.x / SCALE[over], mean.mean, label=row.name, linewidth=1.2, **style)
+                panel.axhline(each.target, color="#aaaaaa", linewidth=0.7, linestyle=":")
+                panel.set_xlabel(name, fontsize=7.5)
+                panel.tick_params(labelsize=7)
+                panel.set_ylim(0, 1)
+            line[0].set_ylabel(f"{each.arena.title}\ntest accuracy", fontsize=7.5)
+            line[-1].legend(fontsize=6.5, loc="lower right")
+        return save(page, stem)
+
+
+STYLES: tuple[dict[str, Any], ...] = (
+    {"color": COLOURS[0]},
+    {"color": COLOURS[1], "linestyle": "--"},
+    {"color": COLOURS[2], "linestyle": "-."},
+    {"color": COLOURS[3], "linestyle": (0, (4, 1, 1, 1, 1, 1))},
+    {"color": COLOURS[6], "linestyle": ":"},
+)
+
+
+def leaders(each: Table) -> list[Row]:
+    """Return the two best, the best method alone, the paper's schedule and the reference: five at most."""
+    alone = [row for row in each.rows if row.name not in (JOINED, PAPER, REFERENCE)]
+    chosen = [*(row for row in each.rows if row.name == JOINED), *alone[:2]]
+    return [*chosen, *(row for row in each.rows if row.name in (PAPER, REFERENCE))]
+
+
+def in_order(tables: Sequence[Table]) -> list[str]:
+    """Return the methods by group, within a group by their mean gain in all worlds, the best first."""
+
+    def level(name: str) -> float:
+        return sum(row.accuracy for each in tables for row in each.rows if row.name == name)
+
+    there = {row.name for each in tables for row in each.rows}
+    ordered = [JOINED] if JOINED in there else []
+    for group in GROUPS:
+        ordered += sorted((each.name for each in group.methods if each.name in there), key=lambda name: -level(name))
+    return ordered

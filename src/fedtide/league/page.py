@@ -1,0 +1,165 @@
+"""The page docs/league.md: what to deploy in every world and how sure that is, then all ranks, costs and settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtide.core.files import write_atomically
+from fedtide.league.methods import GROUPS, PAPER, RATES, REFERENCE
+from fedtide.league.playing import BASE, CONFIRMING, JOINED, SEEDS, TUNING_SEED
+from fedtide.league.ranking import Cost, Row, Runs, Table
+from fedtide.league.words import FOUND, RULES
+from fedtide.paper.worlds import plain
+from fedtide.studies.pairing import summary
+from fedtide.studies.statistics import Comparison
+
+MARKS = {"higher": "+", "lower": "−"}
+UNITS = {"time": ("time", 1.0, "{:.2f}"), "bits": ("Mbit", 1e6, "{:.1f}"), "joules": ("J", 1.0, "{:.0f}")}
+
+
+def write(page: Path, gains: Path, curves: Path, tables: Sequence[Table], runs: Mapping[str, Runs]) -> None:
+    """Write the page beside its figures."""
+    lines = ["# A league of methods: same clock, same radio, same airtime", "", *_opening(tables, runs), ""]
+    lines += ["## What to deploy, and how sure we are", "", *_answers(tables), "", *FOUND.strip().splitlines(), ""]
+    lines += [f"![Gains over random scheduling in every world]({gains})", ""]
+    lines += ["Green: ahead of random scheduling; orange: behind; grey: not resolved. Far left ends are cut.", ""]
+    for each in tables:
+        lines += [f"## {each.arena.title}", "", f"{each.arena.differs}.", "", *_standings(each), ""]
+    lines += ["## Over time, bits and joules", "", f"![Accuracy of the leaders]({curves})", ""]
+    lines += ["Mean over the seeds; dotted: the target of the tables.", "", "## Rules", "", *_rules(), ""]
+    lines += ["## Settings as tuned", "", *_settings(tables)]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(page, ("\n".join(lines).rstrip() + "\n").encode())
+
+
+def rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Return everything as plain data, for `--json`."""
+    return [
+        {
+            "world": each.arena.name,
+            "method": row.name,
+            "group": row.entry.group,
+            "rank": row.rank,
+            "rank_range": [row.highest, row.lowest],
+            "mean_accuracy": row.accuracy,
+            "final_accuracy": row.final,
+            "gain_over_random": row.over_reference and row.over_reference._asdict(),
+            "gain_over_proposed": row.over_paper and row.over_paper._asdict(),
+            "target": each.target,
+            **{
+                f"{what}_to_target": cost.middle if math.isfinite(cost.middle) else None
+                for what, cost in row.costs.items()
+            },
+            "settings": plain(row.entry.tree),
+        }
+        for each in tables
+        for row in each.rows
+    ]
+
+
+def effect(found: Comparison | None) -> str:
+    """Write a gain with its interval."""
+    if found is None:
+        return ""
+    if not math.isfinite(found.low):
+        return f"{found.mean:+.3f} (one seed)"
+    return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+
+
+def _opening(tables: Sequence[Table], runs: Mapping[str, Runs]) -> list[str]:
+    results = [result for world in runs.values() for seeds in world.values() for result in seeds.values()]
+    methods = max(len(each.rows) for each in tables)
+    return [
+        f"{methods} methods in {len(tables)} worlds: the same devices, data, fading and symbols for all, each method tuned "
+        "with the same number of runs on a seed that does not rank, differences taken seed by seed. `fedtide league` runs "
+        "what is missing and writes this page; the runs are in `results/league`. What the methods are: "
+        "[methods](methods.md), [schedulers](schedulers.md), [codecs](codec.md).",
+        "",
+        summary(results),
+    ]
+
+
+def _answers(tables: Sequence[Table]) -> list[str]:
+    lines = [
+        "| world | deploy | accuracy over the horizon, at its end | not to be told from it | over random "
+        f"| over the paper's schedule | the paper's schedule: rank (range) of {max(len(each.rows) for each in tables)} |",
+        f"|{'---|' * 7}",
+    ]
+    for each in tables:
+        first, paper = each.winner, next((row for row in each.rows if row.name == PAPER), None)
+        rivals = ", ".join(f"`{row.name}`" for row in each.level) or "nobody"
+        place = f"{paper.rank} ({paper.highest} to {paper.lowest})" if paper else ""
+        over = [effect(each.confirmed.get(name)) for name in (REFERENCE, PAPER)]
+        lines.append(
+            f"| {each.arena.title} | **{_named(first)}** | {first.accuracy:.3f}, {first.final:.3f} | {rivals} "
+            f"| {over[0]} | {over[1]} | {place} |"
+        )
+    return [
+        *lines,
+        "",
+        f"Ranked on seeds 0 to {SEEDS - 1}. The gains in this table are from {len(CONFIRMING)} further seeds "
+        f"({CONFIRMING[0]} to {CONFIRMING[-1]}), on which only the winner, the paper's schedule and random scheduling met "
+        "again: the first of many is first by luck in part, and that luck is not repeated there.",
+    ]
+
+
+def _named(row: Row) -> str:
+    return f"`{row.name}`: {row.entry.method.title}" if row.name == JOINED else f"`{row.name}`"
+
+
+def _standings(each: Table) -> list[str]:
+    heads = " | ".join(f"{unit} to {each.target:.2f}" for unit, _, _ in UNITS.values())
+    lines = [
+        f"| rank (range) | method | changes | gain over random | accuracy: mean, at the end | {heads} |",
+        f"|{'---|' * 8}",
+    ]
+    for row in each.rows:
+        name = f"**`{row.name}`**" if row.name in (PAPER, REFERENCE, JOINED) else f"`{row.name}`"
+        mark = MARKS.get(row.over_reference.verdict, "·") if row.over_reference else ""
+        mark = f"**{mark}{mark}**" if row.surely else mark
+        costs = " | ".join(_cost(row.costs[what], each, *UNITS[what][1:]) for what in UNITS)
+        lines.append(
+            f"| {row.rank} ({row.highest} to {row.lowest}) | {name} | {row.entry.group} "
+            f"| {mark} {effect(row.over_reference)} | {row.accuracy:.3f}, {row.final:.3f} | {costs} |"
+        )
+    return lines
+
+
+def _cost(cost: Cost, each: Table, unit: float, form: str) -> str:
+    """Write what the target costs, in brackets as a share of the reference's."""
+    seeds = max(row.costs["time"].reached for row in each.rows)
+    if not math.isfinite(cost.middle):
+        return f"not reached ({cost.reached} of {seeds})"
+    words = form.format(cost.middle / unit)
+    if cost.ratio is None or cost.ratio.verdict == "no difference":
+        return words
+    star = "" if cost.ratio.verdict == "not resolved" else "*"
+    return f"{words} (×{math.exp(cost.ratio.mean):.2f}{star})"
+
+
+def _rules() -> list[str]:
+    common = ", ".join(f"`{word}`" for word in plain(BASE))
+    rates = " and ".join(f"{rate:g}" for rate in RATES)
+    return [
+        RULES.strip().format(
+            common=common, rates=rates, candidates=2 * len(RATES), seed=TUNING_SEED, seeds=SEEDS, fresh=len(CONFIRMING)
+        )
+    ]
+
+
+def _settings(tables: Sequence[Table]) -> list[str]:
+    heads = " | ".join(each.arena.title for each in tables)
+    lines = ["| method | what it is | the same in all worlds | " + heads + " |", f"|---|---|---|{'---|' * len(tables)}"]
+    for group in GROUPS:
+        for method in group.methods:
+            entries = [next((row.entry for row in each.rows if row.name == method.name), None) for each in tables]
+            cells = [
+                " ".join(f"`{word}`" for word in plain({**entry.setting, "rate": entry.rate})) if entry else ""
+                for entry in entries
+            ]
+            same = " ".join(f"`{word}`" for word in plain(method.tree)) or "the reference"
+            lines.append(f"| `{method.name}` | {method.title} | {same} | {' | '.join(cells)} |")
+    return ["<details><summary>All of them</summary>", "", *lines, "", "</details>"]

@@ -1,0 +1,44 @@
+"""A season from its store: what is still to run, stage by stage, and the tables of what has been played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fedtide.league.methods import METHODS, PAPER, REFERENCE
+from fedtide.league.playing import CONFIRMING, SEEDS, Arena, Entry, joined, playing, results, tuned, tuning
+from fedtide.league.ranking import Runs, Table, table
+from fedtide.studies.result import Store
+from fedtide.studies.spec import Study
+
+
+def entries(arena: Arena, store: Store) -> list[Entry]:
+    """Return every method that has been tuned in a world as it plays there, and last the joined one."""
+    found = tuned(arena, list(METHODS.values()), store)
+    together = joined(found)
+    return [*found, *tuned(arena, [together], store)] if together else found
+
+
+def stages(arenas: Sequence[Arena], store: Store) -> Iterator[tuple[str, list[Study]]]:
+    """Yield what to run, a stage at a time; what a stage has depends on the results of those before it."""
+    yield "tuning", [tuning(arena, list(METHODS.values())) for arena in arenas]
+    together = [(arena, joined(tuned(arena, list(METHODS.values()), store))) for arena in arenas]
+    yield "tuning the joined", [tuning(arena, [method]) for arena, method in together if method]
+    yield "season", [playing(arena, entries(arena, store), range(SEEDS)) for arena in arenas]
+    yield "fresh seeds", [playing(arena, _finalists(arena, store), CONFIRMING) for arena in arenas]
+
+
+def played(arena: Arena, store: Store) -> tuple[Table, Runs] | None:
+    """Return a world's table and the runs behind it; None if nobody has played there."""
+    found = entries(arena, store)
+    runs = results(arena, found, store)
+    made = table(arena, found, runs)
+    return (made, runs) if made else None
+
+
+def _finalists(arena: Arena, store: Store) -> list[Entry]:
+    """Return the winner, the paper's schedule and the reference, which meet again on fresh seeds."""
+    found = played(arena, store)
+    if found is None:
+        return []
+    names = {found[0].winner.name, PAPER, REFERENCE}
+    return [row.entry for row in found[0].rows if row.name in names]
