@@ -20,6 +20,7 @@ from fedtide.world.availability import Always
 from fedtide.world.clock import make_clock
 from fedtide.world.duration import redraws
 from fedtide.world.fedscale import FedScaleAvailability, FedScaleCapacity
+from fedtide.world.plain_pickle import read_plain
 from fedtide.world.timeline import Periodic, Synchronous
 from fedtide.world.trace_availability import TraceAvailability
 from fedtide.world.trace_duration import TraceDuration
@@ -248,6 +249,14 @@ def test_what_is_wrong_with_fedscales_file(
         FedScaleAvailability(_write(tmp_path, "trace", content))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "victim").exists()
+
+
+def test_a_large_file_has_many_memo_slots() -> None:
+    """FedScale's hundred thousand clients take several each."""
+    words = b"\x80\x02X" + (300_000).to_bytes(4, "little") + b"a" * 300_000
+    assert read_plain(words + b"r" + (250_000).to_bytes(4, "little") + b".") == "a" * 300_000
+    with pytest.raises(DataError, match="memo slot 400000, which is refused"):
+        read_plain(words + b"r" + (400_000).to_bytes(4, "little") + b".")
 
 
 def test_faulty_clients_can_be_left_out(tmp_path: Path) -> None:

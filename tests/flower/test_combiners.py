@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from memory_grid import Federation, terms
 
+from companions import with_companions
 from fedtide.core.kinds import table
 from fedtide.drivers.simulate import simulate
 from fedtide.flower.replay import replay
@@ -17,8 +18,7 @@ from fedtide.system import build
 
 @pytest.mark.parametrize("name", table("combiner"))
 def test_the_same_bits_as_the_simulator(tmp_path: Path, name: str) -> None:
-    codec = {"codec": {"name": "ef21"}} if name == "ef21" else {}  # the two go together
-    wanted = terms({"policy": {"combiner": name}, **codec})
+    wanted = terms(with_companions("combiner", name))
     system = build(wanted.experiment)
     simulated = simulate(wanted.experiment, system=system)
     durations = tuple(max(float(each) - 4.0, 0.1) for each in np.ceil(system.fleet.duration / 10) * 10)

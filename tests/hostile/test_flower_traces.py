@@ -293,6 +293,7 @@ def test_more_rows_of_a_period(run: Path, tmp_path: Path) -> None:
         ({"capacity": [-1.0] * count}, r"capacity\[0\] is -1.0"),
         ({"capacity": [1.0] * count}, "in period 3 capacity differs"),
         ({"update_sq_norm": [1.0] * count}, "update norms"),
+        ({"loss": [1.0] * count}, "whether it looks at losses"),
         (
             {"label_counts": [[period.num_samples[k]] for k in range(count)]},
             "counts 1 labels in period 3, and the data has 10",

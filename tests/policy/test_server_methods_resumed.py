@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import fedtide
+from companions import with_companions
 from fedtide.core import parts
 from fedtide.core.kinds import table
 from fedtide.records import RoundRecord
@@ -28,8 +29,9 @@ def simulated(policy: dict[str, Any], folder: Path | None = None, stop_after: in
         if record.index == stop_after:
             raise Stop
 
-    codec = {"codec": {"name": "ef21"}} if policy["combiner"] == "ef21" else {}  # the two go together
-    wanted = small({"radio": {"num_symbols": 4000}, "policy": policy, **codec})
+    wanted = small(
+        {"radio": {"num_symbols": 4000}}, with_companions("combiner", policy["combiner"]), {"policy": policy}
+    )
     return fedtide.simulate(wanted, folder, dataset=small_dataset(), trainer=FakeTrainer(60), on_round=stop)
 
 

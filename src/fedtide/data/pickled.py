@@ -89,7 +89,7 @@ def read_mapping(data: Raw) -> dict[str, npt.NDArray[Any]]:
 
 def _read(data: Raw, tidy: Callable[[object], Any]) -> Any:
     try:
-        _survey(data)
+        survey(data, MEMO_SLOTS)
         return tidy(_Reader(io.BytesIO(data), encoding="bytes").load())
     except DataError:
         raise
@@ -97,14 +97,16 @@ def _read(data: Raw, tidy: Callable[[object], Any]) -> Any:
         raise DataError(f"damaged pickle ({type(error).__name__}: {error})") from error
 
 
-def _survey(data: Raw) -> None:
-    """Step through the pickle without doing what it says: is every length real, and no memo slot absurdly high?
+def survey(data: Raw, most_slots: int) -> None:
+    """Step through the pickle without doing what it says: is every length real, and no memo slot above the most?
 
     The reader makes room for a memo slot or a string before it looks further, so a few bytes could ask for gigabytes.
     """
     for operation, argument, _ in pickletools.genops(data):
-        if operation.name.endswith("PUT") and isinstance(argument, int) and argument > MEMO_SLOTS:
-            raise DataError(f"the pickle asks for memo slot {argument}: refused")
+        if operation.name.endswith("PUT") and isinstance(argument, int) and argument > most_slots:
+            raise DataError(
+                f"the pickle asks for memo slot {argument}, which is refused: get the file from its source again"
+            )
 
 
 def _plain(value: object) -> Any:

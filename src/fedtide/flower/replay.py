@@ -34,6 +34,7 @@ from fedtide.system import System, build, make_trainer
 from fedtide.types import Vector
 
 CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
+REPORTS = {"update_sq_norm": "update norms", "loss": "losses"}  # columns of a trace that a scheduler may ask for
 
 
 class Replayed(NamedTuple):
@@ -141,12 +142,12 @@ def _check_fit(system: System, recorded: Trace, faithful: bool) -> None:
             f"the trace has {len(recorded.periods)} periods and timeline.horizon ends after {len(system.ticks)}: "
             "it is of another experiment; restore experiment.yaml"
         )
-    if faithful and any(
-        (each.update_sq_norm is not None) != system.policy.needs_update_norm for each in recorded.periods
-    ):
-        raise RunFolderError(
-            "the trace and the scheduler do not agree on whether it looks at update norms; restore experiment.yaml"
-        )
+    for name, words in REPORTS.items() if faithful else ():
+        needed = name in system.policy.needs
+        if any((getattr(each, name) is not None) != needed for each in recorded.periods):
+            raise RunFolderError(
+                f"the trace and the scheduler do not agree on whether it looks at {words}; restore experiment.yaml"
+            )
 
 
 class _Player:

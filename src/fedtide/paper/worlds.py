@@ -105,7 +105,6 @@ CURVES: dict[str, Tree] = {
     "proposed, fresh": _weighted("data_importance", FRESH),
     "proposed, old": _weighted("data_importance", OLD),
 }
-NAMES = {"random": "random, T_max/4"}  # in comparisons of periods
 
 
 def study(world: World, seeds: Sequence[int] | None = None) -> Study:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from fedtide.data.pickled import survey
 from fedtide.errors import DataError
 
 KINDS: Final = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"})
@@ -69,11 +69,7 @@ def read_plain(data: bytes) -> Any:
     What it may hold besides plain data (stand-ins, bytes) is for whoever checks the values to refuse.
     """
     try:
-        # Without doing what it says: the reader makes room for a memo slot or a string before it looks further, so that a
-        # few bytes could ask for gigabytes.
-        for operation, argument, _ in pickletools.genops(data):
-            if isinstance(argument, int) and operation.name.endswith("PUT") and argument > len(data):
-                raise DataError(f"it asks for memo slot {argument}, which is refused: {REMEDY}")
+        survey(data, len(data))  # a trace has slots for each of its clients, who may be many; each takes some bytes
         return _Reader(io.BytesIO(data), encoding="latin-1").load()
     except DataError:
         raise

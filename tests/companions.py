@@ -1,0 +1,21 @@
+"""What a registered part takes in an experiment: its own key, and the parts that it does not work without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedtide import config
+from fedtide.core.kinds import KINDS
+
+# By kind and name. A new part that is refused alone needs a line.
+COMPANIONS: Mapping[tuple[str, str], dict[str, Any]] = {
+    ("combiner", "ef21"): {"codec": {"name": "ef21"}},
+    ("codec", "ef21"): {"policy": {"combiner": "ef21"}},
+}
+
+
+def with_companions(kind: str, name: str) -> dict[str, Any]:
+    """Return the keys of an experiment that has this part."""
+    group, _, leaf = KINDS[kind].key.partition(".")
+    return config.merge({group: {leaf: name}}, COMPANIONS.get((kind, name), {}))
