@@ -157,7 +157,7 @@ def test_before_all_are_tuned_nothing_is_joined(tmp_path: Path, small: Arena) ->
 
 def test_costs_are_medians_and_say_when_a_target_is_missed(tmp_path: Path, small: Arena) -> None:
     store = Store(tmp_path)
-    _season(store, small, lambda name, experiment: 0.52 if name in ("random", "proposed") else 0.2)
+    _season(store, small, lambda name, experiment: 0.52 if name in ("random", "proposed", "joined") else 0.2)
     found, _ = played(small, store)
     assert found.target == pytest.approx(0.5)
     assert found.row("proposed").costs["time"].middle == 0.5  # the first evaluation
