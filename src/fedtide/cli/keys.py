@@ -38,13 +38,18 @@ def list_policies(as_json: bool) -> None:
 
 def list_keys(as_json: bool) -> None:
     """Print every key of an experiment: its default, its meaning, its choices."""
+    print_keys(key_rows(), as_json)
+
+
+def key_rows() -> dict[str, dict[str, Any]]:
+    """Describe every key of an experiment."""
     defaults = config.dump(config.Experiment())
     known = {KINDS[kind].key: [*parts.named_parts(kind), "your own"] for kind in KINDS} | {"scenario": [*names(), None]}
     rows = {}
     for key, field in config.all_keys().items():
         group, _, leaf = key.rpartition(".")
         rows[key] = key_row(defaults[group][leaf] if group else defaults[leaf], field, known.get(key, ()))
-    print_keys(rows, as_json)
+    return rows
 
 
 def key_row(default: Any, field: Any, names: Iterable[str | None] = ()) -> dict[str, Any]:

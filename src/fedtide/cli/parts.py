@@ -213,10 +213,15 @@ def shown_default(about: Mapping[str, Any]) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _meaning(about: Mapping[str, Any]) -> str:
+def meaning(about: Mapping[str, Any]) -> str:
+    """Say what a parameter means, with its unit and bounds."""
     text = about["meaning"] + (f", in {about['unit']}" if about["unit"] else "")
     bounds = ", ".join(f"{_SIGNS[name]} {value:g}" for name, value in about["bounds"].items())
-    text = escape(f"{text} ({bounds})" if bounds else text)
+    return f"{text} ({bounds})" if bounds else text
+
+
+def _meaning(about: Mapping[str, Any]) -> str:
+    text = escape(meaning(about))
     return f"{text}\n[dim]from {about['key']}[/]" if about["key"] in config.all_keys() else text
 
 
