@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from fedtide.records import read_rounds
 from fedtide.system import build
 
 
+# What a combiner goes with.
+TOGETHER: dict[str, Any] = {"ef21": {"codec": {"name": "ef21"}}, "scaffold": {"learning": {"trainer": "scaffold"}}}
+
+
 @pytest.mark.parametrize("name", table("combiner"))
 def test_the_same_bits_as_the_simulator(tmp_path: Path, name: str) -> None:
-    codec = {"codec": {"name": "ef21"}} if name == "ef21" else {}  # the two go together
-    wanted = terms({"policy": {"combiner": name}, **codec})
+    wanted = terms({"policy": {"combiner": name}, **TOGETHER.get(name, {})})
     system = build(wanted.experiment)
     simulated = simulate(wanted.experiment, system=system)
     durations = tuple(max(float(each) - 4.0, 0.1) for each in np.ceil(system.fleet.duration / 10) * 10)

@@ -18,6 +18,9 @@ REMEMBERING = [name for name in table("combiner") if parts.remembers(parts.find(
 NESTED = {"combiner": "server_yogi", "combiner_args": {"inner": "ca2fl", "inner_args": {"server_rate": 0.5}}}
 POLICIES: dict[str, dict[str, Any]] = {**{name: {"combiner": name} for name in REMEMBERING}, "nested": NESTED}
 
+# What a combiner goes with.
+TOGETHER: dict[str, Any] = {"ef21": {"codec": {"name": "ef21"}}, "scaffold": {"learning": {"trainer": "scaffold"}}}
+
 
 class Stop(Exception):
     """Raised between two rounds."""
@@ -28,8 +31,7 @@ def simulated(policy: dict[str, Any], folder: Path | None = None, stop_after: in
         if record.index == stop_after:
             raise Stop
 
-    codec = {"codec": {"name": "ef21"}} if policy["combiner"] == "ef21" else {}  # the two go together
-    wanted = small({"radio": {"num_symbols": 4000}, "policy": policy, **codec})
+    wanted = small({"radio": {"num_symbols": 4000}, "policy": policy, **TOGETHER.get(policy["combiner"], {})})
     return fedtide.simulate(wanted, folder, dataset=small_dataset(), trainer=FakeTrainer(60), on_round=stop)
 
 
