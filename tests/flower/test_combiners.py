@@ -15,7 +15,6 @@ from fedtide.flower.replay import replay
 from fedtide.records import read_rounds
 from fedtide.system import build
 
-
 # What a combiner goes with.
 TOGETHER: dict[str, Any] = {"ef21": {"codec": {"name": "ef21"}}, "scaffold": {"learning": {"trainer": "scaffold"}}}
 
