@@ -58,7 +58,11 @@ def make(
             Task(MODELS[model](shape, 3), work, seed, shape, 3, threads)
         )
     except (ImportError, FedtideError) as error:
-        if name not in ("native", "torch", *AROUND):  # these need a compiler or a package, or stand around one that does
+        if name not in (
+            "native",
+            "torch",
+            *AROUND,
+        ):  # these need a compiler or a package, or stand around one that does
             raise
         pytest.skip(f"{name} is not there: {error}")
 

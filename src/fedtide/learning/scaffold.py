@@ -7,12 +7,14 @@ option II. Device k holds c_k, the server c; from model x, K steps of rate eta_l
     c_k+ = c_k - c + (x - y) / (K eta_l)      so c_k+ is the mean of the gradients on the way
     sends dy = y - x and dc = c_k+ - c_k      twice the uplink; and the server sends x and c, twice the downlink
 
-What travels is [2d]: (x, S c) down, (dy, S dc) up. S, about K eta_l, makes both halves as large, so that a codec with one scale
-for all does both justice; it is the same for all devices and the whole run, however K and eta_l vary.
+What travels is [2d]: (x, S c) down, (dy, S dc) up. S, about K eta_l / alpha, makes both halves as large, so that a codec with
+one scale for all does both justice; it is the same for all devices and the whole run, however K and eta_l vary.
 
 c_k goes on by what the server reads of dc, once it has it. With a codec that loses nothing this is the paper's; with any
 other it keeps c the mean of all c_k, and what was lost is in the next dc (Huang, Li, Li, Stochastic controlled averaging for
-federated learning with communication compression, ICLR 2024). An update that did not arrive leaves c_k as it was.
+federated learning with communication compression, ICLR 2024). As there, dc = alpha (c_k+ - c_k) for a codec whose error may be
+larger than what it encodes, which would grow from one to the next; alpha = 1 is the paper's. An update that did not arrive
+leaves c_k as it was.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from fedtide.errors import FedtideError
 from fedtide.learning.trainer import AROUND, TRAINERS, Score, Task, Trainer, check_jobs, steps_per_training
 from fedtide.types import Job, Memory, Samples, Vector
 
-USUAL_SAMPLES: Final = 1500  # of a device: the paper's
+FAITHFUL: Final = ("ideal", "top_k", "dead_zone")  # codecs whose error is smaller than what they encode
+DAMPED: Final = 0.1  # alpha with others
+USUAL_SAMPLES: Final = 60_000  # of all devices, if data.num_train does not say
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,23 @@ class Scaffold:
     scale: Annotated[
         float | None,
         arg(
-            "S: control variates travel times S; not given: learning rate times steps, of 1,500 samples if by epochs",
+            "S: control variates travel times S; not given: learning rate times steps over alpha",
             gt=0,
         ),
     ] = None
+    damping: Annotated[
+        float | None,
+        arg(
+            "alpha: how far c_k goes to the mean gradient at once; not given: 1, or 0.1 with a noisy codec", gt=0, le=1
+        ),
+    ] = None
     learning_rate: Annotated[float, arg("at the start, for S", key="learning.learning_rate", gt=0)] = 0.01
+    num_train: Annotated[int | None, arg("samples of all, for S; not given: 60,000", key="data.num_train")] = None
+    num_devices: Annotated[int, arg("N, for S", key="fleet.num_devices", ge=1)] = 40
+    codec: Annotated[str, arg("how it travels, for alpha", key="codec.name")] = "ideal"
     combiner: Annotated[str, arg("who reads control variates", key="policy.combiner")] = "scaffold"
     _trainer: Any = field(init=False, repr=False, compare=False)
+    _damping: float = field(init=False, repr=False, compare=False)
     _scale: float = field(init=False, repr=False, compare=False)
     _length: int = field(init=False, repr=False, compare=False)  # d
 
@@ -64,9 +78,11 @@ class Scaffold:
                 "both for a model: add policy.combiner=scaffold"
             )
         trainer = _made(self.inner, self.inner_args or {}, self.task)
-        steps = steps_per_training(self.task.work, USUAL_SAMPLES)
+        samples = max((self.num_train or USUAL_SAMPLES) // self.num_devices, 1)
+        steps = steps_per_training(self.task.work, samples)
         object.__setattr__(self, "_trainer", trainer)
-        object.__setattr__(self, "_scale", self.scale or self.learning_rate * max(steps, 1))
+        object.__setattr__(self, "_damping", self.damping or (1.0 if self.codec in FAITHFUL else DAMPED))
+        object.__setattr__(self, "_scale", self.scale or self.learning_rate * max(steps, 1) / self._damping)
         object.__setattr__(self, "_length", len(trainer.initial_model(self.task.seed)))
 
     @property
@@ -92,7 +108,8 @@ class Scaffold:
         for row, (job, update) in enumerate(zip(jobs, updates, strict=True)):
             way = steps_per_training(self.task.work, len(job.mine)) * float(job.learning_rate)  # K eta_l
             # nobody learns a gradient from no step: then c_k stays
-            changes[row] = -job.start[d:] - (self._scale / way) * update.astype(np.float64) if way else 0.0
+            found = -job.start[d:] - (self._scale / way) * update.astype(np.float64) if way else 0.0
+            changes[row] = self._damping * found
         return np.concatenate([updates, changes], axis=1)
 
     def _corrected(self, job: Job) -> Job:
