@@ -205,23 +205,28 @@ def test_a_control_variate_goes_on_only_with_what_arrived_and_c_is_the_mean_of_a
     assert lossy == (codec != "ideal")
 
 
-def test_only_those_picked_are_trained_and_eager_changes_nothing() -> None:
-    wanted = small(SCAFFOLD, OUTAGE, {"policy": {"limit": 1}})
-    trained: list[int] = []
+def test_only_those_picked_are_trained_and_eager_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, trained, train = small(SCAFFOLD, OUTAGE, {"policy": {"limit": 1}}), list[int](), Scaffold.train
 
-    class Counted(Scaffold):
-        def train(self, jobs: Any) -> Any:
-            trained.extend(job.device for job in jobs)
-            return super().train(jobs)
+    def counted(self: Scaffold, jobs: Any) -> Any:
+        trained.extend(job.device for job in jobs)
+        return train(self, jobs)
 
+    monkeypatch.setattr(Scaffold, "train", counted)
     system = build(wanted, dataset=DATA)
-    made = make_trainer(system)
-    counted = Counted(made.task, learning_rate=wanted.learning.learning_rate)  # type: ignore[attr-defined]
-    lazy = fedtide.simulate(wanted, system=system, trainer=counted)
+    lazy = fedtide.simulate(wanted, system=system)
     assert trained == [k for each in lazy.rounds for k in each.picked]
     eager = fedtide.simulate(wanted, system=system, eager=True)
     assert eager.rounds == lazy.rounds
     assert np.array_equal(eager.model, lazy.model)
+
+
+@pytest.mark.parametrize(("damping", "grows"), [(None, False), (1.0, True)])
+def test_what_a_noisy_codec_adds_to_control_variates_dies_out_if_damped(damping: float | None, grows: bool) -> None:
+    noisy = {"codec": {"name": "sparse_quantized", "num_levels": 1}, "radio": {"num_symbols": 4000}}
+    more = {"learning": {"trainer_args": {"damping": damping, "scale": 0.3}}, "timeline": {"horizon": 15.0}}
+    control = simulated(SCAFFOLD, noisy, more).model[D:] / 0.3
+    assert (np.linalg.norm(control) > 100) == grows
 
 
 class Stop(Exception):
