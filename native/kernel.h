@@ -26,7 +26,8 @@ protected:
 struct Job {
     const float* start;  // [num_parameters]
     float* update;       // [num_parameters]
-    float learning_rate, proximal;
+    const float* correction;  // added to the gradient of every step [num_parameters], or null
+    float learning_rate, proximal, momentum;
     std::uint64_t key;
     const std::int64_t* visited;  // samples in the order they are used
     const std::int64_t* bounds;   // [steps + 1] of the mini-batches, within visited

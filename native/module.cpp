@@ -89,7 +89,7 @@ void require_finite(const float* values, std::int64_t count, const char* name) {
 }
 
 std::unique_ptr<Compiled> compiled(const std::vector<LayerTuple>& layers, const Images& images, const Kernel& kernel,
-                                   std::int64_t longest_batch) {
+                                   std::int64_t longest_batch, bool steers) {
     std::vector<Layer> plain;
     for (const auto& [kind, size, kernel_size, padding, p] : layers) {
         require(kind >= 0 && kind <= static_cast<int>(Kind::linear), "unknown kind of layer: " + std::to_string(kind));
@@ -98,7 +98,7 @@ std::unique_ptr<Compiled> compiled(const std::vector<LayerTuple>& layers, const 
     for (std::size_t axis = 1; axis < 4; ++axis)
         require(images.shape(axis) < (std::size_t{1} << 30), "images are too large");
     return compile(plain, static_cast<int>(images.shape(1)), static_cast<int>(images.shape(2)),
-                   static_cast<int>(images.shape(3)), kernel.lanes, longest_batch);
+                   static_cast<int>(images.shape(3)), kernel.lanes, longest_batch, steers);
 }
 
 // Images of float32 come without values, images of bytes with what each byte of each channel stands for.
@@ -213,7 +213,8 @@ void require_finite_images(const std::vector<std::int64_t>& bad) {
 nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std::uint8_t, 1> labels,
                  Array<float, 2> values, Array<float, 2> start, Array<double, 1> learning_rate, Array<std::uint64_t, 1> keys,
                  Array<std::int64_t, 1> visited, Array<std::int64_t, 1> visited_start, Array<std::int64_t, 1> bounds,
-                 Array<std::int64_t, 1> bounds_start, double proximal, int threads, const std::string& isa) {
+                 Array<std::int64_t, 1> bounds_start, double proximal, double momentum, Array<float, 2> correction, int threads,
+                 const std::string& isa) {
     const Kernel& kernel = select(isa);
     const std::size_t jobs = start.shape(0);
     const Data data = checked_data(images, labels, values);
@@ -229,6 +230,11 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
             "start, learning_rate, keys, visited_start and bounds_start do not speak of the same number of jobs");
     require(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
     require(std::isfinite(proximal) && proximal >= 0, "proximal must be finite and not negative");
+    require(momentum >= 0 && momentum < 1, "momentum must be at least 0 and below 1");
+    if (correction.is_valid()) {
+        require_aligned(correction, "correction");
+        require(correction.shape(0) == jobs && correction.shape(1) == start.shape(1), "correction is not shaped as start is");
+    }
 
     std::int64_t longest = 1;
     const auto total_visited = static_cast<std::int64_t>(visited.shape(0));
@@ -250,6 +256,7 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
         require(std::isfinite(learning_rate.data()[j]), name + "the learning rate is not finite");
         list[j].learning_rate = static_cast<float>(learning_rate.data()[j]);
         list[j].proximal = static_cast<float>(proximal);
+        list[j].momentum = static_cast<float>(momentum);
         list[j].key = keys.data()[j];
         list[j].visited = visited.data() + first;
         list[j].bounds = bound;
@@ -257,7 +264,7 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
         list[j].halt = &signals;
     }
     require(longest < INT32_MAX, "a mini-batch is too long");
-    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, longest);
+    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, longest, momentum > 0 || correction.is_valid());
     const Plan& plan = network->plan;
     const auto d = static_cast<std::size_t>(plan.num_parameters);
     require(start.shape(1) == d, "start has " + std::to_string(start.shape(1)) + " parameters per job, the model has " +
@@ -271,11 +278,13 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
                     ", but the model gives " + std::to_string(plan.num_labels) + " logits");
     }
     require_finite(start.data(), static_cast<std::int64_t>(jobs * d), "start");
+    if (correction.is_valid()) require_finite(correction.data(), static_cast<std::int64_t>(jobs * d), "correction");
 
     auto owned = std::make_unique<float[]>(std::max<std::size_t>(jobs * d, 1));
     for (std::size_t j = 0; j < jobs; ++j) {
         list[j].start = start.data() + j * d;
         list[j].update = owned.get() + j * d;
+        list[j].correction = correction.is_valid() ? correction.data() + j * d : nullptr;
     }
     std::vector<std::int64_t> bad(jobs, all_finite);
     {
@@ -308,7 +317,7 @@ std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers,
     require_aligned(model, "model");
     require(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
     const auto count = static_cast<std::int64_t>(images.shape(0));
-    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, 64);
+    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, 64, false);
     const Plan& plan = network->plan;
     require(static_cast<std::int64_t>(model.shape(0)) == plan.num_parameters,
             "the vector has " + std::to_string(model.shape(0)) + " parameters, the model has " +
@@ -351,8 +360,8 @@ NB_MODULE(_native, m) {
     m.def("train", &train, nb::arg("layers"), nb::arg("images").noconvert(), nb::arg("labels").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("start").noconvert(), nb::arg("learning_rate").noconvert(),
           nb::arg("keys").noconvert(), nb::arg("visited").noconvert(), nb::arg("visited_start").noconvert(),
-          nb::arg("bounds").noconvert(), nb::arg("bounds_start").noconvert(), nb::arg("proximal"), nb::arg("threads"),
-          nb::arg("isa"),
+          nb::arg("bounds").noconvert(), nb::arg("bounds_start").noconvert(), nb::arg("proximal"), nb::arg("momentum"),
+          nb::arg("correction").noconvert().none(), nb::arg("threads"), nb::arg("isa"),
           "Train every job and return the updates [r d].");
     m.def("evaluate", &evaluate, nb::arg("layers"), nb::arg("images").noconvert(), nb::arg("labels").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("model").noconvert(), nb::arg("threads"), nb::arg("isa"),

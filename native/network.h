@@ -280,7 +280,8 @@ static void clear_conv_gradients(const Run& run) {
 }
 
 // theta -= learning_rate * (gradient + proximal * (theta - start)); padding keeps its zeros.
-static void descend(const Run& run, float learning_rate, float proximal) {
+// Steered: velocity = momentum * velocity + gradient + proximal * (theta - start) + correction; theta -= learning_rate * velocity.
+static void descend(const Run& run, float learning_rate, float proximal, float momentum) {
     FEDTIDE_SECTION(descend, "SGD step");
     const Plan& plan = run.plan;
     float *theta = run.at(plan.arena.theta), *gradient = run.at(plan.arena.gradient);
@@ -293,6 +294,19 @@ static void descend(const Run& run, float learning_rate, float proximal) {
             for (int x = used; x < s.weight_row; ++x) gradient[s.weight + std::int64_t{row} * s.weight_row + x] = 0;
     }
     const F<W> rate = splat<W>(learning_rate), pull = splat<W>(proximal);
+    if (plan.steers) {
+        const float* correction = run.at(plan.arena.correction);
+        float* velocity = run.at(plan.arena.velocity);
+        const F<W> memory = splat<W>(momentum);
+        for (std::int64_t i = 0; i < plan.packed_size; i += W) {
+            const F<W> t = load<W>(theta + i);
+            const F<W> slope = load<W>(gradient + i) + pull * (t - load<W>(start + i)) + load<W>(correction + i);
+            const F<W> v = memory * load<W>(velocity + i) + slope;
+            store<W>(velocity + i, v);
+            store<W>(theta + i, t - rate * v);
+        }
+        return;
+    }
     for (std::int64_t i = 0; i < plan.packed_size; i += W) {
         const F<W> t = load<W>(theta + i);
         store<W>(theta + i, t - rate * (load<W>(gradient + i) + pull * (t - load<W>(start + i))));
@@ -303,6 +317,10 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
     Run run = {plan, arena, true, job.key, 0};
     pack(plan, job.start, run.at(plan.arena.theta));
     std::memcpy(run.at(plan.arena.start), run.at(plan.arena.theta), sizeof(float) * static_cast<std::size_t>(plan.packed_size));
+    if (plan.steers) {  // an arena serves one job after another
+        std::memset(run.at(plan.arena.velocity), 0, sizeof(float) * static_cast<std::size_t>(plan.packed_size));
+        if (job.correction) pack(plan, job.correction, run.at(plan.arena.correction));
+    }
     for (std::int64_t step = 0; step < job.steps; ++step) {
         run.step = static_cast<std::uint32_t>(step);
         const std::int64_t begin = job.bounds[step], size = job.bounds[step + 1] - begin;
@@ -333,7 +351,7 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
             }
             done += batch;
         }
-        descend(run, job.learning_rate, job.proximal);
+        descend(run, job.learning_rate, job.proximal, job.momentum);
     }
     unpack_difference(plan, run.at(plan.arena.theta), job.start, job.update);
     return all_finite;

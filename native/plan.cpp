@@ -107,7 +107,7 @@ void plan_conv(Compiled& out, Stage& s, const Layer& layer, std::size_t number, 
 }  // namespace
 
 std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels, int height, int width, int lanes,
-                                  std::int64_t longest_batch) {
+                                  std::int64_t longest_batch, bool steers) {
     auto out = std::make_unique<Compiled>();
     Plan& plan = out->plan;
     plan = Plan{};
@@ -246,6 +246,9 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
     plan.arena.list_offset = arena.take(list);
     plan.arena.list_value = arena.take(list);
     plan.arena.list_start = arena.take(list_starts);
+    plan.steers = steers;
+    plan.arena.correction = arena.take(steers ? plan.packed_size : 0);
+    plan.arena.velocity = arena.take(steers ? plan.packed_size : 0);
     plan.arena.size = arena.size;
     plan.num_stages = static_cast<int>(out->stages.size());
     plan.stages = out->stages.data();

@@ -86,6 +86,7 @@ struct Arena {
     std::int64_t slopes[2];               // gradients of the linear part, [batch stride]
     std::int64_t planes[2];               // gradients of the spatial part, one sample
     std::int64_t list_offset, list_value, list_start;
+    std::int64_t correction, velocity;  // packed parameters, of a plan that steers
     std::int64_t size;
 };
 
@@ -99,6 +100,7 @@ struct Plan {
     std::int64_t num_parameters, packed_size, kept_stride;
     int num_stages, first_linear;
     bool spatial_gradient;  // is there a parameter before the first linear layer?
+    bool steers;            // is there a correction or momentum?
     const Stage* stages;
     Arena arena;
 };
@@ -111,9 +113,9 @@ struct Compiled {
     std::vector<std::unique_ptr<std::int32_t[]>> bases;
 };
 
-// Raises std::invalid_argument if the layers do not fit the input.
+// Raises std::invalid_argument if the layers do not fit the input. steers: room is made for a correction and momentum.
 std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels, int height, int width, int lanes,
-                                  std::int64_t longest_batch);
+                                  std::int64_t longest_batch, bool steers);
 
 // Between PyTorch's order and the packed one.
 void pack(const Plan& plan, const float* flat, float* packed);

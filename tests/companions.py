@@ -12,6 +12,8 @@ from fedtide.core.kinds import KINDS
 COMPANIONS: Mapping[tuple[str, str], dict[str, Any]] = {
     ("combiner", "ef21"): {"codec": {"name": "ef21"}},
     ("codec", "ef21"): {"policy": {"combiner": "ef21"}},
+    ("combiner", "scaffold"): {"learning": {"trainer": "scaffold"}},
+    ("trainer", "scaffold"): {"policy": {"combiner": "scaffold"}},
 }
 
 

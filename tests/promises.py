@@ -30,6 +30,7 @@ FILLED: Mapping[str, Any] = {
 GIVEN: Mapping[tuple[str, str], dict[str, Any]] = {
     ("channel", "trace"): {"path": str(Path(__file__).parent / "fixtures" / "uplinks.csv"), "wrap": True},
     ("combiner", "ef21"): {"codec": "ef21"},
+    ("combiner", "scaffold"): {"trainer": "scaffold"},
 }
 
 

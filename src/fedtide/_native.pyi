@@ -27,6 +27,8 @@ def train(
     bounds: Ints,  # of the mini-batches, counted within the job, one job after the other
     bounds_start: Ints,  # where each job's begin [r+1]
     proximal: float,
+    momentum: float,
+    correction: Vector | None,  # added to the gradient of every step [r d]; None: nothing
     threads: int,
     isa: str,  # "": the fastest
 ) -> Vector:

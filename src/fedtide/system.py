@@ -19,7 +19,7 @@ from fedtide.data.partition import checked as checked_partition
 from fedtide.data.partition import label_counts
 from fedtide.errors import FedtideError
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
-from fedtide.learning.trainer import LocalWork, Task, Trainer, samples_per_training
+from fedtide.learning.trainer import AROUND, LocalWork, Task, Trainer, engine, samples_per_training
 from fedtide.server.state import REPORT_BITS, Policy, Rules
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
 from fedtide.world import border, own_timeline, timeline
@@ -275,6 +275,8 @@ def make_codec(experiment: Experiment) -> Codec:
 def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> Model | Callable[[], Any]:
     """Return what is trained on images of this shape [channels height width]: a description, or what makes a module."""
     wanted = experiment.learning
+    native = engine(experiment) == "native"
+    torch = "learning.trainer_args.inner=torch" if wanted.trainer in AROUND else "learning.trainer=torch"
     found = parts.find("model", wanted.model, table("model"))
     if wanted.model in table("model") or _describes(found):
         model = _described(experiment, found, (shape[0], shape[1], shape[2]), num_labels)
@@ -282,13 +284,11 @@ def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) 
             check_model(model, shape, num_labels, f"model={wanted.model!r}{parts.place(found)}")
         model = model if wanted.dropout else without_dropout(model)
         num_parameters(model)  # raises if the layers do not fit the images
-        if wanted.trainer == "native" and needs_torch(model):
-            raise FedtideError(
-                f"learning.model={wanted.model!r} is trained by PyTorch only: add learning.trainer=torch"
-            )
+        if native and needs_torch(model):
+            raise FedtideError(f"learning.model={wanted.model!r} is trained by PyTorch only: add {torch}")
         return model
-    if wanted.trainer == "native":
-        raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add learning.trainer=torch")
+    if native:
+        raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add {torch}")
     made: Callable[[], Any] = found
     if not wanted.model_args:
         return made
@@ -340,7 +340,7 @@ def trainer_of(experiment: Experiment, task: Task) -> Trainer:
 
 
 def parameter_count(system: System, trainer: Trainer | None = None) -> int:
-    """Return d. A user's own trainer may have a model of its own."""
+    """Return d, the numbers that travel. A user's own trainer may have a model of its own."""
     dataset = system.dataset
     return _count(system.experiment, system.model, dataset.train.images.shape[1:], dataset.num_labels, trainer)
 
@@ -353,6 +353,6 @@ def _count(
     trainer: Trainer | None = None,
 ) -> int:
     if isinstance(model, Model) and experiment.learning.trainer in table("trainer"):
-        return num_parameters(model)
+        return num_parameters(model) * AROUND.get(experiment.learning.trainer, 1)
     trainer = trainer or trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
     return len(trainer.initial_model(experiment.seed))

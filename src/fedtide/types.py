@@ -132,6 +132,7 @@ class Job(NamedTuple):
     samples: Samples  # a table of samples ...
     mine: Ints  # ... and which of them the device holds, ascending [n]
     memory: Memory | None = None  # what the trainer keeps for this device; None for a trainer without memory
+    correction: Vector | None = None  # added to the gradient of every step [d]; None: nothing
 
 
 @documented

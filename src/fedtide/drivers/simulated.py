@@ -12,7 +12,7 @@ from fedtide.core import parts
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at, is_lost, learning_rates, link_at
-from fedtide.drivers.training import Devices, train, trainer_label
+from fedtide.drivers.training import Devices, acknowledged, goes_on, train, trainer_label
 from fedtide.learning.trainer import Trainer
 from fedtide.records import trainer_name
 from fedtide.server import border
@@ -47,7 +47,7 @@ class Simulated:
         system, needs = self.system, self.system.policy.needs
         link, devices = link_at(system, tick), state.devices
         updates: dict[int, Vector] = {}
-        if self.eager or "update_sq_norm" in needs or parts.remembers(self.trainer):
+        if self.eager or "update_sq_norm" in needs or goes_on(self.trainer):
             updates, devices = self._train(state, tick.ready, tick.start)
             self.watch.lap("training")
         reports: dict[str, Floats] = {}
@@ -74,7 +74,7 @@ class Simulated:
             system.codec, system.experiment.seed, tick.index, device.tolist(), grant, updates, lost.tolist(), devices
         )
         self.watch.lap("codec")
-        return received
+        return acknowledged(self.trainer, received)
 
     def _train(self, state: ServerState, device: Ints, start: Ints) -> tuple[dict[int, Vector], Devices]:
         """Train these devices from the versions they hold; updates by device, and what devices remember then."""

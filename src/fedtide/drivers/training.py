@@ -13,6 +13,7 @@ from fedtide.errors import TrainingError
 from fedtide.learning.trainer import Trainer
 from fedtide.records import trainer_name
 from fedtide.server import border
+from fedtide.server.step import Received
 from fedtide.types import Job, Memory, Trained, Vector, lent, read_only
 
 Devices: TypeAlias = Mapping[str, Mapping[int, Memory]]  # what devices remember, by kind of part and device
@@ -32,6 +33,9 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
             memory[job.device] = border.first_memory(trainer, "trainer", len(job.start))
     label = trainer_label(trainer)
     answer: Any = trainer.train([job._replace(memory=border.lent_memory(memory[job.device])) for job in jobs])
+    if waits(trainer):
+        updates = _checked(answer, jobs, trainer)
+        return {job.device: row for job, row in zip(jobs, updates, strict=True)}, devices
     given = answer.memory if isinstance(answer, Trained) else None
     if not isinstance(given, list | tuple) or len(given) != len(jobs):
         what = f"Trained with {shown(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
@@ -43,6 +47,33 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
     for job, after in zip(jobs, given, strict=True):
         memory[job.device] = border.memory(after, memory[job.device], label)
     return {job.device: row for job, row in zip(jobs, updates, strict=True)}, {**devices, "trainer": memory}
+
+
+def waits(trainer: Trainer) -> bool:
+    """Say whether what a trainer remembers of a device goes on with what arrives, not with every training."""
+    return parts.remembers(trainer) and callable(getattr(trainer, "arrived", None))
+
+
+def goes_on(trainer: Trainer) -> bool:
+    """Say whether a trainer has to train every ready device, picked or not, since its memory goes on with it."""
+    return parts.remembers(trainer) and not waits(trainer)
+
+
+def acknowledged(trainer: Trainer, received: Received) -> Received:
+    """Let a trainer that waits for it remember what arrived: only these devices' memory goes on."""
+    if not waits(trainer) or not received.updates:
+        return received
+    memory = dict(received.devices.get("trainer", {}))
+    for device, update in received.updates.items():
+        memory[device] = after_arrival(trainer, memory.get(device), update)
+    return received._replace(devices={**received.devices, "trainer": memory})
+
+
+def after_arrival(trainer: Trainer, memory: Memory | None, update: Vector) -> Memory:
+    """Return what a trainer remembers of a device whose update [d] the server has, as it reads it."""
+    before = border.first_memory(trainer, "trainer", len(update)) if memory is None else memory
+    call: Any = trainer
+    return border.memory(call.arrived(border.lent_memory(before), lent(update)), before, trainer_label(trainer))
 
 
 def _checked(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vector:

@@ -43,9 +43,11 @@ def train(message: Message, context: Context) -> Message:
     order, model = read_order(message.content)
     terms, part, pace = _terms(context), _part(context), _number(context, "pace") or 0.0
     own = node.own_data(terms, part)
-    before = recall(context.state, "trainer", order.device, order.previous)
+    waits = node.waits(terms.experiment)
+    seen = order.acknowledged if waits else order.previous
+    before = recall(context.state, "trainer", order.device, seen)
     update, after = node.train(terms, model, order.device, order.version, order.learning_rate, own, before)
-    keep(context.state, "trainer", order.device, Use(order.previous, before), Use(order.version, after))
+    keep(context.state, "trainer", order.device, Use(seen, before), Use(seen if waits else order.version, after))
     acknowledged = Use(order.acknowledged, recall(context.state, "codec", order.device, order.acknowledged))
     keep(context.state, "codec", order.device, acknowledged, acknowledged)
     held = {"device": order.device, "version": order.version, "acknowledged": order.acknowledged}
@@ -60,7 +62,9 @@ def train(message: Message, context: Context) -> Message:
         capacity=_number(context, "capacity"),
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
         loss=node.loss(terms, model, own) if order.want_loss else None,
-        forgot=_forgot(terms, order, before is None and after is not None, acknowledged.memory is None),
+        forgot=_forgot(
+            terms, order, waits, before is None and (waits or after is not None), acknowledged.memory is None
+        ),
     )
     left = pace - (time.monotonic() - begun)
     if left > 0:
@@ -73,10 +77,13 @@ def upload(message: Message, context: Context) -> Message:
     grant = read_grant(message.content)
     update, acknowledged = _held(context, grant)
     before = recall(context.state, "codec", grant.device, acknowledged)
-    packet, after = node.encode(
-        _terms(context).experiment, update, grant.device, grant.tick, grant.bits, before
-    )  # without loading the data
+    terms = _terms(context)
+    packet, after = node.encode(terms.experiment, update, grant.device, grant.tick, grant.bits, before)
     keep(context.state, "codec", grant.device, Use(acknowledged, before), Use(grant.tick, after))
+    if node.waits(terms.experiment):  # else it is done without loading the data
+        held = recall(context.state, "trainer", grant.device, acknowledged)
+        heard = node.arrived(terms, node.own_data(terms, _part(context)), packet, held)
+        keep(context.state, "trainer", grant.device, Use(acknowledged, held), Use(grant.tick, heard))
     return Message(upload_content(grant, packet.data), reply_to=message)
 
 
@@ -91,9 +98,9 @@ def _held(context: Context, grant: GrantOrder) -> tuple[Vector, int]:
     return read_model(context.state["update"]), int(acknowledged)
 
 
-def _forgot(terms: Terms, order: Order, trainer_began: bool, codec_begins: bool) -> tuple[str, ...]:
+def _forgot(terms: Terms, order: Order, waits: bool, trainer_began: bool, codec_begins: bool) -> tuple[str, ...]:
     """Name the parts of which the server has seen a use on this device that is not remembered here."""
-    found = ["trainer"] if order.previous and trainer_began else []
+    found = ["trainer"] if (order.acknowledged if waits else order.previous) and trainer_began else []
     if order.acknowledged and codec_begins and node.codec_remembers(terms.experiment):
         found.append("codec")
     return tuple(found)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedtide.codec.base import Codec, Packet
 from fedtide.config import Experiment
 from fedtide.core import parts
+from fedtide.core.kinds import table
 from fedtide.data.partition import label_counts
 from fedtide.drivers import training
 from fedtide.drivers.evaluation import scored
@@ -17,7 +18,7 @@ from fedtide.flower.loaders import loader
 from fedtide.flower.privacy import private_counts, secret_rng
 from fedtide.flower.settings import Terms
 from fedtide.learning.trainer import Task, Trainer
-from fedtide.server.sending import encoded
+from fedtide.server.sending import decoded, encoded
 from fedtide.system import local_work, make_codec, make_model, trainer_of
 from fedtide.types import Dataset, Ints, Job, Memory, Vector
 
@@ -53,6 +54,18 @@ def train(
     before = {} if memory is None else {"trainer": {device: memory}}
     updates, after = training.train(own_trainer(terms, own), [job], before)
     return updates[device], after.get("trainer", {}).get(device)
+
+
+def waits(experiment: Experiment) -> bool:
+    """Say whether what the trainer remembers goes on with uploads that arrived, not with trainings."""
+    found: Any = parts.find("trainer", experiment.learning.trainer, table("trainer"))
+    return training.waits(found)
+
+
+def arrived(terms: Terms, own: Dataset, packet: Packet, memory: Memory | None) -> Memory:
+    """Return what the trainer remembers once the server has this packet."""
+    update = decoded(_codec(terms.experiment.model_dump_json()), packet, packet.num_parameters)
+    return training.after_arrival(own_trainer(terms, own), memory, update)
 
 
 def loss(terms: Terms, model: Vector, own: Dataset) -> float:

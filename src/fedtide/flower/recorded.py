@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedtide.core import parts
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.ticks import learning_rates
-from fedtide.drivers.training import Devices, train
+from fedtide.drivers.training import Devices, acknowledged, goes_on, train
 from fedtide.errors import TrainingError
 from fedtide.flower.history import candidates
 from fedtide.flower.trace import Period
@@ -42,7 +41,7 @@ class Recorded:
         rows = candidates(period, self.system.fleet.num_devices, dataset.num_labels, state.uploads, self.faithful)
         updates: dict[int, Vector] = {}
         devices = _remembered(state, period)
-        if parts.remembers(self.trainer) or (policy.needs_update_norm and not self.faithful):
+        if goes_on(self.trainer) or (policy.needs_update_norm and not self.faithful):
             updates, devices = self._train(state, period, rows.device.tolist())
         if not self.faithful:
             rows = rows._replace(update_sq_norm=None, loss=None)
@@ -63,9 +62,10 @@ class Recorded:
         if not updates:
             updates, devices = self._train(state, period, device)
         sending = grant._replace(bits=grant.bits[np.isin(grant.picked, positions)])
-        return upload(
+        received = upload(
             self.system.codec, self.system.experiment.seed, tick.index, device, sending, updates, lost, devices
         )
+        return acknowledged(self.trainer, received)
 
     def _train(self, state: ServerState, period: Period, devices: list[int]) -> tuple[dict[int, Vector], Devices]:
         """Train these devices from the versions and with the data that the trace says."""

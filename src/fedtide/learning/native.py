@@ -9,10 +9,11 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 
+from fedtide.core.arguments import arg, checked, parameters
 from fedtide.errors import FedtideError
 from fedtide.learning.model import (
     ChannelDropout,
@@ -89,10 +90,15 @@ class NativeTrainer:
     """Trains on the CPU with the compiled kernel; keeps the `Trainer` contract.
 
     The result of a job depends on the task's model, work and seed and on the job alone: not on threads, nor on the other
-    jobs of the call. No jobs (r = 0) give an empty array [0 d].
+    jobs of the call. No jobs (r = 0) give an empty array [0 d]. With momentum mu (the heavy ball), a step is v <- mu v + g,
+    theta <- theta - rate v; v is 0 when a job begins, and mu = 0 are the bits of plain SGD.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(
+        self,
+        task: Task,
+        momentum: Annotated[float, arg("how much of a step goes into the next one", ge=0, lt=1)] = 0.0,
+    ) -> None:
         if _native is None:
             raise FedtideError(
                 "the native kernel is not part of this installation (no C++ compiler was found when it was made): install "
@@ -110,13 +116,20 @@ class NativeTrainer:
         if task.threads < 1:
             raise FedtideError(f"threads is {task.threads}; the native trainer needs at least 1")
         _check_work(task.work)
+        (declared,) = parameters(NativeTrainer, given=1)
         self.task: Final = task
+        self.momentum: Final = float(checked(declared, momentum, "the native trainer"))
         self._isa = _wanted_isa()
         self._layers = lower(task.model)
         self._num_parameters, self._num_labels = num_parameters(task.model), num_labels(task.model)
         self._threads = min(int(task.threads), MOST_THREADS)
         # The tables of the last call, as they were given and as the kernel takes them: those are not checked again.
         self._tables: dict[TableId, tuple[Samples, Samples]] = {}
+
+    @property
+    def name(self) -> str:
+        """What it is called in the records of a run."""
+        return "native" + (f" with momentum={self.momentum}" if self.momentum else "")
 
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""
@@ -151,6 +164,8 @@ class NativeTrainer:
                 bounds=bounds,
                 bounds_start=bounds_start,
                 proximal=float(work.proximal),
+                momentum=self.momentum,
+                correction=_corrections(jobs),
                 threads=self._threads,
                 isa=self._isa,
             )
@@ -196,6 +211,13 @@ class NativeTrainer:
             raise FedtideError(f"label {labels.max()} is out of range: the model gives {self._num_labels} logits")
         values = samples.values if samples.values is None else np.ascontiguousarray(samples.values)
         return Samples(np.ascontiguousarray(images), np.ascontiguousarray(labels), values)
+
+
+def _corrections(jobs: Sequence[Job]) -> Vector | None:
+    """Return what is added to the gradients of each job [r d]; None if nothing is to any."""
+    if all(job.correction is None for job in jobs):
+        return None
+    return np.stack([np.zeros_like(job.start) if job.correction is None else job.correction for job in jobs])
 
 
 def _together(tables: Sequence[Samples]) -> Samples:

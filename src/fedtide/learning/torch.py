@@ -253,14 +253,14 @@ class TorchTrainer:
         vector_to_parameters(origin.clone(), module.parameters())
         module.train()
         parameters = list(module.parameters())
-        parts = torch.split(origin, [each.numel() for each in parameters])
-        origins = [part.view_as(each) for part, each in zip(parts, parameters, strict=True)]
+        origins = _like(parameters, origin)
         order = torch.from_numpy(visited).to(self.device)
         dropout_key = key(seed, "dropout", device, version) >> 1
         for position, layer in enumerate(each for each in module.modules() if isinstance(each, SeededDropout)):
             layer.generator.manual_seed((dropout_key + position) % 2**63)
         if not isinstance(self.task.model, m.Model):
             torch.manual_seed(dropout_key)
+        added = _like(parameters, None if job.correction is None else _shared(job.correction).to(self.device))
         optimizer = self._optimizer(parameters, learning_rate)
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             if self._halt.is_set():
@@ -269,9 +269,10 @@ class TorchTrainer:
             loss = nn.functional.cross_entropy(module(_numbers(images[chosen], values)), labels[chosen])
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
-                for parameter, gradient, first in zip(parameters, gradients, origins, strict=True):
+                for parameter, gradient, first, more in zip(parameters, gradients, origins, added, strict=True):
                     # eq:localItUpdate_async: the gradient of F_k + (lambda/2) ||theta - theta_start||^2
                     whole = gradient + work.proximal * (parameter - first)
+                    whole = whole if more is None else whole + more
                     if optimizer is None:
                         parameter -= learning_rate * whole
                     else:
@@ -303,6 +304,14 @@ def _shared(array: np.ndarray[Any, Any]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # PyTorch's, that it might be written to though it is read-only
         return torch.from_numpy(np.asarray(array))
+
+
+def _like(parameters: list[Any], vector: Any) -> list[Any]:
+    """Return a vector [d] cut into tensors like the parameters; None for each of them if there is none."""
+    if vector is None:
+        return [None] * len(parameters)
+    cut = torch.split(vector, [each.numel() for each in parameters])
+    return [part.view_as(each) for part, each in zip(cut, parameters, strict=True)]
 
 
 def _numbers(images: Any, values: Any) -> Any:

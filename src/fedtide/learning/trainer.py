@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from fedtide.config import Experiment
 from fedtide.data.checking import wrong_values
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
@@ -16,7 +17,10 @@ from fedtide.types import Ints, Job, Samples, Vector
 TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are imported when they are used
     "native": "fedtide.learning.native:NativeTrainer",
     "torch": "fedtide.learning.torch:TorchTrainer",
+    "scaffold": "fedtide.learning.scaffold:Scaffold",
 }
+# Those around another trainer (their argument `inner`), with how many vectors as long as the model travel each way.
+AROUND: Final[dict[str, int]] = {"scaffold": 2}
 
 T = TypeVar("T")
 TableId: TypeAlias = tuple[int, int, int]
@@ -54,8 +58,10 @@ class Trainer(Protocol):
 
     A trainer may remember something of each device (control variates): it then has `init(num_parameters) -> Memory`, what it
     begins with for every device; every job has its device's `memory`, arrays of its own that may be written to; and `train`
-    returns `Trained(updates, memory)`. One that cannot take every kind of samples may have `check_samples(samples)`, which
-    raises if it cannot take these: it is asked before a run begins.
+    returns `Trained(updates, memory)`. Where only what arrived counts, it has `arrived(memory, update) -> Memory` besides: then
+    it returns plain updates, and its memory goes on when the server has one, given as the server reads it [d]. A trainer that
+    cannot take every kind of samples may have `check_samples(samples)`, which raises if it cannot take these: it is asked
+    before a run begins.
     """
 
     def initial_model(self, seed: int) -> Vector:
@@ -90,6 +96,12 @@ def _check_job(job: Job, name: str, num_parameters: int) -> None:
         raise FedtideError(
             f"{name}: start is {start.dtype} {start.shape}; a job of this model needs float32 {(num_parameters,)}"
         )
+    if job.correction is not None:
+        added = np.asarray(job.correction)
+        if added.dtype != np.float32 or added.shape != (num_parameters,):
+            raise FedtideError(
+                f"{name}: correction is {added.dtype} {added.shape}; it needs float32 {(num_parameters,)}"
+            )
     if mine.ndim != 1 or not mine.size or not np.issubdtype(mine.dtype, np.integer):
         raise FedtideError(
             f"{name}: device {job.device} holds {mine.dtype} {mine.shape}; it needs a vector of at least one sample number"
@@ -99,6 +111,12 @@ def _check_job(job: Job, name: str, num_parameters: int) -> None:
             f"{name}: device {job.device} holds sample numbers from {mine.min()} to {mine.max()}; there are "
             f"{len(job.samples.labels)} samples"
         )
+
+
+def engine(experiment: Experiment) -> str:
+    """Return who does the steps, which the bits depend on: the trainer, or the one that it stands around."""
+    wanted = experiment.learning
+    return str(wanted.trainer_args.get("inner", "native")) if wanted.trainer in AROUND else wanted.trainer
 
 
 def known_as(samples: Samples) -> TableId:
@@ -138,6 +156,11 @@ def samples_per_training(work: LocalWork, num_samples: Ints) -> Ints:
     return np.asarray(full * num_samples + np.minimum(rest * work.batch_size, num_samples))
 
 
+def steps_per_training(work: LocalWork, num_samples: int) -> int:
+    """Return how many steps one local training makes on a device that holds so many samples."""
+    return work.steps if work.steps is not None else -(-num_samples // work.batch_size) * (work.epochs or 0)
+
+
 def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork) -> tuple[Ints, Ints]:
     """Return the samples one job visits [s] and the bounds of its mini-batches [steps+1].
 
@@ -146,7 +169,7 @@ def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork
     """
     rng = stream(seed, "batches", device, version)
     per_epoch = -(-len(samples) // work.batch_size)
-    steps = work.steps if work.steps is not None else per_epoch * (work.epochs or 0)
+    steps = steps_per_training(work, len(samples))
     order = [rng.permutation(samples) for _ in range(-(-steps // per_epoch))]
     epoch, within = np.divmod(np.arange(steps + 1), per_epoch)
     bounds = epoch * len(samples) + within * work.batch_size

@@ -104,4 +104,5 @@ COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
     "clipped_mean": "fedtide.policy.clipping:ClippedMean",
     "majority_vote": "fedtide.policy.majority_vote:MajorityVote",
     "ef21": "fedtide.policy.ef21:Ef21Sum",
+    "scaffold": "fedtide.policy.scaffold:ControlVariates",
 }

@@ -26,7 +26,16 @@ def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
             f"combiner_args.inner={name!r} is none of fedtide's own combiners ({', '.join(table('combiner'))}): name one of "
             "these, or write the outer step into your own"
         )
-    return parts.resolve("combiner", name, args or {}, {"fleet.num_devices": num_devices}.__getitem__)
+
+    def fill(key: str) -> Any:
+        if key != "fleet.num_devices":
+            raise FedtideError(
+                f"combiner_args.inner={name!r} goes with {key} and cannot be inside another combiner: name another inside, or "
+                f"policy.combiner={name} itself"
+            )
+        return num_devices
+
+    return parts.resolve("combiner", name, args or {}, fill)
 
 
 def ordered(args: Mapping[str, Any] | None) -> dict[str, Any] | None:

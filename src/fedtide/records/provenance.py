@@ -15,6 +15,7 @@ from fedtide.config import Experiment
 from fedtide.core.parts import file_digest, source_digest
 from fedtide.data.content import folder_digest
 from fedtide.errors import RunFolderError
+from fedtide.learning.trainer import engine
 from fedtide.records.reading import read_versions
 
 UNKNOWN = "unknown"
@@ -37,7 +38,7 @@ def instruction_path(experiment: Experiment) -> str | None:
     """Return the path on which this machine would train an experiment; None if another package trains."""
     from fedtide.learning.native import isa  # planning does without the kernel
 
-    return isa() if experiment.learning.trainer == "native" else None
+    return isa() if engine(experiment) == "native" else None
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:

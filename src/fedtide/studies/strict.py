@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, NamedTuple
 
+from fedtide.learning.trainer import engine
 from fedtide.studies.pairing import is_known
 from fedtide.studies.result import Store
 from fedtide.studies.spec import Run, Study
@@ -68,7 +69,7 @@ def _groups(studies: Sequence[Study]) -> dict[tuple[str, int, int], dict[str, Ru
     groups: dict[tuple[str, int, int], dict[str, Run]] = {}
     for position, study in enumerate(studies):
         for run in study.runs:
-            key = run.experiment.learning.trainer, position, run.experiment.seed
+            key = engine(run.experiment), position, run.experiment.seed
             groups.setdefault(key, {})[run.name] = run
     return groups
 

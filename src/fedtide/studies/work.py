@@ -26,6 +26,7 @@ from fedtide.core import faults, parts, stop
 from fedtide.core.kinds import table
 from fedtide.data.content import folder_digest
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.learning.trainer import engine
 from fedtide.records import InUseError, policy_files
 from fedtide.studies.result import RunResult, Store, from_rounds
 from fedtide.studies.spec import Run, Study, name_of
@@ -110,7 +111,7 @@ def run_one(
     path: the instruction path on which to train; None: this machine's own. beside: a folder where the policy files are looked
     for besides the working folder.
     """
-    native = config.experiment(tree).learning.trainer == "native"
+    native = engine(config.experiment(tree)) == "native"
     with parts.beside(Path(beside) if beside else None), trained_on(path if native else None):
         return _run_one(tree, folder, name)
 
@@ -256,7 +257,7 @@ def _task(run: Run, folder: Path | None, path: str | None = None) -> tuple[Any, 
 def _folder(store: Store, run: Run, path: Paths) -> Path:
     """Where a run under way keeps its checkpoint, on another path beside it; it goes once the result is stored."""
     asked = path.get(run.name)
-    own = asked is None or asked == offered(run.experiment.learning.trainer)[0]
+    own = asked is None or asked == offered(engine(run.experiment))[0]
     return store.folder / ".work" / (run.name if own else f"{run.name}.{asked}")
 
 
