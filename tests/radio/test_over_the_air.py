@@ -204,9 +204,9 @@ def test_an_odd_number_of_parameters_takes_half_a_symbol_more() -> None:
 # ---- plans, resumes, digests
 
 
-@pytest.mark.parametrize("min_snr", [0.0, 8.0])
+@pytest.mark.parametrize("min_snr", [0.0, 15.0])
 def test_a_plan_is_what_the_run_does(min_snr: float) -> None:
-    experiment = wanted(truncated(min_snr), {"policy": {"scheduler": "age_based"}})
+    experiment = wanted(truncated(min_snr), {"policy": {"scheduler": "age_based", "limit": 2}})
     rounds = fedtide.simulate(experiment).rounds
     made = list(planned(build(experiment)))
     assert [each.candidates.device[each.grant.picked].tolist() for each in made if each.grant] == [
