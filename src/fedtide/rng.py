@@ -22,6 +22,7 @@ PURPOSES: Final[dict[str, int]] = {
     "initial_model": 8,
     "synthetic": 9,
     "sizes": 10,  # how many samples a device holds
+    "air": 11,  # what is heard with the sum of updates that are sent at once; index: tick
 }
 
 

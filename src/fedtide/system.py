@@ -20,9 +20,11 @@ from fedtide.data.partition import label_counts
 from fedtide.errors import FedtideError
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import AROUND, LocalWork, Task, Trainer, engine, samples_per_training
+from fedtide.server import at_once
 from fedtide.server.state import REPORT_BITS, Policy, Rules
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
 from fedtide.world import border, own_timeline, timeline
+from fedtide.world.access import Access, AtOnce, separate
 from fedtide.world.allocation import Allocation, symbols_per_tick
 from fedtide.world.availability import Availability, always
 from fedtide.world.channel import Channel
@@ -46,7 +48,7 @@ class System(NamedTuple):
     fleet: Fleet
     ticks: Sequence[Tick]
     born: Floats  # when each model version came to be, by version number
-    num_symbols: float  # per tick
+    num_symbols: float  # per tick; if devices send at once, what they take
     policy: Policy
     codec: Codec
     model: Model | Callable[[], Any]
@@ -54,6 +56,7 @@ class System(NamedTuple):
     allocation: Allocation
     energy: Energy
     downlink: Downlink
+    access: Access
 
     @property
     def work(self) -> LocalWork:
@@ -94,20 +97,28 @@ def build(
     known = bool(fleet.partition)
     held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
     ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset), known)
+    policy, access = make_policy(experiment), make_access(experiment)
+    allocation: Allocation = make_part(experiment, "allocation")
+    num_symbols = symbols_per_tick(ticks, experiment.radio.num_symbols, experiment.fleet.max_duration)
+    if not separate(access):
+        at_once.check(experiment, access, policy.combiner)
+        num_parameters = _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
+        allocation, num_symbols = AtOnce(), at_once.taken(experiment, access, num_parameters, num_symbols)
     return System(
         experiment=experiment,
         dataset=dataset,
         fleet=fleet,
         ticks=ticks,
         born=timeline.start_times(ticks),
-        num_symbols=symbols_per_tick(ticks, experiment.radio.num_symbols, experiment.fleet.max_duration),
-        policy=make_policy(experiment),
+        num_symbols=num_symbols,
+        policy=policy,
         codec=make_codec(experiment),
         model=model,
         channel=make_channel(experiment, coverage),
-        allocation=make_part(experiment, "allocation"),
+        allocation=allocation,
         energy=make_part(experiment, "energy"),
         downlink=downlink,
+        access=access,
     )
 
 
@@ -270,6 +281,12 @@ def make_codec(experiment: Experiment) -> Codec:
     """Make the codec, which server and devices share."""
     codec: Codec = part(experiment, "codec")
     return codec
+
+
+def make_access(experiment: Experiment) -> Access:
+    """Make how the picked devices share the symbols."""
+    access: Access = part(experiment, "access")
+    return access
 
 
 def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> Model | Callable[[], Any]:

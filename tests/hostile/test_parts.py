@@ -66,6 +66,7 @@ SHAPES = {
     "channel": ("def bad(seed, tick, time, device):\n    return {}", "np.ones(len(device))"),
     "coverage": ("def bad(seed, device, time):\n    return {}", "np.ones(len(device))"),
     "csi": ("def bad(seed, tick, time, device, capacity):\n    return {}", "Link(capacity, capacity)"),
+    "access": ("def bad(updates, weights, snr, rng):\n    return {}", "weights @ updates"),
     "downlink": ("def bad(seed, device, time, bits):\n    return {}", "np.zeros(len(device))"),
     "energy": ("def bad(seed, device, samples, symbols):\n    return {}", "np.ones(len(device))"),
     "allocation": ("def bad(capacity, num_symbols):\n    return {}", "np.full(len(capacity), num_symbols / len(capacity))"),
@@ -142,6 +143,7 @@ SHAPES = {
     },
 }  # fmt: skip
 KEYS = {kind: f"{each.key}=p.py:bad" for kind, each in KINDS.items()} | {"tracker": "tracker=[p.py:bad]"}
+BESIDES = {"access": ["codec.name=ideal"]}  # what a part needs of the rest of the experiment
 
 
 class Row(NamedTuple):
@@ -289,6 +291,14 @@ ROWS = [
         "csi", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT,
         ("Link(capacity, np.ones(99))", r"shape \(99,\).*believed"),
         ("Link(None, capacity)", "returned None: .*capacities"),
+    ),
+    *rows(
+        "access", 5, *RAISES,
+        ("None", "returned None: it must give the 7850 numbers"),
+        ("updates", "an array of shape"),
+        ("updates[0][:-1]", r"an array of shape \(7849,\)"),
+        ("updates[0] * np.nan", "nan at position 0: it must give finite"),
+        ("itertools.repeat(0.0)", "returned repeat"),
     ),
     *rows(
         "downlink", 2, *RAISES, *NO_COLUMN,
@@ -471,6 +481,7 @@ ROWS = [
 LATE = [
     ("channel", "np.full(len(device), np.nan)"),
     ("channel", "fail()"),
+    ("access", "updates"),
     ("allocation", "np.full(len(capacity), num_symbols)"),
     ("scheduler", "[0, 0]"),
     ("scheduler", "sys.exit(0)"),
@@ -493,7 +504,8 @@ def write(where: str, answer: str) -> None:
 
 
 def words(where: str, folder: str) -> list[str]:
-    return ["run", *SMALL, KEYS[where.partition(".")[0]], "-o", folder]
+    kind = where.partition(".")[0]
+    return ["run", *SMALL, KEYS[kind], *BESIDES.get(kind, []), "-o", folder]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

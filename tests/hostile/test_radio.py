@@ -15,9 +15,14 @@ FILES = {
     "five.csv": "device,x,y\n" + "".join(f"{k},{100 + k},0\n" for k in range(5)),
     "far.csv": "device,x,y\n" + "".join(f"{k},{100 * k + 50},0\n" for k in range(6)),
     "twice.csv": "device,x,y\n" + "".join(f"{k},100,0\n" for k in range(6)) + "3,90,0\n",
+    "below.py": "".join(
+        f"def {name}(updates, weights, snr, rng):\n    return updates[0]\n\n{name}.{says}\n\n"
+        for name, says in (("f", "min_snr = -1"), ("g", "symbols_per_parameter = 0"), ("h", "min_snr = 'low'"))
+    ),
     "thing.txt": "device,time,value\n",
 }
 
+AIR = ("radio.access=over_the_air", "codec.name=ideal")
 TABLE = [
     wrong("radio.channel=rician", "radio.channel_args.k_factor=-1", says="k_factor=-1 cannot be: .*greater than or equal to 0"),
     wrong("radio.channel=rician", "radio.channel_args.k_factor=.nan", says="k_factor"),
@@ -60,6 +65,18 @@ TABLE = [
     wrong("radio.csi=packet_error", "radio.csi_args.interference=-1", says="interference=-1 cannot be"),
     wrong("radio.csi=packet_eror", says="did you mean 'packet_error'"),
     wrong("radio.coverage=jakes", says="it is one of radio.channel"),
+    wrong("radio.access=over_the_air", says="codec.name=sparse_quantized would not be used: add codec.name=ideal"),
+    wrong(*AIR, "policy.combiner=krum", says="weighted sum .* policy.combiner=krum as it is needs them one by one: choose"),
+    wrong(*AIR, "radio.allocation=equal_symbols", says="radio.allocation=equal_symbols would share: leave it out"),
+    wrong(*AIR, "radio.access_args.min_snr=-1", says="min_snr=-1 cannot be: .*greater than or equal to 0"),
+    wrong(*AIR, "radio.access_args.min_snr=.inf", says="min_snr"),
+    wrong(*AIR, "radio.access_args.threshold=1", says="does not accept .* it takes min_snr"),
+    wrong(*AIR, "radio.num_symbols=3000",
+          says="takes 3,925 symbols for 7,850 parameters, .* has 3,000: raise radio.num_symbols"),
+    wrong("radio.access=over_air", says="did you mean 'over_the_air'"),
+    wrong("codec.name=ideal", "radio.access=below.py:f", says=r"below.py:\d+. has min_snr=-1: it must be a number >= 0"),
+    wrong("codec.name=ideal", "radio.access=below.py:g", says="has symbols_per_parameter=0: it must be a number > 0"),
+    wrong("codec.name=ideal", "radio.access=below.py:h", says="has min_snr='low': it must be a number >= 0"),
 ]  # fmt: skip
 
 

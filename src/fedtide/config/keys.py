@@ -120,6 +120,8 @@ class Radio(_Group):
     coverage_args: Args = _later(dict, "arguments of the coverage")
     csi: Name = _later("perfect", "what the server knows of the uplinks")
     csi_args: Args = _later(dict, "arguments of the csi")
+    access: Name = _later("orthogonal", "how the picked devices share the symbols: one by one, or all at once")
+    access_args: Args = _later(dict, "arguments of the access")
     downlink: Name = _later("instant", "how long a device takes to receive a model")
     downlink_args: Args = _later(dict, "arguments of the downlink")
     symbol_rate: NotNegative = _later(

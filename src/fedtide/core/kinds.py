@@ -102,6 +102,14 @@ KINDS: Final[dict[str, Kind]] = {
         "how a tick's symbols are shared",
         gives={"": "symbols [r], or Shares(symbols [r], bits [r])"},
     ),
+    "access": Kind(
+        "radio.access",
+        "radio.access_args",
+        "fedtide.world.access:ACCESSES",
+        {"": ("updates", "weights", "snr", "rng")},
+        "how the picked devices share the symbols: one by one, or all at once",
+        gives={"": "what the server hears of sum_k w_k u_k [d]"},
+    ),
     "downlink": Kind(
         "radio.downlink",
         "radio.downlink_args",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.drivers.ticks import candidates_at, grant_at, is_lost, link_at
+from fedtide.drivers.ticks import candidates_at, grant_at, is_lost, is_sending, link_at
 from fedtide.system import System
 from fedtide.types import Candidates, Grant, Memory, Tick
 
@@ -32,5 +32,6 @@ def planned(system: System) -> Iterator[Planned]:
             continue
         grant = grant_at(system, tick, rows, memory)
         memory = grant.memory
-        uploads[rows.device[grant.picked[~is_lost(link, grant)]]] += 1
+        arrives = ~is_lost(link, grant) & is_sending(system, link, grant)
+        uploads[rows.device[grant.picked[arrives]]] += 1
         yield Planned(tick, rows, grant)

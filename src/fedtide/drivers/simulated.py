@@ -11,16 +11,18 @@ import numpy as np
 from fedtide.core import parts
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
-from fedtide.drivers.ticks import candidates_at, is_lost, learning_rates, link_at
+from fedtide.drivers.ticks import candidates_at, is_lost, is_sending, learning_rates, link_at, snr_at
 from fedtide.drivers.training import Devices, acknowledged, goes_on, train, trainer_label
 from fedtide.learning.trainer import Trainer
 from fedtide.records import trainer_name
 from fedtide.server import border
+from fedtide.server.at_once import superposed
 from fedtide.server.sending import upload
 from fedtide.server.state import ServerState
 from fedtide.server.step import Ready, Received
 from fedtide.system import System
 from fedtide.types import Floats, Grant, Ints, Job, Link, Tick, Vector
+from fedtide.world.access import separate
 
 LARGE = 1e6  # no weight of a model that learns is as large as this
 
@@ -61,18 +63,22 @@ class Simulated:
         return Ready(rows, Kept(link, updates, devices))
 
     def collect(self, state: ServerState, tick: Tick, ready: Ready, grant: Grant) -> Received:
-        """Train, encode, send; what was granted more than its link carries is lost."""
+        """Train, encode, send; what was granted more than its link carries is lost. Or train and send at once, uncoded."""
         self.watch.lap("scheduling")
         system, kept = self.system, ready.kept
-        device, start = tick.ready[grant.picked], tick.start[grant.picked]
+        sending = is_sending(system, kept.link, grant)
+        device, start = tick.ready[grant.picked[sending]], tick.start[grant.picked[sending]]
         updates, devices = (kept.updates, kept.devices) if kept.updates else self._train(state, device, start)
         self.watch.lap("training")
         rows = np.stack([updates[k] for k in device.tolist()]) if len(device) else np.empty((0, 1), np.float32)
         border.finite(device, rows, tick.index, lambda: _culprit(system, self.trainer, state))
-        lost = device[is_lost(kept.link, grant)]
-        received = upload(
-            system.codec, system.experiment.seed, tick.index, device.tolist(), grant, updates, lost.tolist(), devices
-        )
+        seed, senders = system.experiment.seed, device.tolist()
+        if separate(system.access):
+            lost = device[is_lost(kept.link, grant)].tolist()
+            received = upload(system.codec, seed, tick.index, senders, grant, updates, lost, devices)
+        else:
+            snr = snr_at(kept.link, grant)[sending]
+            received = superposed(system.access, seed, tick.index, senders, snr, updates, devices)
         self.watch.lap("codec")
         return acknowledged(self.trainer, received)
 

@@ -13,6 +13,8 @@ from fedtide.rng import stream
 from fedtide.server.step import plan
 from fedtide.system import System
 from fedtide.types import Candidates, Floats, Grant, Ints, Link, Memory, Tick
+from fedtide.world import access
+from fedtide.world.estimation import snr_of
 
 Bools = npt.NDArray[np.bool_]
 SLACK = 1 + 1e-9  # what rounding may add to a product
@@ -28,6 +30,16 @@ def is_lost(link: Link, grant: Grant) -> Bools:
     """Say which of the picked devices were granted more than their links carry, having been believed better [r]."""
     believed, capacity = link.believed[grant.picked], link.capacity[grant.picked]
     return (believed > capacity) & (grant.bits > grant.symbols * capacity * SLACK)
+
+
+def is_sending(system: System, link: Link, grant: Grant) -> Bools:
+    """Say which of the picked devices send at all [r]: of those that send at once, the weak stay silent."""
+    return access.sends(system.access, snr_at(link, grant))
+
+
+def snr_at(link: Link, grant: Grant) -> Floats:
+    """Return the SNR at which the picked devices are received at full power, a number [r]."""
+    return snr_of(link.capacity[grant.picked])
 
 
 def candidates_at(

@@ -114,7 +114,10 @@ class Witness:
             policy=policy._replace(
                 **{kind: self._put(kind, getattr(policy, kind)) for kind in ("scheduler", "weighting", "combiner")}
             ),
-            **{kind: self._put(kind, getattr(system, kind)) for kind in ("codec", "channel", "allocation", "energy")},
+            **{
+                kind: self._put(kind, getattr(system, kind))
+                for kind in ("codec", "channel", "access", "allocation", "energy")
+            },
         )
         self._begun = {kind: contents(each.policy) for kind, each in self._watched.items()}
         self._found = ""

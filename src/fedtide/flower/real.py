@@ -8,16 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.drivers.ticks import is_lost, link_at
+from fedtide.drivers.ticks import is_lost, is_sending, link_at, snr_at
 from fedtide.flower import link
 from fedtide.flower.conversation import Conversation, Got
 from fedtide.flower.seats import Seat
 from fedtide.flower.settings import Terms
 from fedtide.policy.candidates import candidates
+from fedtide.server.at_once import superposed
 from fedtide.server.state import ServerState
 from fedtide.server.step import Ready, Received
 from fedtide.system import System
 from fedtide.types import Floats, Grant, Ints, Link, Tick
+from fedtide.world.access import separate
 
 
 class Kept(NamedTuple):
@@ -65,13 +67,28 @@ class Real:
         """Ask the picked nodes for their updates, and wait for them until the deadline."""
         kept: Kept = ready.kept
         self.last = kept._replace(seats=[replace(seat) for seat in kept.seats])  # as they were when the plan was made
-        self.talk.ask([kept.seats[each] for each in grant.picked], grant.bits.tolist(), tick.index)
+        sending = is_sending(self.system, kept.link, grant)
+        picked, bits = grant.picked[sending], grant.bits[sending].tolist()
+        self.talk.ask([kept.seats[each] for each in picked], bits, tick.index)
         self.wait(self.window, lambda: not self.talk.is_waiting)
         # Over a simulated radio a link that was believed too good carries nothing, whatever the network did.
         lost = set(ready.rows.device[grant.picked[is_lost(kept.link, grant)]].tolist())
         self.got = dict(self.talk.got)
+        if not separate(self.system.access):
+            return self._at_once(tick, ready, grant)
         sent = {device: each.packet for device, each in self.got.items()}
         return Received(sent, {device: each.update for device, each in self.got.items() if device not in lost})
+
+    def _at_once(self, tick: Tick, ready: Ready, grant: Grant) -> Received:
+        """Return what is heard of updates that are sent at once, over a simulated radio: nodes cannot, their packets can.
+
+        Whoever missed the deadline was silent.
+        """
+        updates = {device: each.update for device, each in (self.got or {}).items()}
+        device, snr = ready.rows.device[grant.picked].tolist(), snr_at(ready.kept.link, grant).tolist()
+        came = {k: each for k, each in zip(device, snr, strict=True) if k in updates}
+        seed = self.terms.experiment.seed
+        return superposed(self.system.access, seed, tick.index, [*came], np.array([*came.values()]), updates, {})
 
     @property
     def window(self) -> float:

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedtide.drivers.evaluation import scored
-from fedtide.drivers.ticks import learning_rates
+from fedtide.drivers.ticks import is_sending, learning_rates, link_at, snr_at
 from fedtide.drivers.training import Devices, acknowledged, goes_on, train
 from fedtide.errors import TrainingError
 from fedtide.flower.history import candidates
 from fedtide.flower.trace import Period
 from fedtide.learning.trainer import Trainer
+from fedtide.server.at_once import superposed
 from fedtide.server.sending import upload
 from fedtide.server.state import ServerState
 from fedtide.server.step import Ready, Received
 from fedtide.system import System
 from fedtide.types import Floats, Grant, Ints, Job, Samples, Tick, Vector
+from fedtide.world.access import separate
 
 
 @dataclass
@@ -57,10 +59,20 @@ class Recorded:
         period, (updates, devices) = self.periods[tick.index - 1], ready.kept
         lost = period.lost or []
         failed = set(period.picked) - set(period.arrived) - set(lost)
-        positions = [each for each in grant.picked.tolist() if int(ready.rows.device[each]) not in failed]
+        link = None  # of updates that are sent at once, over a simulated radio; else what was lost is on record
+        if not separate(self.system.access):
+            link = link_at(self.system, tick._replace(ready=ready.rows.device))
+        picked = grant.picked[is_sending(self.system, link, grant)] if link else grant.picked
+        positions = [each for each in picked.tolist() if int(ready.rows.device[each]) not in failed]
         device = ready.rows.device[positions].tolist()
         if not updates:
             updates, devices = self._train(state, period, device)
+        if link:
+            snr = snr_at(link, grant._replace(picked=np.array(positions, np.int64)))
+            received = superposed(
+                self.system.access, self.system.experiment.seed, tick.index, device, snr, updates, devices
+            )
+            return acknowledged(self.trainer, received)
         sending = grant._replace(bits=grant.bits[np.isin(grant.picked, positions)])
         received = upload(
             self.system.codec, self.system.experiment.seed, tick.index, device, sending, updates, lost, devices

@@ -113,9 +113,20 @@ def check_timeline(experiment: Experiment) -> None:
         )
 
 
+def check_radio(terms: Terms) -> None:
+    """Raise unless a sum that is heard on the air is that of a simulated radio: of packets a server has every one."""
+    access, capacity = terms.experiment.radio.access, terms.deployment.capacity
+    if access != "orthogonal" and capacity != "simulated":
+        raise FedtideError(
+            f"radio.access={access} with capacity={capacity}: nodes send packets, which do not add up on the air, and the "
+            "server adds them over a simulated radio alone; say capacity=simulated, or radio.access=orthogonal"
+        )
+
+
 def check_terms(terms: Terms) -> None:
     """Raise if this federation can never run, before anything is written or started."""
     check_timeline(terms.experiment)
+    check_radio(terms)
     wanted, seats = terms.deployment.min_nodes, terms.experiment.fleet.num_devices
     if wanted > seats:
         raise FedtideError(

@@ -1,15 +1,16 @@
 """How arrived updates become the next model.
 
 A combiner is a callable (model [d], starts [r d], updates [r d], weights [r], age [r]) -> model [d]; `starts` are the
-models that the devices began from. Sums run in float64, one device after the other, so that the bits do not depend on
-threads or on a BLAS.
+models that the devices began from. One with takes_sum = True uses updates in sum_k w_k u_k alone, and so can
+do without single ones: of updates that were sent at once (`radio.access`) every row is that sum, as the server heard it.
+Sums run in float64, one device after the other, so that the bits do not depend on threads or on a BLAS.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final, Protocol
+from typing import Annotated, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -37,6 +38,8 @@ def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None
 class AverageModels:
     """The paper's: theta(t+1) = sum_k w_k [theta_k(t,0) + u_k]. Stale starts pull the model back."""
 
+    takes_sum: ClassVar[bool] = True
+
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Average the devices' models."""
         return (weighted_sum(weights, starts) + weighted_sum(weights, updates)).astype(np.float32)
@@ -46,6 +49,7 @@ class AverageModels:
 class AverageDeltas:
     """theta(t+1) = theta(t) + server_rate sum_k w_k u_k: updates are added to the current model wherever they began."""
 
+    takes_sum: ClassVar[bool] = True
     server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
@@ -60,6 +64,7 @@ class Mix:
     The paper's footnote mixes in u_k itself, which taken literally shrinks the model; FedAsync mixes models.
     """
 
+    takes_sum: ClassVar[bool] = True
     mixing: Annotated[float, arg("share of the device's model")] = 0.4
     staleness: Annotated[float, arg("power of 1 + age that the share falls with")] = 0.0
 
@@ -76,6 +81,11 @@ class BufferedMean:
 
     server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
     staleness: Annotated[float, arg("power of 1 + age that updates are scaled down with")] = 0.5
+
+    @property
+    def takes_sum(self) -> bool:
+        """Whether updates count by their weights alone."""
+        return self.staleness == 0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the updates, the stale ones scaled down."""

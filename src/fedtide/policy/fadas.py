@@ -44,6 +44,11 @@ class DelayAdaptive:
     def _inner(self) -> Any:
         return inner.made(self.inner, self.inner_args, self.num_devices)
 
+    @property
+    def takes_sum(self) -> bool:
+        """Whether the inner combiner does."""
+        return inner.takes_sum(self._inner)
+
     def init(self, model: Vector) -> Memory:
         """Return m_0 = v_0 = vhat_0 = 0 [d]."""
         first = {name: np.zeros(len(model)) for name in ("mean", "square", "largest")}

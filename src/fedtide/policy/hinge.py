@@ -6,7 +6,7 @@ Xie, Koyejo, Gupta, Asynchronous federated optimization (2019).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from fedtide.core.arguments import arg
 from fedtide.policy.combining import Mix
@@ -21,6 +21,7 @@ class MixHinge:
     constant and (1 + x)^-a, are `mix`.
     """
 
+    takes_sum: ClassVar[bool] = True
     mixing: Annotated[float, arg("alpha: share of the device's model", gt=0, le=1)] = 0.4
     slope: Annotated[float, arg("a: how fast the share falls beyond the window", ge=0)] = 1.0
     window: Annotated[float, arg("b: age up to which the share stays whole", unit="ticks", ge=0)] = 4.0

@@ -38,6 +38,11 @@ def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
     return parts.resolve("combiner", name, args or {}, fill)
 
 
+def takes_sum(inner: Any) -> bool:
+    """Say whether the inner one uses updates in their weighted sum alone."""
+    return bool(getattr(inner, "takes_sum", False))
+
+
 def ordered(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return arguments by name, none as None: a run is known by how its combiner is written, whoever wrote which first."""
     return (

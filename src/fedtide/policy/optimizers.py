@@ -41,6 +41,11 @@ class ServerMomentum:
     def _inner(self) -> Any:
         return inner.made(self.inner, self.inner_args, self.num_devices)
 
+    @property
+    def takes_sum(self) -> bool:
+        """Whether the inner combiner does."""
+        return inner.takes_sum(self._inner)
+
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 [d]."""
         return {"momentum": np.zeros(len(model)), **inner.first(self._inner, model)}
@@ -81,6 +86,11 @@ class ServerAdam:
     def _inner(self) -> Any:
         return inner.made(self.inner, self.inner_args, self.num_devices)
 
+    @property
+    def takes_sum(self) -> bool:
+        """Whether the inner combiner does."""
+        return inner.takes_sum(self._inner)
+
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
         return _begun(self, model)
@@ -119,6 +129,11 @@ class ServerYogi:
     @functools.cached_property
     def _inner(self) -> Any:
         return inner.made(self.inner, self.inner_args, self.num_devices)
+
+    @property
+    def takes_sum(self) -> bool:
+        """Whether the inner combiner does."""
+        return inner.takes_sum(self._inner)
 
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""

@@ -12,6 +12,7 @@ from fedtide.learning.trainer import LocalWork, samples_per_training
 from fedtide.records.round import Ledger
 from fedtide.server.step import Info
 from fedtide.system import MODEL_BITS, System
+from fedtide.world.access import separate
 from fedtide.world.downlink import shared
 from fedtide.world.energy import Energy, counted
 
@@ -26,6 +27,7 @@ class Costs:
     shared: bool  # one transmission serves all who receive a model
     symbol_rate: float  # symbols per unit of time; 0: time on the air is not counted
     energy: Energy | None  # None: not counted
+    at_once: bool = False  # who sends does so on all symbols of the tick, together with the others
 
     def after(self, spent: Ledger, info: Info, bits: float, sending: Sequence[int]) -> Ledger:
         """Return what is spent after an aggregation. bits: of the payloads; sending: positions of those who sent one.
@@ -50,7 +52,10 @@ class Costs:
         if self.energy is None:
             return 0.0
         sent = np.zeros(len(samples))
-        sent[info.grant.picked] = info.grant.symbols
+        if self.at_once:  # those that stay silent send nothing
+            sent[info.arrived] = info.grant.symbols.sum()
+        else:
+            sent[info.grant.picked] = info.grant.symbols
         return math.fsum(self.energy(self.seed, info.rows.device, samples, sent))  # in any order the same
 
 
@@ -67,4 +72,5 @@ def costs(system: System, num_parameters: int, counts_all: bool = True) -> Costs
         shared=shared(system.downlink),
         symbol_rate=radio.symbol_rate if counts_all else 0.0,
         energy=system.energy if counts_all and counted(system.energy) else None,
+        at_once=not separate(system.access),
     )

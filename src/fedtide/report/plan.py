@@ -14,6 +14,7 @@ from fedtide.core import parts
 from fedtide.drivers.planned import planned
 from fedtide.policy.label_variance import label_variance
 from fedtide.system import System, parameter_count
+from fedtide.world.access import separate
 
 AGES_LISTED = 10  # more ages than this are summed up
 
@@ -44,6 +45,8 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
 
 def _sent_bits(system: System, num_parameters: int, budgets: list[float]) -> list[int] | None:
     """Return what the codec will send under these budgets; None if it depends on the updates."""
+    if not separate(system.access):  # uncoded
+        return [0] * len(budgets)
     planned_bits = getattr(system.codec, "planned_bits", None)
     return None if planned_bits is None else _each(budgets, lambda bits: int(planned_bits(num_parameters, bits)))
 

@@ -15,6 +15,7 @@ from fedtide.world.allocation import Allocation
 
 # What a device may report before the schedule is made, each a number of so many bits.
 REPORT_BITS: Final = {"update_sq_norm": 32, "loss": 32}
+SCALE_BITS: Final = 32  # what each of those that send at once reports of its update, for a common amplitude
 
 
 class Policy(NamedTuple):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +32,9 @@ class Received(NamedTuple):
     sent: Mapping[int, Packet]
     updates: Mapping[int, Vector]  # of those that arrived, as the server decodes them [d]
     devices: Mapping[str, Mapping[int, Memory]] = {}  # what simulated devices remember now
+    # weights [r] -> sum_k w_k u_k as it is heard [d], if the updates were sent at once; None: they are read one by one
+    heard: Callable[[Floats], Vector] | None = None
+    control_bits: float = 0.0  # what was agreed on before, besides what the ready devices reported
 
 
 class Exchange(Protocol):
@@ -55,7 +58,7 @@ class Info(NamedTuple):
     sent: Mapping[int, Packet]  # by device number
     arrived: Ints  # positions within the candidates of those whose updates arrived, ascending
     weights: Floats  # of these
-    control_bits: float  # what the ready devices spent on reports
+    control_bits: float  # what devices spent on reports
 
 
 def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tuple[ServerState, Info]:
@@ -69,8 +72,8 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     arrived = Arrived(rows.device[came], tick.index - rows.age[came], rows.num_samples[came])
     updates = stacked([received.updates[k] for k in arrived.device.tolist()], state)
     memory = state.memory if grant.memory is None else {**state.memory, "scheduler": grant.memory}
-    state, weights = absorb(state._replace(memory=memory), policy, rows.device, arrived, updates)
-    reported = float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
+    state, weights = absorb(state._replace(memory=memory), policy, rows.device, arrived, updates, received.heard)
+    reported = received.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
     return state._replace(devices=received.devices), Info(tick, rows, grant, received.sent, came, weights, reported)
 
 
@@ -108,9 +111,17 @@ def plan(
 
 
 def absorb(
-    state: ServerState, policy: Policy, ready: Ints, arrived: Arrived, updates: Vector
+    state: ServerState,
+    policy: Policy,
+    ready: Ints,
+    arrived: Arrived,
+    updates: Vector,
+    heard: Callable[[Floats], Vector] | None = None,
 ) -> tuple[ServerState, Floats]:
     """Aggregate the updates [r d] that arrived, and hand the new model to every ready device.
+
+    heard: of updates that were sent at once, what is heard of their sum under these weights [r] -> [d]. Then a combiner gets it
+    in the place of every update: weights have the sum 1, so that sum_k w_k u_k is what was heard.
 
     Returns the next state and the weights [r]. If nothing arrived the model stays, and the aggregation still counts.
     """
@@ -124,6 +135,8 @@ def absorb(
             "weighting", policy.weighting, memory, num_devices, arrived, lent(arrived.num_samples), lent(age)
         )
         weights = border.weights(answer, len(age), parts.label("weighting", policy.weighting))
+        if heard is not None:
+            updates = np.broadcast_to(heard(weights), updates.shape)
         starts = np.stack([state.models[int(version)] for version in arrived.start])
         given = (lent(model), read_only(starts), read_only(updates), lent(weights), lent(age))
         answer = _called("combiner", policy.combiner, memory, lent(model), arrived, *given)
