@@ -141,6 +141,19 @@ _LOCAL = (
         {},
         ({"learning": {"proximal": 0.0}}, {"learning": {"proximal": 0.2}}),
     ),
+    Method(
+        "momentum",
+        "local momentum",
+        {},
+        _both("learning", "trainer_args", ({"momentum": 0.5}, {"momentum": 0.9})),
+    ),
+    Method(
+        "scaffold",
+        "SCAFFOLD, with dense updates",
+        {"learning": {"trainer": "scaffold"}, "policy": {"combiner": "scaffold"}, "codec": {"name": "dead_zone"}},
+        _both("learning", "trainer_args", ({"damping": 0.3}, {"damping": 1.0})),
+        alone=True,
+    ),
 )
 _CLOCKS = (
     Method(
@@ -151,12 +164,22 @@ _CLOCKS = (
         alone=True,
     ),
 )
+_AIR = (
+    Method(
+        "over_the_air",
+        "over-the-air sum of analog updates, in d/2 symbols",
+        {"radio": {"access": "over_the_air"}, "codec": {"name": "ideal"}},
+        ({"policy": {"limit": 8}}, {"policy": {"limit": 40}}),
+        alone=True,
+    ),
+)
 GROUPS = (
     Group("schedule", "Who uploads", _SCHEDULES),
     Group("server", "What the server makes of updates", _SERVERS),
     Group("codec", "How updates become bits", _CODECS),
     Group("local", "How devices train", _LOCAL),
     Group("clock", "When the server acts", _CLOCKS),
+    Group("air", "How updates share the air", _AIR),
     Group("robust", "Robust servers, with dense updates", _ROBUST),
 )
 JOINABLE = ("schedule", "server", "codec", "local")  # one of each goes together

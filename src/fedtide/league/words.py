@@ -6,10 +6,11 @@ FOUND = """
 """
 
 RULES = """
-- **Equal airtime.** Every method has the same symbols per unit of time, those of n in every period of T_max/4; FedAvg's
-  rounds last T_max and have 4 n each. Methods from asynchronous clocks (FedAsync, FedBuff, CA2FL, FADAS, ...) play on the
-  periodic one: on their own, the number of uploads is set by the fastest device and differs thirtyfold between seeds, since
-  T_k may be near 0 ([paper](paper.md) has FedAsync on its own clock).
+- **Equal airtime.** Every method has the same symbols per unit of time, those of n in every period of T_max/4. FedAvg's
+  rounds last T_max and have 4 n each; over the air, updates take d/2 symbols of the n, whoever sends. Methods from
+  asynchronous clocks (FedAsync, FedBuff, CA2FL, FADAS, ...) play on the periodic one: on their own, the number of uploads is
+  set by the fastest device and differs thirtyfold between seeds, since T_k may be near 0 ([paper](paper.md) has FedAsync on
+  its own clock).
 - **Equal tuning.** Each method has {candidates} candidates: learning rates {rates} of the devices, times two settings of its
   own; where it has none, the weights gamma^age with gamma = 1 or 0.846. The best by mean accuracy on seed {seed}, world by
   world, plays on seeds 0 to {seeds}-1. The grids are ours, the same in all worlds.
