@@ -52,13 +52,13 @@ def differing(family: Family) -> dict[str, list[str]]:
 
 
 def _flat(tree: Mapping[str, Any]) -> dict[str, str]:
-    return dict(_leaves(tree, ""))
+    return {key: "none" if value is None or value == {} else str(value) for key, value in leaves(tree)}
 
 
-def _leaves(tree: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+def leaves(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Return an experiment's keys, dotted, with their values."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{before}{key}.")
+            yield from leaves(value, f"{before}{key}.")
         else:
-            yield f"{before}{key}", "none" if value is None or value == {} else str(value)
-
+            yield f"{before}{key}", value

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from fedtide.pages.looks import line_trees
 from fedtide.pages.pool import AXES, HEIGHTS, Pool, is_whole, spent
 from fedtide.studies.pairing import across
 from fedtide.studies.reaching import UNCOUNTED
@@ -47,9 +48,9 @@ class Family(NamedTuple):
         return [curve.label for curve in self.curves].index(label)
 
 
-def family_tree(family: Family, pool: Pool, styles: Mapping[str, int]) -> dict[str, Any]:
+def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
     """Return a family as plain data: curves with their runs, axes that can be had, and why others cannot."""
-    even = even_runs(family)
+    even, lines = even_runs(family), line_trees(curve.name for curve in family.curves)
     curves = []
     for curve in family.curves:
         runs = {seed: [[each.path, pool.run(each)] for each in _everywhere(run)] for seed, run in curve.runs.items()}
@@ -58,7 +59,7 @@ def family_tree(family: Family, pool: Pool, styles: Mapping[str, int]) -> dict[s
                 "label": cut(curve.label),
                 "name": cut(curve.name),
                 "setting": cut(curve.setting),
-                "style": styles[curve.name],
+                "line": lines[curve.name],
                 "runs": runs,
                 "even": {seed: pool.run(run) for seed, run in even.get(curve.label, {}).items()},
             }
@@ -105,11 +106,6 @@ def heights_of(family: Family) -> list[str]:
     """Return the columns that were measured at all evaluations of all runs."""
     every = [run for curve in family.curves for run in curve.runs.values()]
     return [name for name in HEIGHTS if not any(np.isnan(run.column(name)).any() for run in every)]
-
-
-def styles_of(names: Sequence[str]) -> dict[str, int]:
-    """Return which line every name has, the same on the whole page."""
-    return {name: position for position, name in enumerate(dict.fromkeys(names))}
 
 
 def cut(text: str) -> str:

@@ -45,12 +45,11 @@ class Pool:
         named = {name: self._column(values[kept]) for name, values in found.items() if is_whole(values)}
         fleet = result.experiment.get("fleet", {})
         entry = {**named, "chance": result.chance, "window": float(fleet.get("max_duration", 1.0))}
-        return self._known.setdefault(repr(entry), self._appended(entry, repr(entry)))
-
-    def _appended(self, entry: dict[str, Any], key: str) -> int:
+        key = repr(entry)
         if key not in self._known:
+            self._known[key] = len(self.runs)
             self.runs.append(entry)
-        return len(self.runs) - 1
+        return self._known[key]
 
     def _column(self, values: Floats) -> int:
         key = values.tobytes()
