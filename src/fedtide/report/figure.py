@@ -6,6 +6,7 @@ import io
 import logging
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,26 +16,9 @@ from typing import Any
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 from fedtide.records import RoundRecord, write_atomically
+from fedtide.report.palette import COLOURS
+from fedtide.report.style import SCREEN, Style, named
 from fedtide.report.summary import evaluated
-
-# Okabe and Ito's palette: told apart by readers who do not see all colours.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-
-STYLE: dict[str, Any] = {
-    "font.size": 9,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "lines.linewidth": 1.4,
-    "figure.dpi": 150,
-    "savefig.bbox": "tight",
-    "svg.hashsalt": "fedtide",
-}
-
 
 AXES = {
     "time": r"time (units of $T_{\max}$)",
@@ -72,10 +56,11 @@ def load_matplotlib() -> Any:
 
 
 @contextmanager
-def our_style() -> Iterator[None]:
-    """Draw in our style."""
-    with load_matplotlib().rc_context(STYLE):
-        yield
+def our_style(name: str = SCREEN) -> Iterator[Style]:
+    """Draw in one of our styles."""
+    style = named(name)
+    with load_matplotlib().rc_context(style.settings):
+        yield style
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -87,6 +72,40 @@ def new_figure(width: float, height: float) -> Any:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def sheet(style: Style, rows: int, columns: int, height: float | None = None, **shared: Any) -> tuple[Any, Any]:
+    """Return a figure as wide as the style says, and its panels [rows columns], which a single column has below one another.
+
+    height: of a panel, in inches; None: the style's. shared: as for Matplotlib's `subplots`.
+    """
+    below = rows * columns if style.stacked else rows
+    figure = new_figure(style.width, (height or style.panel) * below)
+    panels = figure.subplots(below, 1 if style.stacked else columns, squeeze=False, **shared)
+    return figure, panels.reshape(rows, columns)
+
+
+def name_panel(panel: Any, style: Style, position: int, text: str) -> None:
+    """Name a panel: above it, or as journals have it below, (a), (b), ...; the axis has its name already."""
+    if style.titles:
+        panel.set_title(text)
+    else:
+        panel.set_xlabel(f"{panel.get_xlabel()}\n({chr(ord('a') + position)}) {text}")
+
+
+def legend_below(figure: Any, style: Style, panels: Any, **how: Any) -> None:
+    """Put one legend of all that the panels show below them, in as many columns as fit."""
+    found: dict[str, Any] = {}
+    for panel in panels:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(name, handle)
+    if not found:
+        return
+    letters = max(len(line) for name in found for line in re.sub(r"[\\\\${}]|tilde", "", name).split("\n"))
+    wide = style.width * 72 / (style.small * (0.56 * letters + 6.4))  # 6.4: the line before it, and the gap after it
+    columns = min(len(found), max(1, int(wide)))
+    even = -(-len(found) // -(-len(found) // columns))  # no short last row where fewer columns do
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=even, **how)
 
 
 def save(figure: Any, stem: Path) -> list[Path]:
