@@ -90,8 +90,9 @@ const fedtide = (() => {
   let pending = 0;
   const later = () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(redraw); };
   window.addEventListener("resize", later);
-  window.addEventListener("beforeprint", redraw);
-  window.addEventListener("afterprint", redraw);
+  let onScreen;  // the theme that is put back after printing, which is always light
+  window.addEventListener("beforeprint", () => { onScreen = root.dataset.theme; root.dataset.theme = "light"; redraw(); });
+  window.addEventListener("afterprint", () => { if (onScreen) root.dataset.theme = onScreen; else delete root.dataset.theme; redraw(); });
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", () => { named(); redraw(); });
 

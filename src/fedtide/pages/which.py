@@ -1,0 +1,31 @@
+"""Which page a folder becomes: that of a run, of two runs, or of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedtide.core.files import is_there
+from fedtide.errors import RunFolderError
+from fedtide.pages.run import run_page
+
+
+def page_of(paths: Sequence[Path]) -> str:
+    """Return the page of what lies there, as one HTML file."""
+    if are_runs(paths):
+        return run_page(paths)
+    raise RunFolderError(f"{paths[0]} is no run folder: it has no experiment.yaml; name one run, or two")
+
+
+def are_runs(paths: Sequence[Path]) -> bool:
+    """Say whether these are run folders; raise if something is not there, or only some are."""
+    for path in paths:
+        if not is_there(path):
+            raise RunFolderError(f"there is no {path}; name a run folder, or a study")
+    found = [is_there(path / "experiment.yaml") for path in paths]
+    if any(found) and not all(found):
+        raise RunFolderError(
+            f"{paths[found.index(False)]} is no run folder and {paths[found.index(True)]} is one; "
+            "name one run, two runs, or a study"
+        )
+    return all(found)
