@@ -63,7 +63,7 @@ def ticks(reach: float) -> list[float]:
     known = [factor * power for power in powers for factor in (1, 2, 5) if factor * power <= reach]
     kept: list[float] = []
     for each in reversed(known):
-        if math.sqrt(each / reach) > 0.12 and (not kept or math.sqrt(kept[-1] / reach) - math.sqrt(each / reach) > 0.2):
+        if math.sqrt(each / reach) > 0.12 and (not kept or math.sqrt(kept[-1] / reach) - math.sqrt(each / reach) > 0.3):
             kept.append(float(f"{each:.1g}"))
     return [0.0, *reversed(kept)]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from fedtide.report.palette import looks
 
 WHITE, BLACK = "#ffffff", "#14161a"  # the papers of base.css
-CONTRAST: Final = 3.0  # of a line with its paper; WCAG 2.2, 1.4.11
+CONTRAST: Final = {WHITE: 3.0, BLACK: 4.5}  # of a line with its paper: WCAG 2.2, 1.4.11, and more where thin lines fade
 
 
 def line_trees(names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -29,7 +29,7 @@ def seen_on(colour: str, paper: str) -> str:
     other = "#ffffff" if luminance(paper) < 0.5 else "#000000"
     for share in range(0, 101, 5):
         mixed = _mixed(colour, other, share / 100)
-        if contrast(mixed, paper) >= CONTRAST:
+        if contrast(mixed, paper) >= CONTRAST[paper]:
             return mixed
     return other
 

@@ -33,6 +33,7 @@ from fedtide.studies.statistics import CONFIDENCE, half_width
 from fedtide.studies.table import by_label
 
 PARTS: Final = ("uPlot.iife.min.js", "common.js", "curves.js", "study.js")
+ORDER: Final = ("holds", "gains", "contradicted", "loses", "not resolved", "no difference", "runs missing")
 BODY: Final = """<header><h1><bdi>{title}</bdi></h1><p class="lead">{lead}</p></header>
 <main id="main" class="study"><section id="forest" aria-label="Comparisons"></section>
 <section id="detail" aria-label="Curves of the chosen comparison"></section></main>"""
@@ -165,7 +166,8 @@ def _counted(found: Forest) -> str:
     rows = [row["by"][found.measures[0]]["verdict"] for group in found.groups for row in group["rows"] if row["by"]]
     what = "claim" if claims else "comparison"
     counts = Counter(claims or rows)
-    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    known = [verdict for verdict in ORDER if counts[verdict]]
+    words = ", ".join(f"{counts[each]} {each[:-1] if each[-1] == 's' and counts[each] > 1 else each}" for each in known)
     total = sum(counts.values())
     return f"{total} {what}{'s' * (total != 1)}: {words}." if counts else "Nothing to compare: there is one variant."
 

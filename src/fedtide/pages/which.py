@@ -8,13 +8,18 @@ from pathlib import Path
 from fedtide.core.files import is_there
 from fedtide.errors import RunFolderError
 from fedtide.pages.run import run_page
+from fedtide.pages.study import folder_page, study_page
+from fedtide.studies.result import Store
+from fedtide.studies.spec import read
 
 
-def page_of(paths: Sequence[Path]) -> str:
-    """Return the page of what lies there, as one HTML file."""
+def page_of(paths: Sequence[Path], store: Path = Path("results")) -> str:
+    """Return the page of what lies there, as one HTML file. store: where a study file's results are."""
     if are_runs(paths):
         return run_page(paths)
-    raise RunFolderError(f"{paths[0]} is no run folder: it has no experiment.yaml; name one run, or two")
+    if len(paths) > 1:
+        raise RunFolderError(f"{paths[0]} is no run folder; name one run, two runs, or one study (a file, or its results)")
+    return folder_page(paths[0]) if paths[0].is_dir() else study_page(read(paths[0]), Store(store), str(paths[0]))
 
 
 def are_runs(paths: Sequence[Path]) -> bool:

@@ -23,10 +23,11 @@
   const axis = () => (family().axes.includes(state.x) ? state.x : family().axes.includes(family().over) ? family().over : family().axes[0]);
   const height = () => (family().heights.includes(state.y) ? state.y : family().heights.includes(family().column) ? family().column : family().heights[0]);
 
+  const first = Math.max(0, rows.findIndex((row) => Object.values(row.by).some((found) => found.mean !== undefined)));
   function read() {
     const now = address(), whole = (text, most) => (/^\d+$/.test(text || "") && Number(text) < most ? Number(text) : null);
     state.group = whole(now.g, forest.groups.length);
-    state.row = state.group === null ? whole(now.c, rows.length) || 0 : rows.findIndex((row) => row.of === forest.groups[state.group]);
+    state.row = state.group === null ? whole(now.c, rows.length) ?? first : rows.findIndex((row) => row.of === forest.groups[state.group]);
     state.measure = forest.measures[whole(now.m, forest.measures.length) || 0];
     state.scale = now.scale === "linear" ? "linear" : "root";
     state.x = now.x || null;
@@ -42,7 +43,7 @@
   function write() {
     const list = (set) => (set && set.size ? [...set].sort((a, b) => a - b).join(".") : null);
     setAddress({
-      c: state.group === null && state.row ? state.row : null, g: state.group, m: forest.measures.indexOf(state.measure) || null,
+      c: state.group === null && state.row !== first ? state.row : null, g: state.group, m: forest.measures.indexOf(state.measure) || null,
       scale: state.scale === "linear" ? "linear" : null, x: state.x, y: state.y, show: state.show === "interval" ? null : state.show,
       smooth: state.smooth ? 1 : null, diff: state.diff || null, off: list(state.off), in: state.settings ? list(state.settings) : null,
       target: state.target,
@@ -60,6 +61,15 @@
     if (state.scale === "root") return reach().ticks;
     const step = [1, 2, 5, 10].map((each) => each * 10 ** Math.floor(Math.log10(reach().most / 2))).find((each) => reach().most / each <= 2.6);
     return [0, ...[1, 2].map((each) => each * step).filter((each) => each <= reach().most)];
+  }
+  // The ticks that have room for their numbers: from the outermost inwards, and zero.
+  function roomy() {
+    const whole = byId("forest").clientWidth, wide = window.innerWidth <= 640 ? whole : 0.36 * whole, kept = [];
+    for (const tick of [...ticks()].reverse()) {
+      const last = kept.length ? place(kept[kept.length - 1]) : 200, need = 100 * (6.6 * (String(tick).length + 1) + 5) / wide;
+      if (tick === 0 || last - place(tick) > need && place(tick) - 50 > 0.75 * need) kept.push(tick);
+    }
+    return kept;
   }
   function grid(svg, height) {
     for (const tick of ticks()) {
@@ -100,9 +110,9 @@
     const head = make("div", { class: "forest-head" });
     const measures = select("measure", "measured by", forest.measures.map((each) => [each, METRICS[each] || each]), state.measure, (value) => { state.measure = value; changed(true); });
     const scale = select("scale", "scale", [["root", "square roots"], ["linear", "linear"]], state.scale, (value) => { state.scale = value; changed(true); });
-    if (forest.measures.length) head.append(make("div", { class: "forest-tools screen" }, measures, scale));
+    if (forest.measures.length) list.append(make("div", { class: "forest-tools screen" }, measures, scale));
     const numbers = grid(drawing("svg", { "aria-hidden": "true" }), 0);
-    for (const tick of ticks()) for (const value of tick ? [-tick, tick] : [0]) numbers.append(drawing("text", { x: percentage(value), y: 15, "text-anchor": "middle" }, value ? `${value < 0 ? "−" : "+"}${Math.abs(value)}` : "0"));
+    for (const tick of roomy()) for (const value of tick ? [-tick, tick] : [0]) numbers.append(drawing("text", { x: percentage(value), y: 15, "text-anchor": "middle" }, value ? `${value < 0 ? "−" : "+"}${Math.abs(value)}` : "0"));
     head.append(make("div", { class: "forest-axis" }, make("span", null, `right of 0: ${forest.positive}`), numbers, make("span", null, "")));
     list.append(head);
     let position = 0, besides = false;
@@ -208,23 +218,24 @@
       parts.push(make("h2", null, label(group.text, 300)), verdictLine(group));
     } else if (row) {
       const found = told(row);
-      parts.push(make("h2", null, label(row.words, 300)));
+      const claimed = Object.keys(row.of.verdicts).length || row.of.observed;
+      parts.push(make("h2", null, label(row.words, 300), ...(claimed ? [] : [": ", label(row.of.text.replace("Gain", "gain"), 200), row.of.setting ? ", " : "", label(row.of.setting, 120)])));
       const line = make("p", null, make("b", { class: kind(found.verdict) }, found.verdict), `: ${interval(found)}`, found.metric ? ` in ${METRICS[found.metric] || found.metric}` : "", ".");
       if (found.seeds_needed) line.append(` About ${found.seeds_needed.toLocaleString("en")} seeds would resolve a difference of this size.`);
       if (found.note) line.append(` ${found.note}.`);
       parts.push(line);
-      if (row.of.verdicts && Object.keys(row.of.verdicts).length) parts.push(make("p", { class: "note" }, "A comparison of: ", label(row.of.text, 300), " ", make("b", { class: kind(row.of.verdicts[state.measure]) }, row.of.verdicts[state.measure])));
+      if (Object.keys(row.of.verdicts).length) parts.push(make("p", { class: "note" }, "A comparison of: ", label(row.of.text, 300), " ", make("b", { class: kind(row.of.verdicts[state.measure]) }, row.of.verdicts[state.measure])));
     } else parts.push(make("h2", null, label(family().title, 300)));
-    const about = group || (row && row.of);
-    if (about && about.quote) parts.push(make("blockquote", null, `“${about.quote}” (${about.section})`, about.reading ? make("div", null, `We read it as: ${about.reading}`) : null));
-    if (about && about.note) parts.push(make("p", { class: "note" }, about.note));
-    parts.push(controls(), make("div", { id: "charts", class: "charts" }), make("p", { id: "readout", class: "hidden", "aria-live": "polite" }), make("p", { id: "said", class: "note" }), make("div", { id: "lines", class: "scroll lines" }), folded());
+    const after = [], about = group || (row && row.of);
+    if (about && about.quote) after.push(make("blockquote", null, `“${about.quote}” (${about.section})`, about.reading ? make("div", null, `We read it as: ${about.reading}`) : null));
+    if (about && about.note) after.push(make("p", { class: "note" }, about.note));
+    parts.push(controls(), make("div", { id: "charts", class: "charts" }), make("p", { id: "readout", class: "hidden", "aria-live": "polite" }), make("div", { id: "lines", class: "scroll lines" }), make("p", { id: "said", class: "note" }), ...after, folded());
     where.replaceChildren(...parts);
     drawCharts();
   }
   function verdictLine(group) {
-    const words = Object.entries(group.verdicts).map(([measure, verdict]) => make("span", null, `by ${measure}: `, make("b", { class: kind(verdict) }, verdict), ". "));
-    return make("p", null, ...words, `${group.rows.length} comparison${group.rows.length > 1 ? "s" : ""}.`);
+    const words = Object.entries(group.verdicts).map(([measure, verdict], i) => make("span", null, i ? ", " : "", make("b", { class: kind(verdict) }, verdict), ` by ${measure}`));
+    return make("p", null, ...words, words.length ? ". " : "", `${group.rows.length} comparison${group.rows.length > 1 ? "s" : ""}.`);
   }
   function controls() {
     const node = make("div", { class: "controls screen" });
@@ -260,21 +271,22 @@
   function drawCharts() {
     charts.forEach((chart) => chart.destroy());
     charts = [];
-    readers = [];
     const where = byId("charts"), seen = inView();
     lines = new Map(seen.map(({ curve, i }) => [i, line(curve, i)]));
     where.replaceChildren();
     const shown = seen.filter(({ i }) => lines.get(i) && !state.off.has(i));
     const [view, log] = ranges(shown);
+    const waiting = []; // a chart is as wide as it can be beside the others
     for (const at of visibleSettings()) {
       const setting = family().settings[at], mine = seen.filter(({ curve }) => curve.setting === setting);
       const holder = make("div", { class: "chart", tabindex: 0, role: "img", "data-setting": at });
       where.append(holder);
       if (setting) holder.append(make("h3", null, label(setting, 80)));
-      if (view) charts.push(chart(holder, mine, view, log));
+      if (view) waiting.push([holder, mine]);
       else holder.append(make("p", { class: "note" }, state.diff ? "Nothing to draw: no seed has both." : "Nothing to draw: no curve is chosen, or none has a run."));
       holder.setAttribute("aria-label", spoken(mine, setting));
     }
+    charts = waiting.map(([holder, mine]) => chart(holder, mine, view, log));
     drawLines();
     said();
   }
@@ -285,11 +297,11 @@
   function ranges(shown) {
     if (!shown.length) return [null, false];
     const all = shown.map(({ i }) => lines.get(i)), log = height() === "train_loss" && !state.diff;
-    const x = state.zoom || [Math.min(...all.map((each) => each.x[0]), axis() === "time" || axis() === "index" ? Infinity : Infinity), Math.max(...all.map((each) => each.x.at(-1)))];
+    const x = state.zoom || [Math.min(...all.map((each) => each.x[0])), Math.max(...all.map((each) => each.x.at(-1)))];
     let low = Infinity, high = -Infinity;
     const chosen = compared(), first = state.zoom ? x[0] : x[0] + (x[1] - x[0]) * (state.diff ? 1 / 7 : 0.06);
     for (const { i } of shown) {
-      const each = lines.get(i), wide = state.show === "interval" && chosen.has(i) && each.n > 1;
+      const each = lines.get(i), wide = bands() && chosen.has(i) && each.n > 1;
       each.x.forEach((at, k) => {
         if (at < first || at > x[1]) return;
         const late = wide && at > x[0] + (x[1] - x[0]) * 0.3;
@@ -307,7 +319,7 @@
   }
   const steps = (value) => (Math.abs(value) >= 1e4 ? short(value) : String(Number(value.toPrecision(6))));
   function chart(holder, mine, view, log) {
-    const width = Math.max(240, holder.clientWidth), tall = Math.round(Math.max(230, Math.min(440, width * 0.6)));
+    const width = Math.max(240, holder.clientWidth), tall = Math.round(Math.max(230, Math.min(460, width * 0.56, window.innerHeight * 0.44)));
     const ink = css("--soft"), grid = { stroke: css("--grid"), width: 1 }, font = `12px ${css("--sans")}`;
     const base = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font, labelFont: font, labelGap: 2 };
     const plot = new uPlot({
@@ -316,7 +328,7 @@
       series: [{}, { paths: () => null, points: { show: false } }],
       axes: [
         { ...base, label: data.axes[axis()] + (axis() === "time" ? unit() : ""), labelSize: 20, size: 30, values: (_, all) => all.map(steps), space: 60 },
-        { ...base, label: `${state.diff ? "gain in " : ""}${data.heights[height()]}${state.diff ? ", averaged up to then" : ""}`, labelSize: 20, size: 52, values: (_, all) => all.map((each) => (each === null ? "" : state.diff && each > 0 ? `+${steps(each)}` : steps(each).replace("-", "−"))) },
+        { ...base, label: `${state.diff ? "gain in " : ""}${data.heights[height()]}${state.diff ? ", averaged up to then" : ""}`, labelSize: 20, size: state.diff ? 62 : 52, values: (_, all) => all.map((each) => (each === null || log && Math.abs(each / Number(each.toPrecision(1)) - 1) > 1e-9 ? "" : state.diff && each > 0 ? `+${steps(each)}` : steps(each).replace("-", "−"))) },
       ],
       cursor: { y: false, points: { show: false }, drag: { x: true, y: false, dist: 8 } },
       hooks: {
@@ -325,6 +337,10 @@
         setSelect: [(u) => { if (u.select.width > 8) { state.zoom = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")]; drawCharts(); } }],
       },
     }, [view.x, [view.y[0], view.y[1]]], holder);
+    plot.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    plot.over.append(plot.tip);
+    plot.over.addEventListener("mouseleave", () => charts.forEach((each) => { each.tip.hidden = true; }));
+    plot.mine = mine;
     plot.over.addEventListener("dblclick", () => { state.zoom = null; drawCharts(); });
     if (height() === "test_accuracy" && !state.diff) dragged(holder, plot, view);
     holder.addEventListener("keydown", (event) => walked(event, mine));
@@ -366,7 +382,7 @@
     for (const { curve, i } of drawn) {
       const each = lines.get(i), strong = !others || chosen.has(i);
       ctx.strokeStyle = ctx.fillStyle = colour(curve);
-      if (state.show === "interval" && strong && each.n > 1) {
+      if (bands() && strong && each.n > 1) {
         ctx.globalAlpha = 0.16;
         ctx.beginPath();
         each.x.forEach((x, k) => (k ? ctx.lineTo(X(x), Y(bounded(each.high[k]))) : ctx.moveTo(X(x), Y(bounded(each.high[k])))));
@@ -381,18 +397,20 @@
       trace(ctx, each.x, each.mean, X, Y);
       ctx.setLineDash([]);
       marks(ctx, curve, each, X, Y, scale, i, u);
-      if (state.show !== "interval" && strong && each.n > 1 && !state.zoom) whisker(ctx, each, X, Y, scale, i);
+      if (!bands() && strong && each.n > 1 && !state.zoom) whisker(ctx, each, X, Y, scale, i);
     }
     ctx.globalAlpha = 1;
     if (height() === "test_accuracy" && !state.diff) {
       rule(ctx, bbox, Y(target()), css("--focus"), scale, [5, 4]);
       ctx.fillStyle = css("--focus");
       ctx.font = `${11 * scale}px ${css("--sans")}`;
-      ctx.textAlign = "right";
-      if (target() <= u.scales.y.max && target() >= u.scales.y.min) ctx.fillText(`target ${target()}`, bbox.left + bbox.width - 6 * scale, Y(target()) - 4 * scale);
+      ctx.textAlign = "left";
+      if (target() <= u.scales.y.max && target() >= u.scales.y.min) ctx.fillText(`target ${target()}`, bbox.left + 6 * scale, Y(target()) - 4 * scale);
     }
     ctx.restore();
   }
+  // Many bands hide one another: then there is an interval at the right end only.
+  const bands = () => state.show === "interval" && [...lines].filter(([i, each]) => each && !state.off.has(i) && compared().has(i)).length <= 4;
   const bounded = (value) => (!state.diff && height() === "test_accuracy" ? Math.max(0, Math.min(1, value)) : value);
   function trace(ctx, xs, ys, X, Y) {
     ctx.beginPath();
@@ -440,15 +458,27 @@
     for (const reader of readers) reader(x);
     const head = byId("at");
     if (head) head.textContent = `at ${steps(Number(x.toPrecision(4)))}`;
+    charts.forEach((each) => tip(each, x));
     for (const each of charts) if (each !== from) { const left = each.valToPos(x, "x"); each.setCursor({ left, top: 10 }, false); }
+  }
+  // Beside the cursor: the values there, the highest first.
+  function tip(plot, x) {
+    const found = plot.mine.filter(({ i }) => lines.get(i) && !state.off.has(i)).map(({ curve, i }) => [value(i, x), curve, i]).filter(([now]) => !Number.isNaN(now)).sort((a, b) => b[0] - a[0]);
+    const chosen = compared(), most = 10, kept = found.length > most ? found.filter(([, , i]) => chosen.has(i)).slice(0, most) : found;
+    plot.tip.hidden = !kept.length;
+    if (!kept.length) return;
+    plot.tip.replaceChildren(make("div", { class: "soft" }, `${data.axes[axis()]} ${steps(Number(x.toPrecision(4)))}`), ...kept.map(([now, curve]) => make("div", null, swatch(curve), make("b", null, state.diff ? sign(now) : now.toFixed(4)), " ", label(curve.name, 28))));
+    const left = plot.valToPos(x, "x"), wide = plot.over.clientWidth, right = left > wide / 2;
+    plot.tip.style.left = right ? "" : `${left + 12}px`;
+    plot.tip.style.right = right ? `${wide - left + 12}px` : "";
   }
   function walked(event, mine) {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
-    const first = mine.find(({ i }) => lines.get(i) && !state.off.has(i));
+    const one = mine.find(({ i }) => lines.get(i) && !state.off.has(i));
     if (event.key === "Escape" && state.zoom) { state.zoom = null; drawCharts(); return; }
-    if (step === undefined || !first) return;
+    if (step === undefined || !one) return;
     event.preventDefault();
-    const xs = lines.get(first.i).x, now = cursor === null ? xs.length - 1 : nearest(xs, cursor);
+    const xs = lines.get(one.i).x, now = cursor === null ? xs.length - 1 : nearest(xs, cursor);
     const x = xs[Math.max(0, Math.min(xs.length - 1, step === Infinity ? xs.length - 1 : step === -Infinity ? 0 : now + step))];
     point(x, null);
     byId("readout").textContent = `${data.axes[axis()]} ${steps(x)}: ${mine.filter(({ i }) => lines.get(i) && !state.off.has(i)).slice(0, 8).map(({ curve, i }) => `${curve.name.slice(0, 60)} ${fixed(value(i, x), 4)}`).join(", ")}`;
@@ -472,12 +502,12 @@
     const found = curves.reaching(runsOf(curve), axis(), target()), those = found.filter((each) => each !== null);
     if (!found.length) return "no runs";
     if (those.length === found.length) return steps(Number(mean(those).toPrecision(5)));
-    return those.length ? `not reached by ${found.length - those.length} of ${found.length} seeds` : "not reached";
+    return those.length ? `not reached by ${found.length - those.length} of ${found.length}` : "not reached";
   }
   function drawLines() {
     const several = visibleSettings().length > 1, accuracy = height() === "test_accuracy", chosen = compared();
     readers = [];
-    const head = ["curve", ...(several ? ["setting"] : []), "seeds", make("span", { id: "at" }, "at the cursor"), state.diff ? "at the end" : "at the end ± interval", ...(accuracy ? [`reaches ${target()} at`] : [])];
+    const head = ["curve", ...(several ? ["setting"] : []), "seeds", make("span", { id: "at" }, "at the cursor"), "end ± interval", ...(accuracy ? [`reaches ${target()} at`] : [])];
     const body = make("tbody");
     const focus = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.curve : undefined;
     for (const { curve, i } of inView().sort((a, b) => chosen.has(b.i) - chosen.has(a.i))) {
@@ -485,7 +515,7 @@
       const button = make("button", { type: "button", "data-curve": i, "aria-pressed": String(!off), title: curve.label, onclick: () => { if (off) state.off.delete(i); else state.off.add(i); write(); drawCharts(); } }, swatch(curve), label(curve.name, 80));
       const end = each ? `${state.diff ? sign(each.mean.at(-1)) : fixed(each.mean.at(-1), 4)}${each.n > 1 ? ` ± ${(each.high.at(-1) - each.mean.at(-1)).toFixed(4)}` : ""}` : state.diff && Object.keys(curve.runs).length ? "(reference)" : "no runs";
       const cells = [make("td", null, button), ...(several ? [make("td", { class: "words" }, label(curve.setting, 40))] : []), make("td", null, String(each ? each.n : runsOf(curve).length)), read, make("td", { class: "end" }, end), ...(accuracy ? [make("td", { class: "target" }, toTarget(curve))] : [])];
-      body.append(make("tr", { class: off || !each ? "off" : null, "data-line": i }, ...cells));
+      body.append(make("tr", { class: off ? "off" : each ? null : "dim", "data-line": i }, ...cells));
       if (each && !off) readers.push((x) => { const now = value(i, x); read.textContent = Number.isNaN(now) ? "" : state.diff ? sign(now) : now.toFixed(4); });
     }
     const node = make("table", null, make("caption", { class: "hidden" }, "Curves, their values, and when they reach the target"), make("thead", null, make("tr", null, ...head.map((each) => make("th", { scope: "col" }, each)))), body);
@@ -497,7 +527,7 @@
   function said() {
     const words = [];
     if (state.diff) words.push("Differences are taken seed by seed, of averages up to then; the last point over time is what a comparison of averages tells.");
-    else words.push(`Means over seeds${state.show === "interval" ? " with 95 % intervals, of the compared curves" : ""}${state.smooth ? ", every run averaged over one T_max around each point" : ""}.`);
+    else words.push(`Means over seeds${bands() ? " with 95 % intervals, of the compared curves" : " with 95 % intervals at the right end, of the compared curves"}${state.smooth ? ", every run averaged over one T_max around each point" : ""}.`);
     if (height() === "train_loss" && !state.diff) words.push("Losses: geometric means, on a logarithmic scale.");
     if (height() === "test_accuracy") words.push(`The target is held against every single run, unsmoothed: ${data.axes[axis()]} at the first evaluation that shows it, averaged over seeds.`);
     words.push("Drag over a chart to look closer, double-click to go back.", ...family().notes.map((note) => `${note}.`));
