@@ -38,9 +38,7 @@ def grown(tree: dict[str, Any], level: float, points: int, isa: str = "avx2", **
     return RunResult(experiment, columns, totals, {"isa": isa, "fedtide": "0.1"})
 
 
-def studied(
-    labels: dict[str, int], seeds: int = 4, **more: float
-) -> tuple[Study, dict[str, dict[int, RunResult]]]:
+def studied(labels: dict[str, int], seeds: int = 4, **more: float) -> tuple[Study, dict[str, dict[int, RunResult]]]:
     """Return a study of variants with so many evaluations each, and its results; each variant is better than the last."""
     base = {**TINY, "timeline": {"horizon": 8}, "fleet": {"num_devices": 200}}
     variants = {label: {"policy": {"limit": number + 1}} for number, label in enumerate(labels)}

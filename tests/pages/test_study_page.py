@@ -10,9 +10,12 @@ import pytest
 from driven import browser, said, show  # noqa: F401  # a fixture
 from fedtide.pages import study
 from fedtide.pages.pool import spent
+from fedtide.pages.thin import LIMIT
 from fedtide.studies.reaching import Reaching
+from fedtide.studies.result import Store
 from fedtide.studies.statistics import aligned, band, compare, difference_band, mean_accuracy, smoothed
 from grown import studied
+from helpers import ROOT
 
 # b is evaluated more often: grids differ, as those of frameworks do
 LABELS = {"a": 12, "b": 30, "c": 12}
@@ -77,7 +80,8 @@ def test_mean_curves_are_pythons(page, made, over, column, smooth) -> None:
         found = js(
             page,
             """(() => { const c = fedtide.data.families[0].curves[arguments[0]];
-            const b = curves.band(Object.values(c.even), arguments[1], arguments[2], {ratio: arguments[3], smooth: arguments[4]});
+            const how = {ratio: arguments[3], smooth: arguments[4]};
+            const b = curves.band(Object.values(c.even), arguments[1], arguments[2], how);
             return [b.x, b.mean, b.low, b.high].map(each => Array.from(each)); })()""",
             number, column, over, ratio, smooth,
         )  # fmt: skip
@@ -108,7 +112,8 @@ def test_the_forest_says_what_was_compared(page, made) -> None:
     want = compare(*([mean_accuracy(each) for each in side] for side in zip(*pairs, strict=True)))
     row = page.find_elements("css selector", ".forest-row")[1]
     name = row.get_attribute("aria-label")
-    assert name.startswith("c: +") and name.endswith("3 seeds); gains")
+    assert name.startswith("c: +")
+    assert name.endswith("3 seeds); gains")
     assert f"+{want.mean:.4f} (95 % interval +{want.low:.4f} to +{want.high:.4f}" in name
 
 
@@ -140,14 +145,21 @@ def test_curves_are_toggled_and_the_address_holds_it(page) -> None:
     assert page.find_element("css selector", '[data-curve="0"]').get_attribute("aria-pressed") == "false"
     assert js(page, "document.querySelector('#charts canvas').toDataURL()") != before
     page.find_element("id", "all").click()
-    assert at(page) == "" and js(page, "document.querySelector('#charts canvas').toDataURL()") == before
+    assert at(page) == ""
+    assert js(page, "document.querySelector('#charts canvas').toDataURL()") == before
     page.find_element("id", "only").click()
     assert at(page) == "off=2"
 
 
 def test_choices_are_in_the_address_and_come_from_it(page, made, browser, tmp_path) -> None:  # noqa: F811
     page.find_elements("css selector", ".forest-row")[1].click()
-    for name, value in (("x", "bits"), ("show", "seeds"), ("diff", "n0"), ("measure", "final_accuracy"), ("scale", "linear")):
+    for name, value in (
+        ("x", "bits"),
+        ("show", "seeds"),
+        ("diff", "n0"),
+        ("measure", "final_accuracy"),
+        ("scale", "linear"),
+    ):
         choose(page, name, value)
     there = at(page)
     assert set(there.split("&")) == {"c=1", "x=bits", "show=seeds", "diff=n0", "m=1", "scale=linear"}
@@ -156,11 +168,15 @@ def test_choices_are_in_the_address_and_come_from_it(page, made, browser, tmp_pa
     show(browser, made[2], tmp_path, f"#{there}")
     assert page.find_element("id", "lines").text == lines
     assert page.find_element("css selector", "#detail h2").text == "c: gain over a"
-    chosen = {name: page.find_element("id", name).get_attribute("value") for name in ("x", "show", "diff", "measure", "scale")}
+    chosen = {
+        name: page.find_element("id", name).get_attribute("value") for name in ("x", "show", "diff", "measure", "scale")
+    }
     assert chosen == {"x": "bits", "show": "seeds", "diff": "n0", "measure": "final_accuracy", "scale": "linear"}
 
 
-@pytest.mark.parametrize("hash_", ["#c=99&x=nonsense&diff=n99&target=7", "#g=x&off=1.2.x&in=9", "#%00", "#diff=c77&show=0"])
+@pytest.mark.parametrize(
+    "hash_", ["#c=99&x=nonsense&diff=n99&target=7", "#g=x&off=1.2.x&in=9", "#%00", "#diff=c77&show=0"]
+)
 def test_a_strange_address_is_no_harm(page, made, browser, tmp_path, hash_) -> None:  # noqa: F811
     show(browser, made[2], tmp_path, hash_)
     assert page.find_elements("css selector", "#lines tbody tr")
@@ -181,7 +197,8 @@ def test_keys_walk_the_forest_and_the_chart(page, made) -> None:
     rows[0].send_keys(Keys.ARROW_DOWN)
     assert js(page, "document.activeElement.dataset.row") == "1"
     page.switch_to.active_element.send_keys(Keys.ENTER)
-    assert at(page) == "c=1" and rows[1].get_attribute("aria-current") == "true"
+    assert at(page) == "c=1"
+    assert rows[1].get_attribute("aria-current") == "true"
     assert js(page, "document.activeElement.dataset.row") == "1"
     chart = page.find_element("css selector", ".chart")
     chart.send_keys(Keys.HOME, Keys.ARROW_RIGHT)
@@ -202,9 +219,12 @@ def test_the_mouse_reads_values_and_drags_the_target(page, made) -> None:
     assert page.find_element("css selector", ".tip").text.count("\n") >= 2
     before = float(page.find_element("id", "target").get_attribute("value"))
     place = target_line(page)
-    ActionChains(page).move_to_element_with_offset(over, 0, place).click_and_hold().move_by_offset(0, 30).release().perform()
+    ActionChains(page).move_to_element_with_offset(over, 0, place).click_and_hold().move_by_offset(
+        0, 30
+    ).release().perform()
     after = float(page.find_element("id", "target").get_attribute("value"))
-    assert after < before and f"target={after:g}" in at(page)
+    assert after < before
+    assert f"target={after:g}" in at(page)
 
 
 def target_line(page) -> int:
@@ -228,7 +248,8 @@ def test_ledger_settings_and_reasons(page, made) -> None:
         page.execute_script("arguments[0].open = true", part)
     ledger = page.find_element("id", "ledger").text
     bits = np.mean([run.column("bits")[-1] for seed, run in made[1]["a"].items() if seed != 1])
-    assert f"{bits / 1000:.3f}"[:4] in ledger and "energy (J)" in ledger
+    assert f"{bits / 1000:.3f}"[:4] in ledger
+    assert "energy (J)" in ledger
     assert "curve policy.limit\na 1" in page.find_element("id", "settings").text
     assert "seconds on the air" in page.find_element("id", "absent").text
 
@@ -237,17 +258,21 @@ def test_hostile_labels_change_nothing(browser, tmp_path) -> None:  # noqa: F811
     names = ["plain", "</script><script>document.title='taken'</script>", "x" * 10_000, "שלום עולם " * 9, "<b>bold</b>"]
     made_, results = studied(dict.fromkeys(names, 6), seeds=2)
     show(browser, study.results_page(made_, results), tmp_path)
-    assert browser.title == "grown" and not browser.find_elements("css selector", "#main b b, #main bdi b")
+    assert browser.title == "grown"
+    assert not browser.find_elements("css selector", "#main b b, #main bdi b")
     rows = browser.find_elements("css selector", ".forest-row")
     assert rows[0].find_element("tag name", "bdi").text == names[1]
     for width in (390, 1280):
         browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False},
         )
         for index in range(4):
             show(browser, study.results_page(made_, results), tmp_path, f"#c={index}")
             assert js(browser, "document.documentElement.scrollWidth") <= width
-            assert js(browser, "Math.max(...[...document.querySelectorAll('.forest-row')].map(e => e.clientHeight))") < 90
+            assert (
+                js(browser, "Math.max(...[...document.querySelectorAll('.forest-row')].map(e => e.clientHeight))") < 90
+            )
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert said(browser) == []
 
@@ -272,4 +297,55 @@ def test_print_and_dark_are_drawn_anew(page) -> None:
     page.find_element("id", "theme").click()
     dark = js(page, canvas)
     page.find_element("id", "theme").click()
-    assert light != dark and js(page, canvas) == light
+    assert light != dark
+    assert js(page, canvas) == light
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return study.folder_page(ROOT / "results" / "paper")
+
+
+def test_the_papers_page_says_its_verdicts(browser, paper, tmp_path) -> None:  # noqa: F811
+    from fedtide.paper import reproduce
+    from fedtide.paper.figures import FIGURES
+    from fedtide.paper.rows import claims_rows
+
+    results = reproduce.collect(list(FIGURES), Store(ROOT / "results" / "paper"), None)
+    rows = claims_rows(*reproduce.verdicts(results))
+    show(browser, paper, tmp_path)
+    groups = browser.find_elements("css selector", ".forest-group")
+    assert [each.text.split("\n") for each in groups[: len(rows)]] == [[row["text"], row["verdict"]] for row in rows]
+    texts = [each.get_attribute("aria-label") for each in browser.find_elements("css selector", ".forest-row")]
+    compared = [each for row in rows for each in row["comparisons"]]
+    for text, each in zip(texts, compared, strict=False):
+        assert text.endswith(f"; {each['verdict']}")
+        assert each.get("mean") is None or f"{each['mean']:+.4f}".replace("-", MINUS) in text
+    # a click on a comparison opens the curves of its figure
+    number = next(i for i, each in enumerate(compared) if each["figure"] == "weights")
+    browser.find_elements("css selector", ".forest-row")[number].click()
+    names = {each.text for each in browser.find_elements("css selector", "#lines td:first-child")}
+    assert names == {name.replace(r"$\gamma$", "γ") for name in FIGURES["weights"].curves}
+    # and a click on a claim those of all its comparisons
+    browser.execute_script("document.querySelector('[data-group=\"0\"]').click()")
+    assert "g=0" in at(browser)
+    assert len(browser.find_elements("css selector", '[aria-current="true"]')) == 4
+    assert said(browser) == []
+
+
+def test_the_papers_page_is_small_and_fits_a_phone(browser, paper, tmp_path) -> None:  # noqa: F811
+    assert len(paper.encode()) < LIMIT
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    )
+    for hash_ in ("", "#c=63&in=0.1", "#g=16&diff=n0"):
+        show(browser, paper, tmp_path, hash_)
+        assert js(browser, "document.documentElement.scrollWidth") <= 390
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert said(browser) == []
+
+
+def test_without_scripts_there_is_the_forest(paper) -> None:
+    still = paper.partition("<noscript>")[2].partition("</noscript>")[0]
+    assert still.count("<path") > 100
+    assert "T_max/4 is the best period." in still

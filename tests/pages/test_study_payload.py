@@ -27,7 +27,13 @@ from grown import grown, studied
 from helpers import ROOT
 from stored import TINY
 
-HOSTILE = ("</script><script>alert(1)</script>", "x" * 10_000, "אבג שלום", "<img src=x onerror=alert(1)>", "$a$ & \u2028 b")
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "x" * 10_000,
+    "אבג שלום",
+    "<img src=x onerror=alert(1)>",
+    "$a$ & \u2028 b",
+)
 
 
 def payload(page: str) -> dict:
@@ -52,8 +58,10 @@ def test_a_pool_keeps_a_column_and_a_run_once() -> None:
     pool, run = Pool(), grown(TINY, 0.7, 9)
     assert pool.run(run) == pool.run(run._replace(provenance=None)) == 0
     other = pool.run(grown(TINY, 0.8, 9))
-    assert other == 1 and len(pool.runs) == 2
-    assert pool.runs[0]["time"] == pool.runs[1]["time"] and pool.runs[0]["test_accuracy"] != pool.runs[1]["test_accuracy"]
+    assert other == 1
+    assert len(pool.runs) == 2
+    assert pool.runs[0]["time"] == pool.runs[1]["time"]
+    assert pool.runs[0]["test_accuracy"] != pool.runs[1]["test_accuracy"]
     for name in ("bits", "test_accuracy"):
         assert whole(pool.columns[pool.runs[0][name]]).tolist() == run.column(name).tolist()
 
@@ -62,7 +70,9 @@ def test_thinning_keeps_the_end_and_says_so() -> None:
     pool, run = Pool(5), grown(TINY, 0.7, 99)
     pool.run(run)
     kept = whole(pool.columns[pool.runs[0]["time"]])
-    assert pool.is_thinned and len(kept) == 5 and kept[-1] == run.column("time")[-1]
+    assert pool.is_thinned
+    assert len(kept) == 5
+    assert kept[-1] == run.column("time")[-1]
 
 
 def test_comparisons_are_those_of_study_show() -> None:
@@ -86,7 +96,9 @@ def test_comparisons_are_those_of_study_show() -> None:
         for row in group["rows"]:
             found, want = row["by"][metric], expected[row["words"]]
             assert found["mean"] == pytest.approx(sign * want["mean"], rel=1e-6)
-            assert sorted((found["low"], found["high"])) == pytest.approx(sorted((sign * want["low"], sign * want["high"])), rel=1e-6)
+            assert sorted((found["low"], found["high"])) == pytest.approx(
+                sorted((sign * want["low"], sign * want["high"])), rel=1e-6
+            )
             assert found["num_seeds"] == 4
 
 
@@ -100,9 +112,11 @@ def test_a_lower_loss_is_a_gain() -> None:
 def test_axes_that_were_not_counted_say_why() -> None:
     axes, absent = axes_of([grown(TINY, 0.7, 9)])
     assert axes == ["time", "index", "bits", "symbols", "samples_trained"]
-    assert "radio.symbol_rate is 0" in absent["air_time"] and "joules_per_symbol" in absent["joules"]
+    assert "radio.symbol_rate is 0" in absent["air_time"]
+    assert "joules_per_symbol" in absent["joules"]
     axes, absent = axes_of([grown(TINY, 0.7, 9, joules=0.5, air_time=0.1, bits_down=7)])
-    assert not absent and {"joules", "air_time", "bits_down"} <= set(axes)
+    assert not absent
+    assert {"joules", "air_time", "bits_down"} <= set(axes)
     _, absent = axes_of([grown(TINY, 0.7, 9, joules=0.5), grown(TINY, 0.7, 9)])
     assert absent["joules"].startswith("1 of 2 runs did not count it")
 
@@ -130,33 +144,41 @@ def test_widths_are_students() -> None:
 @pytest.mark.parametrize("name", list(LOOKS))
 def test_lines_are_seen_on_both_papers(name) -> None:
     look = line_trees([name])[name]
-    assert contrast(look["light"], WHITE) >= CONTRAST[WHITE] and contrast(look["dark"], BLACK) >= CONTRAST[BLACK]
+    assert contrast(look["light"], WHITE) >= CONTRAST[WHITE]
+    assert contrast(look["dark"], BLACK) >= CONTRAST[BLACK]
 
 
 def test_contrast_is_as_defined() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21) and contrast("#777777", "#777777") == 1
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#777777") == 1
 
 
 def test_labels_do_nothing() -> None:
     made, results = studied(dict.fromkeys(HOSTILE, 5), seeds=2)
     page = study.results_page(made, results)
-    assert page.count("<script") == 1 + len(study.PARTS) and "<img" not in page and "x" * 400 not in page
+    assert page.count("<script") == 1 + len(study.PARTS)
+    assert "<img" not in page
+    assert "x" * 400 not in page
     labels = [curve["label"] for curve in payload(page)["families"][0]["curves"]]
-    assert labels[0] == HOSTILE[0] and len(labels[1]) == 300 and labels[2] == HOSTILE[2]
+    assert labels[0] == HOSTILE[0]
+    assert len(labels[1]) == 300
+    assert labels[2] == HOSTILE[2]
 
 
 def test_a_page_is_the_same_every_time_and_small() -> None:
     made, results = studied({f"variant {number}": 140 for number in range(50)}, seeds=5)
     page = study.results_page(made, results)
     assert page == study.results_page(made, results)
-    assert len(page.encode()) < LIMIT and not payload(page)["thinned"]
+    assert len(page.encode()) < LIMIT
+    assert not payload(page)["thinned"]
 
 
 def test_a_page_too_large_is_thinned_and_says_so(monkeypatch) -> None:
     monkeypatch.setattr("fedtide.pages.thin.LIMIT", 250_000)
     made, results = studied({f"variant {number}": 300 for number in range(30)}, seeds=5)
     data = payload(study.results_page(made, results))
-    assert "thinned to" in data["thinned"] and len(whole(data["columns"][data["runs"][0]["time"]])) < 300
+    assert "thinned to" in data["thinned"]
+    assert len(whole(data["columns"][data["runs"][0]["time"]])) < 300
 
 
 def test_a_grid_is_compared_within_its_settings() -> None:
@@ -179,15 +201,19 @@ def test_a_folder_without_its_study(tmp_path) -> None:
     for run in made.runs:
         store.save(run.name, results[run.label][run.experiment.seed])
     found, runs = study_in(store, "kept")
-    assert found.labels == ["limit=1", "limit=2"] and {len(each) for each in runs.values()} == {3}
+    assert found.labels == ["limit=1", "limit=2"]
+    assert {len(each) for each in runs.values()} == {3}
     data = payload(which.page_of([store.folder]))
-    assert data["title"] == "kept" and [row["words"] for row in data["forest"]["groups"][0]["rows"]] == ["limit=2"]
+    assert data["title"] == "kept"
+    assert [row["words"] for row in data["forest"]["groups"][0]["rows"]] == ["limit=2"]
 
 
 def test_nothing_to_show_says_what_to_do(tmp_path) -> None:
     with pytest.raises(FedtideError, match="holds no results; name a folder"):
         study.folder_page(tmp_path)
-    with pytest.raises(FedtideError, match=r"holds no run of 'proposed against random'; run it first: `fedtide study run"):
+    with pytest.raises(
+        FedtideError, match=r"holds no run of 'proposed against random'; run it first: `fedtide study run"
+    ):
         which.page_of([ROOT / "examples" / "study.yaml"], tmp_path)
 
 
@@ -201,7 +227,9 @@ def test_the_axis_holds_nearly_all() -> None:
     assert extent([*found, {"mean": 0.5, "low": -4.0, "high": 5.0}]) < 0.1
     assert extent([{}, {"mean": 0.2, "low": None, "high": None}]) == pytest.approx(0.2)
     assert extent([]) > 0
-    assert ticks(0.25)[0] == 0 and ticks(0.25)[-1] == 0.2 and all(math.isfinite(each) for each in ticks(1e-4))
+    assert ticks(0.25)[0] == 0
+    assert ticks(0.25)[-1] == 0.2
+    assert all(math.isfinite(each) for each in ticks(1e-4))
 
 
 def test_the_still_forest_is_plain_svg() -> None:
@@ -212,5 +240,6 @@ def test_the_still_forest_is_plain_svg() -> None:
     still = re.search(r"<svg xmlns.*?</svg>", page, re.DOTALL)[0]
     tree = ElementTree.fromstring(still)
     texts = ["".join(each.itertext()) for each in tree.iter("{http://www.w3.org/2000/svg}text")]
-    assert any(HOSTILE[0] in each for each in texts) and "style=" not in still
+    assert any(HOSTILE[0] in each for each in texts)
+    assert "style=" not in still
     assert forest([], "x", "better").endswith("</svg>")

@@ -119,6 +119,8 @@ def _everywhere(run: RunResult) -> tuple[RunResult, ...]:
 
 def _by_setting(family: Family, even: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[str, Any]]:
     return {
-        setting: {each.label: even[each.label] for each in family.curves if each.setting == setting and each.label in even}
+        setting: {
+            each.label: even[each.label] for each in family.curves if each.setting == setting and each.label in even
+        }
         for setting in family.settings
     }

@@ -106,8 +106,12 @@ def _drawn(row: Mapping[str, Any], found: Mapping[str, Any], y: float, reach: fl
     colour, middle, x = COLOURS.get(found["verdict"], OPEN), y - 4, _x(found["mean"], reach)
     if found["low"] is not None:
         ends = _x(found["low"], reach), _x(found["high"], reach)
-        lines.append(f'<path d="M{ends[0]:.1f} {middle:.1f}H{ends[1]:.1f}" stroke="{colour}" stroke-width="2" fill="none"/>')
-    lines.append(f'<path d="{_mark(found, x, middle)}" fill="{_fill(found, colour)}" stroke="{colour}" stroke-width="1.5"/>')
+        lines.append(
+            f'<path d="M{ends[0]:.1f} {middle:.1f}H{ends[1]:.1f}" stroke="{colour}" stroke-width="2" fill="none"/>'
+        )
+    lines.append(
+        f'<path d="{_mark(found, x, middle)}" fill="{_fill(found, colour)}" stroke="{colour}" stroke-width="1.5"/>'
+    )
     numbers = f"{found['mean']:+.4f}".replace("-", "−")
     seeds = f"{found['num_seeds']} seed{'s' * (found['num_seeds'] > 1)}"
     return [*lines, _text(WIDTH - 4, y, f"{numbers} ({seeds})", "end", OPEN)]

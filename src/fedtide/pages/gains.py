@@ -105,6 +105,24 @@ def of_claims(
     return Forest((DECIDING, OTHER), groups, "as claimed")
 
 
+def of_worlds(families: Sequence[Family], decided: Sequence[Sequence[tuple[Verdict, Verdict]]]) -> Forest:
+    """Return the paper's main claims, each with its comparisons in every world. decided: by world, then by claim."""
+    found = []
+    for same in zip(*decided, strict=True):
+        made = of_claims(families, [one for one, _ in same], [other for _, other in same]).groups
+        rows = [
+            {**row, "words": f"{family.title}: {row['words']}"}
+            for family, group in zip(families, made, strict=True)
+            for row in group["rows"]
+        ]
+        verdicts = {
+            measure: f"holds in {sum(group['verdicts'][measure] == 'holds' for group in made)} of {len(made)} worlds"
+            for measure in (DECIDING, OTHER)
+        }
+        found.append({"text": made[0]["text"], "verdicts": verdicts, "rows": rows, "note": ""})
+    return Forest((DECIDING, OTHER), found, "as claimed")
+
+
 def _row(
     families: Sequence[Family],
     places: Mapping[str, int],
@@ -116,7 +134,7 @@ def _row(
     check = finding.check
     family = families[places[check.figure]]
     return {
-        "words": cut(words),
+        "words": cut(words).rstrip(", "),
         "group": letter,
         "family": places[check.figure],
         "better": _numbers(family, check.better),

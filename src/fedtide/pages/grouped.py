@@ -39,7 +39,9 @@ def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunRes
 def _labels(trees: list[Mapping[str, Any]], name: str) -> list[str]:
     keys = dict.fromkeys(key for tree in trees for key in tree)
     several = [key for key in keys if len({repr(tree.get(key)) for tree in trees}) > 1]
-    labels = [", ".join(f"{key.rpartition('.')[2]}={in_line(tree[key])}" for key in several if key in tree) for tree in trees]
+    labels = [
+        ", ".join(f"{key.rpartition('.')[2]}={in_line(tree[key])}" for key in several if key in tree) for tree in trees
+    ]
     counts: dict[str, int] = {}
     for label in labels:
         counts[label] = counts.get(label, 0) + 1

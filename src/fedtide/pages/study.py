@@ -66,7 +66,9 @@ def folder_page(folder: Path) -> str:
     store = Store(folder)
     kept = store.all_files()
     if not kept:
-        raise FedtideError(f"{folder} holds no results; name a folder that `fedtide study run` or `fedtide paper` filled")
+        raise FedtideError(
+            f"{folder} holds no results; name a folder that `fedtide study run` or `fedtide paper` filled"
+        )
     if _share([figure_study(figure, [0]) for figure in FIGURES.values()], kept) >= 0.5:
         return paper_page(store)
     if _share([worlds.study(world, [0]) for world in worlds.WORLDS], kept) >= 0.5:
@@ -84,9 +86,7 @@ def paper_page(store: Store) -> str:
         for one, other in zip(*reproduce.verdicts(results), strict=True)
         if all(finding.check.figure in results for finding in one.findings)
     ]
-    seen = [
-        each for each in reproduce.observed(results) if all(finding.check.figure in results for finding in each[1])
-    ]
+    seen = [each for each in reproduce.observed(results) if all(finding.check.figure in results for finding in each[1])]
     found = gains.of_claims(families, [one for one, _ in decided], [other for _, other in decided], seen)
     every = [run for curves in results.values() for runs in curves.values() for run in runs.values()]
     return _page("The paper's claims, decided", f"{_counted(found)} {summary(every)}", families, found)
@@ -97,27 +97,24 @@ def worlds_page(store: Store) -> str:
     results = worlds.collect(worlds.WORLDS, store)
     known = [world for world in worlds.WORLDS if world.name in results]
     place = f" --store {shlex.quote(str(store.folder))}"
-    families, verdicts, others, titles = [], [], [], []
-    for world in known:
-        curves = tuple(Curve(name, name, "", results[world.name].get(name, {})) for name in worlds.CURVES)
-        families.append(
-            Family(
-                world.name,
-                world.title,
-                f"{world.differs}.",
-                curves,
-                reference={name: "random" for name in worlds.CURVES if name != "random"},
-                commands=(f"fedtide worlds {world.name}{place}",),
-            )
+    families = [
+        Family(
+            world.name,
+            world.title,
+            f"{world.differs}.",
+            tuple(Curve(name, name, "", results[world.name].get(name, {})) for name in worlds.CURVES),
+            reference={name: "random" for name in worlds.CURVES if name != "random"},
+            commands=(f"fedtide worlds {world.name}{place}",),
         )
-        for claim in worlds.claims(world.name):
-            verdicts.append(decide(claim, results))
-            others.append(decide(claim.by_other_measure(), results))
-            titles.append(world.title)
-    found = gains.of_claims(families, verdicts, others)
-    for group, title in zip(found.groups, titles, strict=True):
-        group["setting"] = title
-    return _page("The paper's main claims in other worlds", _counted(found), families, found)
+        for world in known
+    ]
+    decided = [
+        [(decide(claim, results), decide(claim.by_other_measure(), results)) for claim in worlds.claims(world.name)]
+        for world in known
+    ]
+    found = gains.of_worlds(families, decided)
+    lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with one thing replaced."
+    return _page("The paper's main claims in other worlds", lead, families, found)
 
 
 def _page(title: str, lead: str, families: Sequence[Family], found: Forest) -> str:
@@ -181,9 +178,7 @@ def _figure(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]], store
     reference = {plain(name): plain(other) for name in figure.curves if (other := figure.reference(name)) is not None}
     commands = (f"fedtide paper {figure.name}{place}", f"fedtide paper claims{place}")
     caption = " ".join(each for each in (plain(figure.caption), figure.note) if each)
-    return Family(
-        figure.name, figure.title, caption, tuple(found), figure.column, figure.over, reference, commands
-    )
+    return Family(figure.name, figure.title, caption, tuple(found), figure.column, figure.over, reference, commands)
 
 
 def _places(study: Study) -> dict[str, tuple[str, str]]:
@@ -196,7 +191,9 @@ def _places(study: Study) -> dict[str, tuple[str, str]]:
     several = [axis for axis, known in values.items() if len(known) > 1] or list(values)[:1]
 
     def words(cell: Sequence[tuple[str, str]], axes: Sequence[str]) -> str:
-        shown = [value if axis == VARIANT else f"{axis.rpartition('.')[2]}={value}" for axis, value in cell if axis in axes]
+        shown = [
+            value if axis == VARIANT else f"{axis.rpartition('.')[2]}={value}" for axis, value in cell if axis in axes
+        ]
         return ", ".join(shown)
 
     return {label: (words(cell, several[:1]) or label, words(cell, several[1:])) for label, cell in cells.items()}
@@ -209,5 +206,3 @@ def _names(places: Mapping[str, tuple[str, str]], compared: Mapping[str, Any]) -
 def _share(studies: Sequence[Study], kept: Mapping[str, Any]) -> float:
     names = {run.name for each in studies for run in each.runs}
     return sum(name in kept for name in names) / len(names)
-
-

@@ -18,7 +18,9 @@ def page_of(paths: Sequence[Path], store: Path = Path("results")) -> str:
     if are_runs(paths):
         return run_page(paths)
     if len(paths) > 1:
-        raise RunFolderError(f"{paths[0]} is no run folder; name one run, two runs, or one study (a file, or its results)")
+        raise RunFolderError(
+            f"{paths[0]} is no run folder; name one run, two runs, or one study (a file, or its results)"
+        )
     return folder_page(paths[0]) if paths[0].is_dir() else study_page(read(paths[0]), Store(store), str(paths[0]))
 
 

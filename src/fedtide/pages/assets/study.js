@@ -242,7 +242,7 @@
     node.append(select("x", "over", family().axes.map((each) => [each, data.axes[each]]), axis(), (value) => { state.x = value === family().over ? null : value; state.zoom = null; changed(); }));
     if (family().heights.length > 1) node.append(select("y", "show", family().heights.map((each) => [each, data.heights[each]]), height(), (value) => { state.y = value; changed(); }));
     const several = family().settings.length > 1;
-    const options = [["", "none: the curves themselves"], ...names().map((name, i) => [`n${i}`, several ? `${name}, in the same setting` : name])];
+    const options = [["", "(none)"], ...names().map((name, i) => [`n${i}`, several ? `${name}, in the same setting` : name])];
     if (several) options.push(...family().curves.map((curve, i) => [`c${i}`, `${curve.name}, ${curve.setting}`]));
     node.append(select("diff", "difference from", options, state.diff, (value) => { state.diff = value; state.zoom = null; changed(); }));
     node.append(select("show", "draw", [["interval", "mean and interval"], ["seeds", "mean and every seed"], ["mean", "mean alone"]], state.show, (value) => { state.show = value; changed(); }));
@@ -507,7 +507,7 @@
   function drawLines() {
     const several = visibleSettings().length > 1, accuracy = height() === "test_accuracy", chosen = compared();
     readers = [];
-    const head = ["curve", ...(several ? ["setting"] : []), "seeds", make("span", { id: "at" }, "at the cursor"), "end ± interval", ...(accuracy ? [`reaches ${target()} at`] : [])];
+    const head = ["curve", ...(several ? ["setting"] : []), "seeds", make("span", { id: "at" }, "at cursor"), "end ± interval", ...(accuracy ? [`reaches ${target()} at`] : [])];
     const body = make("tbody");
     const focus = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.curve : undefined;
     for (const { curve, i } of inView().sort((a, b) => chosen.has(b.i) - chosen.has(a.i))) {
@@ -518,7 +518,7 @@
       body.append(make("tr", { class: off ? "off" : each ? null : "dim", "data-line": i }, ...cells));
       if (each && !off) readers.push((x) => { const now = value(i, x); read.textContent = Number.isNaN(now) ? "" : state.diff ? sign(now) : now.toFixed(4); });
     }
-    const node = make("table", null, make("caption", { class: "hidden" }, "Curves, their values, and when they reach the target"), make("thead", null, make("tr", null, ...head.map((each) => make("th", { scope: "col" }, each)))), body);
+    const node = make("table", null, make("caption", { class: "hidden" }, "Curves, their values, and when they reach the target"), make("thead", null, make("tr", null, ...head.map((each) => make("th", { scope: "col", class: each === "setting" ? "words" : null }, each)))), body);
     const all = make("p", { class: "screen" }, make("button", { type: "button", class: "small", id: "all", onclick: () => { state.off = new Set(); write(); drawCharts(); } }, "all curves"), " ", make("button", { type: "button", class: "small", id: "only", onclick: () => { state.off = new Set(inView().map(({ i }) => i).filter((i) => !chosen.has(i))); write(); drawCharts(); } }, "only the compared"));
     byId("lines").replaceChildren(all, node);
     if (focus !== undefined) { const again = byId("lines").querySelector(`[data-curve="${focus}"]`); if (again) again.focus({ preventScroll: true }); }
