@@ -111,7 +111,11 @@ def of_worlds(families: Sequence[Family], decided: Sequence[Sequence[tuple[Verdi
     for same in zip(*decided, strict=True):
         made = of_claims(families, [one for one, _ in same], [other for _, other in same]).groups
         rows = [
-            {**row, "words": f"{family.title}: {row['words']}"}
+            {
+                **row,
+                "words": family.title if len(group["rows"]) == 1 else f"{family.title}: {row['words']}",
+                "full": f"{family.title}: {row['words']}",
+            }
             for family, group in zip(families, made, strict=True)
             for row in group["rows"]
         ]

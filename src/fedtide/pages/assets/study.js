@@ -219,13 +219,13 @@
     } else if (row) {
       const found = told(row);
       const claimed = Object.keys(row.of.verdicts).length || row.of.observed;
-      parts.push(make("h2", null, label(row.words, 300), ...(claimed ? [] : [": ", label(row.of.text.replace("Gain", "gain"), 200), row.of.setting ? ", " : "", label(row.of.setting, 120)])));
+      parts.push(make("h2", null, label(row.full || row.words, 120), ...(claimed ? [] : [": ", label(row.of.text.replace("Gain", "gain"), 120), row.of.setting ? ", " : "", label(row.of.setting, 120)])));
       const line = make("p", null, make("b", { class: kind(found.verdict) }, found.verdict), `: ${interval(found)}`, found.metric ? ` in ${METRICS[found.metric] || found.metric}` : "", ".");
       if (found.seeds_needed) line.append(` About ${found.seeds_needed.toLocaleString("en")} seeds would resolve a difference of this size.`);
       if (found.note) line.append(` ${found.note}.`);
       parts.push(line);
       if (Object.keys(row.of.verdicts).length) parts.push(make("p", { class: "note" }, "A comparison of: ", label(row.of.text, 300), " ", make("b", { class: kind(row.of.verdicts[state.measure]) }, row.of.verdicts[state.measure])));
-    } else parts.push(make("h2", null, label(family().title, 300)));
+    } else parts.push(make("h2", null, label(family().title, 120)));
     const after = [], about = group || (row && row.of);
     if (about && about.quote) after.push(make("blockquote", null, `“${about.quote}” (${about.section})`, about.reading ? make("div", null, `We read it as: ${about.reading}`) : null));
     if (about && about.note) after.push(make("p", { class: "note" }, about.note));
