@@ -10,8 +10,8 @@ from fedtide.errors import RunFolderError
 from fedtide.pages.run import run_page
 
 
-def page_of(paths: Sequence[Path]) -> str:
-    """Return the page of what lies there, as one HTML file."""
+def page_of(paths: Sequence[Path], store: Path | None = None) -> str:
+    """Return the page of what lies there, as one HTML file. store: where the results of a study file are."""
     if are_runs(paths):
         return run_page(paths)
     raise RunFolderError(f"{paths[0]} is no run folder: it has no experiment.yaml; name one run, or two")
