@@ -31,6 +31,16 @@ class Commands(Border):
     """All commands; those below need much that the others do not."""
 
     later = {  # noqa: RUF012
+        "report": (
+            "fedtide.cli.pages",
+            "report",
+            "Write a page to look at in a browser: of a run, of two beside each other, or of a study. One file, no network.",
+        ),
+        "explore": (
+            "fedtide.cli.pages",
+            "explore",
+            "Open such a page in the browser; with --live it follows a run under way.",
+        ),
         "replay": (
             "fedtide.cli.deploy",
             "replay",

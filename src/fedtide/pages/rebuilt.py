@@ -55,7 +55,7 @@ def _planned(kept: Kept, plain: Seen) -> Seen:
         raise FedtideError("the plan of this experiment is not what was recorded; this fedtide plans differently")
     return plain._replace(
         kind="simulated",
-        jobs=_worked(system, plain.jobs),
+        jobs=_worked(system, plain.jobs, ticks),
         capacity=_capacities(system, ticks, kept.rounds),
         label_counts=system.fleet.label_counts,
     )
@@ -78,7 +78,7 @@ def _capacities(system: System, ticks: Sequence[Tick], rounds: Sequence[RoundRec
     return found
 
 
-def _worked(system: System, jobs: Jobs) -> Jobs:
+def _worked(system: System, jobs: Jobs, ticks: Sequence[Tick]) -> Jobs:
     """Return the trainings with when each began, ended, and was told of: what the clock made its sum of."""
     experiment, fleet = system.experiment, system.fleet
     seed = experiment.seed
@@ -96,6 +96,11 @@ def _worked(system: System, jobs: Jobs) -> Jobs:
     back = done.copy()
     ends = np.isfinite(done)
     back[ends] = there(seed, jobs.device[ends], done[ends])
+    # Whoever was done and gone when the server acted before, came back after that.
+    time = np.array([0.0, *(tick.time for tick in ticks)])
+    before = time[np.minimum(np.searchsorted(time, jobs.ready), len(time)) - 1]
+    gone = ends & (before >= done)
+    back[gone] = np.maximum(back[gone], there(seed, jobs.device[gone], before[gone]))
     return jobs._replace(begin=begin, done=_until(done, jobs.ready), back=_until(back, jobs.ready))
 
 

@@ -12,7 +12,7 @@ from fedtide.errors import FedtideError
 from fedtide.pages import rows
 from fedtide.pages.rebuilt import seen
 from fedtide.pages.seen import Seen
-from fedtide.pages.shell import label, page, text
+from fedtide.pages.shell import as_json, label, page, text
 from fedtide.pages.still import still
 from fedtide.pages.thin import fitting
 from fedtide.report.summary import evaluated
@@ -24,17 +24,20 @@ NO_RESULT: Final = ("scenario", "framework", "profile", "tracker", "data.folder"
 
 def run_page(folders: Sequence[Path]) -> str:
     """Return the page of one run folder, or of two on the same clock, as one HTML file."""
-    return fitting(lambda level: _page(_read(folders), level, live=False))
+    runs = _read(folders)
+    return fitting(lambda level: _page(runs, level))
 
 
-def live_page(folders: Sequence[Path]) -> str:
-    """Return the page of runs that may be under way: it asks the server that it came from for more."""
-    return fitting(lambda level: _page(_read(folders), level, live=True))
+def live_page(folders: Sequence[Path], tag: str) -> str:
+    """Return the page of runs that may be under way: it asks the server that it came from for what came after `tag`."""
+    runs = _read(folders)
+    return fitting(lambda level: _page(runs, level, tag))
 
 
-def run_payload(folders: Sequence[Path], level: int = 0, live: bool = False) -> dict[str, Any]:
-    """Return what the page is told."""
-    return _payload(_read(folders), level, live)
+def live_data(folders: Sequence[Path], tag: str) -> str:
+    """Return what such a page is told later, as JSON."""
+    runs = _read(folders)
+    return fitting(lambda level: as_json(_payload(runs, level, tag)))
 
 
 def _read(folders: Sequence[Path]) -> list[tuple[str, Seen]]:
@@ -46,12 +49,12 @@ def _read(folders: Sequence[Path]) -> list[tuple[str, Seen]]:
     return [(name, seen(each)) for name, each in zip(names, folders, strict=True)]
 
 
-def _payload(runs: Sequence[tuple[str, Seen]], level: int, live: bool) -> dict[str, Any]:
-    return {"runs": [_told(name, each, level) for name, each in runs], "live": live, "level": level}
+def _payload(runs: Sequence[tuple[str, Seen]], level: int, tag: str | None = None) -> dict[str, Any]:
+    return {"runs": [_told(name, each, level) for name, each in runs], "live": tag}
 
 
-def _page(runs: Sequence[tuple[str, Seen]], level: int, live: bool) -> str:
-    payload = _payload(runs, level, live)
+def _page(runs: Sequence[tuple[str, Seen]], level: int, tag: str | None = None) -> str:
+    payload = _payload(runs, level, tag)
     title = " and ".join(each["title"] for each in payload["runs"])
     return page(
         title,
@@ -60,7 +63,7 @@ def _page(runs: Sequence[tuple[str, Seen]], level: int, live: bool) -> str:
         _body(runs, payload["runs"]),
         still([each for _, each in runs], [each["title"] for each in payload["runs"]]),
         styles=("run.css",),
-        polls=live,
+        polls=tag is not None,
     )
 
 

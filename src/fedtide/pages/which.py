@@ -13,15 +13,17 @@ from fedtide.studies.result import Store
 from fedtide.studies.spec import read
 
 
-def page_of(paths: Sequence[Path], store: Path = Path("results")) -> str:
-    """Return the page of what lies there, as one HTML file. store: where a study file's results are."""
+def page_of(paths: Sequence[Path], store: Path | None = None) -> str:
+    """Return the page of what lies there, as one HTML file. store: where the results of a study file are."""
     if are_runs(paths):
         return run_page(paths)
     if len(paths) > 1:
         raise RunFolderError(
             f"{paths[0]} is no run folder; name one run, two runs, or one study (a file, or its results)"
         )
-    return folder_page(paths[0]) if paths[0].is_dir() else study_page(read(paths[0]), Store(store), str(paths[0]))
+    if paths[0].is_dir():
+        return folder_page(paths[0])
+    return study_page(read(paths[0]), Store(store or Path("results")), str(paths[0]))
 
 
 def are_runs(paths: Sequence[Path]) -> bool:

@@ -16,7 +16,7 @@
     for (let c = 0; c < C; c++) for (let g = 0; g < G; g++) run.uploads[(c + 1) * G + g] = run.uploads[c * G + g] + run.cells.picked[c * G + g] - run.cells.lost[c * G + g];
     run.mostUploads = Math.max(1, ...run.uploads.subarray(C * G));
     run.mostPicked = run.cells.picked.reduce((a, b) => Math.max(a, b), 1);
-    run.symbols = run.columns.time.map((_, c) => sum(run.picks.symbols, run.picks.offset[c], run.picks.offset[c + 1]));
+    run.symbols = run.columns.air;  // of each aggregation, those of uploads that are not listed too
     run.mostSymbols = Math.max(1e-9, ...run.symbols);
     if (run.labels) {
       run.labels.most = run.labels.rows.reduce((a, b) => Math.max(a, b), 1);
@@ -27,7 +27,6 @@
     for (let c = 0; c <= C; c++) run.edge.push(c === 0 ? Math.max(0, time[0] - gap / 2) : c === C ? time[C - 1] + gap / 2 : (time[c - 1] + time[c]) / 2);
     return run;
   }
-  function sum(values, from, to) { let total = 0; for (let i = from; i < to; i++) total += values[i]; return total; }
 
   function arrange(told) {
     runs = told.map(prepare);
@@ -37,7 +36,7 @@
     steps = all.map(([time, column], i) => ({ time, name: same ? runs[0].columns.index[column] : i + 1, at: runs.map((run) => (same ? column : lastBefore(run.columns.time, time))) }));
     const end = Math.max(...runs.map((run) => run.horizon));
     const gap = steps.length > 1 ? (steps[steps.length - 1].time - steps[0].time) / (steps.length - 1) : end;
-    Object.assign(state, { end, gap: Math.max(gap, end * 1e-9), scale: Math.max(...runs.map((run) => run.cells.capacity_max)) });
+    Object.assign(state, { end, gap: Math.max(gap, end * 1e-9), scale: Math.max(...runs.map((run) => run.picks.capacity.reduce((a, b) => Math.max(a, b), run.cells.capacity_max))) });
   }
   function lastBefore(times, time) {
     let low = 0, high = times.length;
@@ -109,12 +108,16 @@
       const px = Math.round(at(run, i * step)) + 0.5;
       if (px > MARGIN + inner(run) + 1) break;
       draw.moveTo(px, y); draw.lineTo(px, y + 4);
+      draw.textAlign = px > MARGIN + inner(run) - 12 ? "right" : "center";  // what stands beside it begins there
       draw.fillText(tidy(i * step), px, y + 7);
     }
     draw.stroke();
-    draw.textAlign = "left";
-    draw.fillText(run.unit ? `time, ${run.unit}` : "time", MARGIN + inner(run) + 12, y + 7);
   }
+  // What the strip to the right of a panel shows, below it.
+  function beside(run, draw, y, words, left = MARGIN + inner(run) + 12) {
+    draw.font = font(11); draw.textAlign = "left"; draw.textBaseline = "top"; draw.fillStyle = colour.soft; draw.fillText(words, left, y + 7);
+  }
+  const uploadsLeft = (run) => MARGIN + inner(run) + 12 + (run.cellWidth ? run.cellWidth * run.labels.count + 12 : 0);
   const font = (size, weight = 400) => `${weight} ${size}px ${F.css("--sans")}`;
   function clipped(run, draw, height, paint) {
     draw.save(); draw.beginPath(); draw.rect(MARGIN, 0, inner(run), height); draw.clip(); paint(); draw.restore();
@@ -153,13 +156,14 @@
         draw.stroke(); draw.setLineDash([]);
       }
       timeAxis(run, draw, h, true);
+      beside(run, draw, h, run.unit ? (run.right > 70 ? `time, ${run.unit}` : run.unit) : "time");
     },
     over(run, draw, height) {
       const from = wholeX(run, state.from), to = Math.min(wholeX(run, state.to), MARGIN + inner(run));
       if (state.span && to - from < inner(run) - 2) { draw.globalAlpha = 0.07; draw.fillStyle = colour.ink; draw.fillRect(from, 0, to - from, height); draw.globalAlpha = 1; }
       cursor(run, draw, height, wholeX(run, steps[state.step].time));
       const c = column(run), value = lastScore(run, c);
-      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink; draw.font = font(24, 600);
+      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink; draw.font = font(run.right > 70 ? 24 : 17, 600);
       draw.fillText(F.fixed(value), MARGIN + inner(run) + 12, 40);
       if (value !== null) { draw.fillStyle = run.number ? colour.c1 : colour.c0; draw.beginPath(); draw.arc(wholeX(run, run.columns.time[c]), 6 + (1 - value) * (height - 8), 4, 0, 7); draw.fill(); }
       draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "test accuracy now" : "now", MARGIN + inner(run) + 12, 58);
@@ -178,12 +182,14 @@
       const h = run.rowHeight, bar = Math.max(1, h >= 7 ? h - 2 : h >= 5 ? h - 1 : h), base = (h - bar) / 2;
       rowNames(run, draw, h);
       clipped(run, draw, height, () => { if (run.fine) trainings(run, draw, h, base, bar); else shares(run, draw, h); });
-      header(run, draw, height);
+      holdings(run, draw);
       timeAxis(run, draw, height, false);
+      if (run.cellWidth) beside(run, draw, height, run.cellWidth * run.labels.count > 60 ? `labels 0–${run.labels.count - 1}` : "labels");
+      beside(run, draw, height, "uploads", uploadsLeft(run));
     },
     over(run, draw, height) {
       cursor(run, draw, height, x(run, steps[state.step].time));
-      const c = column(run), left = MARGIN + inner(run) + 12 + (run.cellWidth ? run.cellWidth * run.labels.count + 12 : 0), most = run.right - (left - MARGIN - inner(run)) - 30;
+      const c = column(run), left = uploadsLeft(run), most = run.right - (left - MARGIN - inner(run)) - 30;
       draw.font = font(10); draw.textAlign = "left"; draw.textBaseline = "middle";
       for (let row = 0; row < run.G; row++) {
         const count = run.uploads[(c + 1) * run.G + row], y = run.place[row] * run.rowHeight, wide = (count / run.mostUploads) * most;
@@ -269,7 +275,7 @@
     }
   }
   // Labels that each row holds, beside it.
-  function header(run, draw) {
+  function holdings(run, draw) {
     if (!run.cellWidth) return;
     const { count, rows } = run.labels, left = MARGIN + inner(run) + 12;
     for (let row = 0; row < run.G; row++) {
@@ -312,9 +318,10 @@
         draw.strokeStyle = colour.lost; draw.lineWidth = 2; draw.stroke(crosses);
       });
       timeAxis(run, draw, height, false);
+      beside(run, draw, height, run.right > 120 ? "at this aggregation" : "now");
     },
     over(run, draw, height) {
-      const c = column(run), left = MARGIN + inner(run) + 12, most = run.right - 12 - 30, h = run.cellHeight;
+      const c = column(run), left = MARGIN + inner(run) + 12, most = run.right - 12 - 4, h = run.cellHeight;
       cursor(run, draw, height, x(run, steps[state.step].time));
       if (c < 0) return;
       draw.font = font(10); draw.textAlign = "left"; draw.textBaseline = "middle";
@@ -353,6 +360,8 @@
             draw.fillRect(px, y, wide, tall);
             if (tall > 2.5) { draw.strokeStyle = colour.soft; draw.lineWidth = 0.5; draw.strokeRect(px, y, wide, tall); }
           }
+          const rest = height - (run.symbols[c] / run.mostSymbols) * h;
+          if (y - rest > 0.5) { draw.fillStyle = colour.wait; draw.fillRect(px, rest, wide, y - rest); draw.strokeStyle = colour.soft; draw.lineWidth = 0.5; draw.strokeRect(px, rest, wide, y - rest); }
         }
       });
       timeAxis(run, draw, height, false);
@@ -360,10 +369,10 @@
     over(run, draw, height) {
       cursor(run, draw, height, x(run, steps[state.step].time));
       const c = column(run), left = MARGIN + inner(run) + 12;
-      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.font = font(17, 600); draw.fillStyle = colour.ink;
+      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.font = font(run.right > 70 ? 17 : 12, 600); draw.fillStyle = colour.ink;
       draw.fillText(c < 0 ? "0" : F.short(run.columns.symbols[c]), left, 34);
       draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "symbols so far" : "so far", left, 50);
-      if (c >= 0) { draw.font = font(17, 600); draw.fillStyle = colour.ink; draw.fillText(`${F.short(run.columns.bits[c])}bit`, left, 76); draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "sent so far" : "sent", left, 91); }
+      if (c >= 0) { draw.font = font(run.right > 70 ? 17 : 12, 600); draw.fillStyle = colour.ink; draw.fillText(run.right > 70 ? `${F.short(run.columns.bits[c])}bit` : F.short(run.columns.bits[c]), left, 76); draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "sent so far" : "bits sent", left, 91); }
     },
   };
 
@@ -541,7 +550,7 @@
     const waiting = run.columns.ready[c] - total, score = lastScore(run, c);
     const arrived = total - lost.length, said = [`aggregation ${run.columns.index[c]}, time ${withUnit(run.columns.time[c], run)}: ${arrived === 0 ? "nobody" : arrived === 1 ? `device ${who[0]}` : `devices ${who.length < arrived ? `${who.slice(0, 12).join(", ")} and ${arrived - Math.min(12, who.length)} more` : F.listed(who)}`} uploaded`];
     if (lost.length) said.push(`the update${lost.length > 1 ? "s" : ""} of ${F.listed(lost)} did not arrive`);
-    said.push(waiting ? `${waiting} ready and not picked` : run.columns.ready[c] ? "all who were ready" : "nobody was ready");
+    said.push(waiting ? `${F.number(waiting, 9)} ready and not picked` : run.columns.ready[c] ? "all who were ready" : "nobody was ready");
     if (score !== null) said.push(`test accuracy ${F.fixed(score)}`);
     return `${said.join("; ")}.`;
   }
@@ -608,7 +617,7 @@
     range.max = steps.length;
     const counts = SPANS.filter((each) => each < state.end / state.gap);
     span.replaceChildren(...counts.map((each) => make("option", { value: each }, `${each} aggregations`)), make("option", { value: 0 }, "the whole run"));
-    if (!counts.includes(state.span)) state.span = counts.length ? counts[Math.min(counts.length - 1, window.innerWidth > 640 && runs.length === 1 ? 1 : 0)] : 0;
+    if (!counts.includes(state.span)) state.span = counts.length ? counts[Math.min(counts.length - 1, Math.floor(window.innerWidth / runs.length / 700))] : 0;
     span.value = state.span;
   }
   byId("scrub").append(
@@ -638,15 +647,16 @@
   if (F.data.live) {
     const told = make("span", { class: "soft", id: "live", role: "status" }, "following the run");
     byId("scrub").querySelector(".choices").append(told);
-    let tag = "";
+    let tag = F.data.live;
+    const over = () => { if (runs.every((run) => run.complete)) told.textContent = "the run is complete"; return runs.every((run) => run.complete); };
     const ask = async () => {
       try {
         const answer = await fetch("data", { headers: { "X-Seen": tag }, cache: "no-store" });
-        if (answer.status === 200) { tag = answer.headers.get("X-Seen") || ""; const tree = await answer.json(); show(tree.runs, false); if (tree.runs.every((run) => run.complete)) { told.textContent = "the run is complete"; return; } }
+        if (answer.status === 200) { const tree = await answer.json(); tag = tree.live; show(tree.runs, false); if (over()) return; }
         told.textContent = "following the run";
       } catch { told.textContent = "the server has ended; what is here stays"; return; }
       setTimeout(ask, 1500);
     };
-    setTimeout(ask, 1500);
+    if (!over()) setTimeout(ask, 1500);
   }
 })();
