@@ -56,7 +56,9 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path, style: str = SCR
         page, rows = sheet(how, 1, len(figure.settings), _height(how, figure), sharey=True)
         panels, heights = rows[0], []
         gains = {setting: _gains(figure, curves, setting) for setting in figure.settings}
-        words = _with_seeds({setting: {name: gain.num_seeds for name, gain in found.items()} for setting, found in gains.items()})
+        words = _with_seeds(
+            {setting: {name: gain.num_seeds for name, gain in found.items()} for setting, found in gains.items()}
+        )
         for number, (panel, setting) in enumerate(zip(panels, figure.settings, strict=True)):
             found = gains[setting]
             ends = [float(gain.x[-1]) for gain in found.values()]

@@ -17,9 +17,7 @@ STEP = 0.022  # between intervals at the right end, as a share of the axis
 MARKERS = 6  # per curve
 POINTS = 150  # of a curve, at most: more make files large and no line finer
 ACCURACY = (0.0, 1.0)
-SAID = (
-    "Thick lines are means over the seeds, thin ones single seeds; bars at the right end are 95 % intervals of the mean."
-)
+SAID = "Thick lines are means over the seeds, thin ones single seeds; bars at the right end are 95 % intervals of the mean."
 SMOOTHED = "Curves are averaged over one T_max around each moment."
 
 
@@ -47,9 +45,6 @@ def draw_curve(
     """Draw one curve. x, mean [n]; seeds [s n]; place: which of `among` curves it is; nothing goes beyond `within`."""
     kept = thinned(len(x))
     x, mean = x[kept], np.clip(mean[kept], *within)
-    if seeds is not None and len(seeds) > 1:
-        lines = np.clip(seeds[:, kept], *within)
-        panel.plot(x, lines.T, color=look.colour, linewidth=SEED_LINE, alpha=SEED_SHADE, label="_seeds", zorder=1.5)
     every = max(1, len(x) // MARKERS)
     panel.plot(
         x,
@@ -62,6 +57,9 @@ def draw_curve(
         markeredgewidth=0.4,
         label=name,
     )
+    if seeds is not None and len(seeds) > 1:
+        lines = np.clip(seeds[:, kept], *within)
+        panel.plot(x, lines.T, color=look.colour, linewidth=SEED_LINE, alpha=SEED_SHADE, label="_seeds", zorder=1.5)
 
 
 def draw_end(
@@ -78,14 +76,14 @@ def draw_end(
     if high > low:
         panel.plot([at, at], [low, high], color=look.colour, linewidth=1.1, label="_end", solid_capstyle="butt")
     face = look.colour if high > low else "white"
-    panel.plot(
-        [at], [mean], marker=look.marker, color=look.colour, markerfacecolor=face, markersize=2.8, label="_end"
-    )
+    panel.plot([at], [mean], marker=look.marker, color=look.colour, markerfacecolor=face, markersize=2.8, label="_end")
 
 
 def leave_room(panel: Any, left: float, right: float, among: int) -> float:
     """Make room for so many intervals right of the curves; return the distance between them, in units of x."""
     step = STEP * (right - left)
-    panel.set_xticks([tick for tick in panel.xaxis.get_major_locator().tick_values(left, right) if left <= tick <= right])
+    panel.set_xticks(
+        [tick for tick in panel.xaxis.get_major_locator().tick_values(left, right) if left <= tick <= right]
+    )
     panel.set_xlim(left, right + step * (among + 1))
     return step

@@ -8,7 +8,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -114,15 +115,14 @@ def save(figure: Any, stem: Path) -> list[Path]:
         raise RunFolderError(f"{str(stem)!r} names no file: give a name without ending, as in figures/mine")
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
     for path in paths:
-        date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
-        write(figure, path, metadata=date, dpi=180)
+        write(figure, path, dpi=180)
     return paths
 
 
 def write(figure: Any, path: Path, **how: Any) -> None:
     """Write one file, of the kind that its ending names: drawn in memory, put in place whole or not at all."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:], **how)
+    drawn, dates = io.BytesIO(), {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    figure.savefig(drawn, format=path.suffix[1:], metadata=dates.get(path.suffix[1:], {}), **how)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, drawn.getvalue())
@@ -173,31 +173,55 @@ def _short(name: str) -> str:
     return name.rpartition(":")[2].replace("$", "")
 
 
-def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path) -> None:
-    """Draw accuracy and loss over simulated time, and below it how much of each update got through."""
+def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path, style: str = SCREEN) -> None:
+    """Draw accuracy and loss over simulated time, and below it what an upload sent, on average over those picked."""
     scored = evaluated(rounds)
-    time = [each.time for each in scored]
-    with our_style():
-        figure = new_figure(6.4, 4.4)
+    sent = [each for each in rounds if each.picked]
+    draw_scores(
+        path,
+        {
+            "time": [each.time for each in scored],
+            "test_accuracy": [_number(each.test_accuracy) for each in scored],
+            "test_loss": [_number(each.test_loss) for each in scored],
+        },
+        [each.time for each in sent],
+        [sum(each.sent_bits) / len(each.picked) for each in sent],
+        describe(experiment),
+        experiment.fleet.max_duration == 1,
+        style,
+    )
+
+
+def draw_scores(
+    path: Path,
+    scores: Mapping[str, Sequence[float]],
+    time: Sequence[float],
+    bits: Sequence[float],
+    title: str,
+    in_units: bool,
+    style: str = SCREEN,
+) -> None:
+    """Draw a run. scores: time, test_accuracy and test_loss of all evaluations; bits that an upload sent at each time."""
+    with our_style(style) as how:
+        figure = new_figure(how.width, 1.75 * how.panel)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        top.plot(time, [each.test_accuracy for each in scored], color=COLOURS[0])
+        top.plot(scores["time"], scores["test_accuracy"], color=COLOURS[0])
         top.set_ylabel("test accuracy", color=COLOURS[0])
+        top.set_ylim(0, 1)
         loss = top.twinx()
-        loss.plot(
-            time,
-            [math.nan if each.test_loss is None else each.test_loss for each in scored],
-            color=COLOURS[1],
-            linewidth=1,
-        )
-        loss.set_ylabel("test loss", color=COLOURS[1])
+        loss.plot(scores["time"], scores["test_loss"], color=COLOURS[1], linewidth=1, linestyle=(0, (4, 1.5)))
+        loss.set_ylabel("test loss (dashed)", color=COLOURS[1])
+        loss.set_ylim(bottom=0)
         loss.grid(False)
-        sent = [each for each in rounds if each.picked]
-        bottom.plot(
-            [each.time for each in sent], [each.budget_bits[0] / 1000 for each in sent], ".", ms=3, color=COLOURS[2]
-        )
-        bottom.set_ylabel("kbit / upload")
-        bottom.set_xlabel(
-            r"simulated time (units of $T_{\max}$)" if experiment.fleet.max_duration == 1 else "simulated time"
-        )
-        figure.suptitle(describe(experiment), fontsize=8)
+        bottom.plot(time, [each / 1000 for each in bits], ".", ms=3, color=COLOURS[2])
+        bottom.set_ylim(bottom=0)
+        bottom.set_ylabel("kbit sent\nper upload")
+        bottom.set_xlabel(AXES["time"] if in_units else "simulated time")
+        figure.align_ylabels([top, bottom])
+        if how.titles:
+            figure.suptitle("\n".join(textwrap.wrap(title, 88)), fontsize=how.small)
         write(figure, path)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
