@@ -7,10 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from driven import browser, said, show  # noqa: F401  # a fixture
 from fedtide.pages import study
 from fedtide.pages.pool import spent
 from fedtide.pages.thin import LIMIT
+from fedtide.paper import reproduce
+from fedtide.paper.figures import FIGURES
+from fedtide.paper.rows import claims_rows
 from fedtide.studies.reaching import Reaching
 from fedtide.studies.result import Store
 from fedtide.studies.statistics import aligned, band, compare, difference_band, mean_accuracy, smoothed
@@ -34,10 +36,8 @@ def made():
 
 
 @pytest.fixture
-def page(browser, made, tmp_path):  # noqa: F811
-    show(browser, made[2], tmp_path)
-    yield browser
-    assert said(browser) == []
+def page(opened, made):
+    return opened(made[2])
 
 
 def js(page, code, *values):
@@ -151,7 +151,7 @@ def test_curves_are_toggled_and_the_address_holds_it(page) -> None:
     assert at(page) == "off=2"
 
 
-def test_choices_are_in_the_address_and_come_from_it(page, made, browser, tmp_path) -> None:  # noqa: F811
+def test_choices_are_in_the_address_and_come_from_it(page, made, opened) -> None:
     page.find_elements("css selector", ".forest-row")[1].click()
     for name, value in (
         ("x", "bits"),
@@ -165,7 +165,7 @@ def test_choices_are_in_the_address_and_come_from_it(page, made, browser, tmp_pa
     assert set(there.split("&")) == {"c=1", "x=bits", "show=seeds", "diff=n0", "m=1", "scale=linear"}
     lines = page.find_element("id", "lines").text
     assert "(reference)" in lines
-    show(browser, made[2], tmp_path, f"#{there}")
+    opened(made[2], f"#{there}")
     assert page.find_element("id", "lines").text == lines
     assert page.find_element("css selector", "#detail h2").text == "c: gain over a"
     chosen = {
@@ -177,8 +177,8 @@ def test_choices_are_in_the_address_and_come_from_it(page, made, browser, tmp_pa
 @pytest.mark.parametrize(
     "hash_", ["#c=99&x=nonsense&diff=n99&target=7", "#g=x&off=1.2.x&in=9", "#%00", "#diff=c77&show=0"]
 )
-def test_a_strange_address_is_no_harm(page, made, browser, tmp_path, hash_) -> None:  # noqa: F811
-    show(browser, made[2], tmp_path, hash_)
+def test_a_strange_address_is_no_harm(page, made, opened, hash_) -> None:
+    opened(made[2], hash_)
     assert page.find_elements("css selector", "#lines tbody tr")
 
 
@@ -254,41 +254,29 @@ def test_ledger_settings_and_reasons(page, made) -> None:
     assert "seconds on the air" in page.find_element("id", "absent").text
 
 
-def test_hostile_labels_change_nothing(browser, tmp_path) -> None:  # noqa: F811
+def test_hostile_labels_change_nothing(opened) -> None:
     names = ["plain", "</script><script>document.title='taken'</script>", "x" * 10_000, "שלום עולם " * 9, "<b>bold</b>"]
-    made_, results = studied(dict.fromkeys(names, 6), seeds=2)
-    show(browser, study.results_page(made_, results), tmp_path)
-    assert browser.title == "grown"
-    assert not browser.find_elements("css selector", "#main b b, #main bdi b")
-    rows = browser.find_elements("css selector", ".forest-row")
-    assert rows[0].find_element("tag name", "bdi").text == names[1]
+    content = study.results_page(*studied(dict.fromkeys(names, 6), seeds=2))
+    page = opened(content)
+    assert page.title == "grown"
+    assert not page.find_elements("css selector", "#main bdi b")
+    assert page.find_element("css selector", ".forest-row bdi").text == names[1]
     for width in (390, 1280):
-        browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False},
-        )
         for index in range(4):
-            show(browser, study.results_page(made_, results), tmp_path, f"#c={index}")
-            assert js(browser, "document.documentElement.scrollWidth") <= width
-            assert (
-                js(browser, "Math.max(...[...document.querySelectorAll('.forest-row')].map(e => e.clientHeight))") < 90
-            )
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert said(browser) == []
+            opened(content, f"#c={index}", width)
+            assert js(page, "document.documentElement.scrollWidth") <= width
+            assert js(page, "Math.max(...[...document.querySelectorAll('.forest-row')].map(e => e.clientHeight))") < 90
 
 
-def test_fifty_curves_open_in_two_seconds(browser, tmp_path) -> None:  # noqa: F811
-    made_, results = studied({f"variant {number}": 140 for number in range(50)}, seeds=5)
-    page_ = study.results_page(made_, results)
+def test_fifty_curves_open_in_two_seconds(opened) -> None:
+    content = study.results_page(*studied({f"variant {number}": 140 for number in range(50)}, seeds=5))
     start = time.perf_counter()
-    show(browser, page_, tmp_path)
-    assert len(browser.find_elements("css selector", "#lines tbody tr")) == 50
-    assert time.perf_counter() - start < 2 * 3  # three times what is promised: machines are busy in tests
-    opened = js(browser, "performance.timing.loadEventEnd - performance.timing.navigationStart")
-    assert opened < 2000
-    choose(browser, "x", "bits")
-    choose(browser, "show", "seeds")
-    assert said(browser) == []
+    page = opened(content)
+    assert len(page.find_elements("css selector", "#lines tbody tr")) == 50
+    assert time.perf_counter() - start < 6  # with the driver's part, on a busy machine
+    assert js(page, "performance.timing.loadEventEnd - performance.timing.navigationStart") < 2000
+    choose(page, "x", "bits")
+    choose(page, "show", "seeds")
 
 
 def test_print_and_dark_are_drawn_anew(page) -> None:
@@ -302,18 +290,19 @@ def test_print_and_dark_are_drawn_anew(page) -> None:
 
 
 @pytest.fixture(scope="module")
-def paper():
-    return study.folder_page(ROOT / "results" / "paper")
+def found():
+    return reproduce.collect(["R", "weights"], Store(ROOT / "results" / "paper"), None)
 
 
-def test_the_papers_page_says_its_verdicts(browser, paper, tmp_path) -> None:  # noqa: F811
-    from fedtide.paper import reproduce
-    from fedtide.paper.figures import FIGURES
-    from fedtide.paper.rows import claims_rows
+@pytest.fixture(scope="module")
+def paper(found):
+    return study.paper_page(found, Store(ROOT / "results" / "paper"))
 
-    results = reproduce.collect(list(FIGURES), Store(ROOT / "results" / "paper"), None)
-    rows = claims_rows(*reproduce.verdicts(results))
-    show(browser, paper, tmp_path)
+
+def test_the_papers_page_says_its_verdicts(opened, found, paper) -> None:
+    rows = [row for row in claims_rows(*reproduce.verdicts(found)) if row["comparisons"][0]["figure"] in found]
+    assert len(rows) > 8
+    browser = opened(paper)
     groups = browser.find_elements("css selector", ".forest-group")
     assert [each.text.split("\n") for each in groups[: len(rows)]] == [[row["text"], row["verdict"]] for row in rows]
     texts = [each.get_attribute("aria-label") for each in browser.find_elements("css selector", ".forest-row")]
@@ -330,22 +319,15 @@ def test_the_papers_page_says_its_verdicts(browser, paper, tmp_path) -> None:  #
     browser.execute_script("document.querySelector('[data-group=\"0\"]').click()")
     assert "g=0" in at(browser)
     assert len(browser.find_elements("css selector", '[aria-current="true"]')) == 4
-    assert said(browser) == []
 
 
-def test_the_papers_page_is_small_and_fits_a_phone(browser, paper, tmp_path) -> None:  # noqa: F811
+def test_the_papers_page_is_small_and_fits_a_phone(opened, paper) -> None:
     assert len(paper.encode()) < LIMIT
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    )
-    for hash_ in ("", "#c=63&in=0.1", "#g=16&diff=n0"):
-        show(browser, paper, tmp_path, hash_)
-        assert js(browser, "document.documentElement.scrollWidth") <= 390
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert said(browser) == []
+    for hash_ in ("", "#c=12&in=0.1", "#g=4&diff=n0"):
+        assert js(opened(paper, hash_, 390), "document.documentElement.scrollWidth") <= 390
 
 
 def test_without_scripts_there_is_the_forest(paper) -> None:
     still = paper.partition("<noscript>")[2].partition("</noscript>")[0]
-    assert still.count("<path") > 100
-    assert "T_max/4 is the best period." in still
+    assert still.count("<path") > 60
+    assert "With non-i.i.d. data R is a trade-off." in still

@@ -166,7 +166,7 @@ def test_labels_do_nothing() -> None:
 
 
 def test_a_page_is_the_same_every_time_and_small() -> None:
-    made, results = studied({f"variant {number}": 140 for number in range(50)}, seeds=5)
+    made, results = studied({f"variant {number}": 140 for number in range(12)}, seeds=3)
     page = study.results_page(made, results)
     assert page == study.results_page(made, results)
     assert len(page.encode()) < LIMIT
@@ -175,7 +175,7 @@ def test_a_page_is_the_same_every_time_and_small() -> None:
 
 def test_a_page_too_large_is_thinned_and_says_so(monkeypatch) -> None:
     monkeypatch.setattr("fedtide.pages.thin.LIMIT", 250_000)
-    made, results = studied({f"variant {number}": 300 for number in range(30)}, seeds=5)
+    made, results = studied({f"variant {number}": 300 for number in range(12)}, seeds=3)
     data = payload(study.results_page(made, results))
     assert "thinned to" in data["thinned"]
     assert len(whole(data["columns"][data["runs"][0]["time"]])) < 300

@@ -21,7 +21,7 @@ from fedtide.pages.pool import AXES, HEIGHTS, Pool
 from fedtide.pages.shell import page, text
 from fedtide.pages.thin import fitting
 from fedtide.paper import reproduce, worlds
-from fedtide.paper.claims import decide
+from fedtide.paper.claims import Results, decide
 from fedtide.paper.figures import FIGURES, Figure
 from fedtide.paper.figures import study as figure_study
 from fedtide.paper.rows import plain
@@ -70,16 +70,18 @@ def folder_page(folder: Path) -> str:
             f"{folder} holds no results; name a folder that `fedtide study run` or `fedtide paper` filled"
         )
     if _share([figure_study(figure, [0]) for figure in FIGURES.values()], kept) >= 0.5:
-        return paper_page(store)
+        return paper_page(reproduce.collect(list(FIGURES), store, None), store)
     if _share([worlds.study(world, [0]) for world in worlds.WORLDS], kept) >= 0.5:
         return worlds_page(store)
     study, results = study_in(store, folder.resolve().name)
     return results_page(study, results, [f"fedtide study paths {shlex.quote(str(folder))}"])
 
 
-def paper_page(store: Store) -> str:
-    """Return the page of the paper: a verdict per claim, its comparisons, and the figures' curves behind them."""
-    results = reproduce.collect(list(FIGURES), store, None)
+def paper_page(results: Results, store: Store) -> str:
+    """Return the page of the paper: a verdict per claim, its comparisons, and the figures' curves behind them.
+
+    results: as `reproduce.collect` reads them from the store; claims about other figures are left out.
+    """
     families = [_figure(figure, results.get(name, {}), store) for name, figure in FIGURES.items() if results.get(name)]
     decided = [
         (one, other)
