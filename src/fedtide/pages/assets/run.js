@@ -56,6 +56,7 @@
       return `rgb(${stops[low].map((each, k) => Math.round(each + share * (stops[low + 1][k] - each))).join(",")})`;
     });
     colour.light = F.isDark();
+    colour.sans = F.css("--sans");
   }
   const parsed = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   const heat = (run, value) => colour.heat[Math.max(0, Math.min(255, Math.round(((value - 1) / 254) * 255 * (run.cells.capacity_max / state.scale))))];
@@ -118,7 +119,7 @@
     draw.font = font(11); draw.textAlign = "left"; draw.textBaseline = "top"; draw.fillStyle = colour.soft; draw.fillText(words, left, y + 7);
   }
   const uploadsLeft = (run) => MARGIN + inner(run) + 12 + (run.cellWidth ? run.cellWidth * run.labels.count + 12 : 0);
-  const font = (size, weight = 400) => `${weight} ${size}px ${F.css("--sans")}`;
+  const font = (size, weight = 400) => `${weight} ${size}px ${colour.sans}`;
   function clipped(run, draw, height, paint) {
     draw.save(); draw.beginPath(); draw.rect(MARGIN, 0, inner(run), height); draw.clip(); paint(); draw.restore();
   }
@@ -492,7 +493,7 @@
     }
   }
   function pointing(view) {
-    const { run, panel, canvas } = view;
+    const { panel, canvas } = view;
     const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
     const seek = (event) => { const time = timeAt(views_run(view), at(event)[0], panel.whole); go(nearestStep(time)); };
     canvas.addEventListener("pointerdown", (event) => { if (event.button === 0) { stop(); seek(event); if (panel.whole) canvas.setPointerCapture(event.pointerId); } });
@@ -501,7 +502,6 @@
       if (panel.tip) hover(view, at(event), event);
     });
     canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
-    void run;
   }
   const views_run = (view) => runs[view.run.number];
   const tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
@@ -515,15 +515,16 @@
     tip.style.top = `${Math.min(event.clientY + 14, window.innerHeight - tip.offsetHeight - 8)}px`;
   }
   function nearestStep(time) {
-    let best = Math.max(0, lastBefore(steps.map((each) => each.time), time));
+    let best = 0;
+    while (best + 1 < steps.length && steps[best + 1].time <= time) best++;
     if (best + 1 < steps.length && steps[best + 1].time - time < time - steps[best].time) best++;
     return best;
   }
 
   function paint(view) {
     const { panel, canvas } = view, run = views_run(view);
-    if (panel.when) { const shown = Boolean(panel.when(run)); view.figure.hidden = !shown; if (!shown) return; }
-    const width = panel.detail ? Math.max(200, Math.floor(view.figure.clientWidth)) : run.width, height = panel.height(run), all = height + (panel.axis ? AXIS : 0);
+    if (view.figure.hidden) return;
+    const width = panel.detail ? view.width : run.width, height = panel.height(run), all = height + (panel.axis ? AXIS : 0);
     if (panel.back) {
       const key = [generation, width, all, F.ratio(), state.order, panel.whole ? "" : `${state.from} ${state.to}`].join("|");
       if (key !== view.key) { panel.back(run, F.sized(view.back, width, all), height); view.key = key; }
@@ -578,6 +579,10 @@
   function refresh(all) {
     if (all) generation++;
     runs.forEach(measure);
+    for (const view of views) {  // sizes are asked for here and not at every step, which would lay the page out each time
+      view.figure.hidden = Boolean(view.panel.when && !view.panel.when(views_run(view)));
+      view.width = Math.max(200, Math.floor(view.figure.clientWidth));
+    }
     go(state.step, false);
     document.querySelectorAll("canvas.gradient").forEach((canvas) => {
       const draw = F.sized(canvas, 84, 9);
