@@ -110,7 +110,7 @@ def print_table(found: dict[Setting, Pairs]) -> None:
 def draw_accuracy(found: dict[Setting, Pairs]) -> None:
     """Draw both codecs at R = 8 over time, and below it where they end at every R; a column per data setting."""
     with our_style() as style:
-        figure, (above, below) = sheet(style, 2, len(DATA), sharey=True)
+        figure, (above, below) = sheet(style, 2, len(DATA), 2.2, sharey="row")
         for panel, ends, (partition, name) in zip(above, below, DATA.items(), strict=True):
             runs = list(found[Setting(partition, 40, 8)].values())
             step = leave_room(panel, 0, 35, len(CODECS))

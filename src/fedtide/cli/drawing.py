@@ -11,6 +11,6 @@ DrawingStyle = Annotated[
     str,
     typer.Option(
         "--style",
-        help="Of figures: screen; for print ieee (3.5 in wide), ieee-wide (7.16 in), nature, nature-wide: no titles, fonts embedded.",
+        help="Of figures: screen; for print ieee (3.5 in), ieee-wide (7.16), nature, nature-wide: no titles, embedded fonts.",
     ),
 ]

@@ -49,7 +49,7 @@ def draw_resources(figure: Figure, curves: Curves, stem: Path, style: str = SCRE
 
 
 def draw_difference(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN) -> list[Path]:
-    """Draw gains of average on average so far, seed by seed, with the sign of the verdicts: what pairing leaves of the noise."""
+    """Draw gains of the averages so far, seed by seed, with the sign of the verdicts: what pairing leaves of the noise."""
     sign = -1 if figure.column == "train_loss" else 1
     drawn_as = looks(figure.curves)
     with our_style(style) as how:
@@ -80,15 +80,15 @@ def draw_difference(figure: Figure, curves: Curves, stem: Path, style: str = SCR
         for panel in panels if how.stacked else panels[:1]:
             panel.set_ylabel(f"gain in {axis_name(figure.column)},\naveraged up to then")
         if heights:  # the first seventh, where curves rise steeply at different times, may leave the frame
-            low, high = min(each.min() for each in heights), max(each.max() for each in heights)
-            margin = 0.08 * max(high - low, 1e-3)
-            panels[0].set_ylim(low - margin, high + margin)
+            least, most = (float(pick(np.concatenate(heights))) for pick in (np.min, np.max))
+            margin = 0.08 * max(most - least, 1e-3)
+            panels[0].set_ylim(least - margin, most + margin)
         legend_below(page, how, panels)
         return save(page, stem)
 
 
 def draw_effects(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN) -> list[Path]:
-    """Draw by how much every curve's accuracy differs from its reference's, a line each: where curves would lie on one another."""
+    """Draw by how much every curve's accuracy differs from its reference's: for curves that lie on one another."""
     with our_style(style) as how:
         num_rows = len(figure.curves) * len(figure.settings)
         page, rows = sheet(how, 1, len(EFFECTS), 0.9 + 0.22 * num_rows, sharey=not how.stacked)
@@ -102,7 +102,7 @@ def draw_effects(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN
                     if pairs:
                         values = [[METRICS[metric](each) for each in side] for side in zip(*pairs, strict=True)]
                         differences = tuple(a - b for a, b in zip(*values, strict=True))
-                        lines.append(Row(name, compare(*values), single=differences))
+                        lines.append(Row(name, compare(values[0], values[1]), single=differences))
             draw_rows(panel, lines, {"": COLOURS[0]})
             panel.set_xlabel(f"gain in test accuracy over {figure.against['']},\n{words}")
             if not how.titles:

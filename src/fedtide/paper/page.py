@@ -43,9 +43,9 @@ FULL = (
     "--out print` draws the figures for an IEEE column (`ieee-wide`: a page; `nature`), fonts embedded."
 )
 AT_A_GLANCE = (
-    "Every claim with the comparison on which it hangs: its difference, positive where it is as claimed, and the 95 % interval "
-    "over seeds. Circles: the claim holds; crosses: contradicted; open diamonds: not resolved (without a bar: one seed). Small strokes "
-    "are the other comparisons of a claim. Fig. is the paper's figure."
+    "Every claim with the comparison on which it hangs: its difference, positive where it is as claimed, and the 95 % "
+    "interval over seeds. Circles: the claim holds; crosses: contradicted; open diamonds: not resolved (without a bar: one "
+    "seed). Small strokes are the other comparisons of a claim. Fig. is the paper's figure."
 )
 PAIRED = (
     "Differences are taken seed by seed. Schedulers and weights of one seed meet the same fading, durations, "
@@ -71,15 +71,15 @@ MEASURES = (
 )
 # What stands below a figure, by the kind of drawing.
 BELOW = {
-    "difference": "What is gained, seed by seed, by the averages up to each moment: what pairing leaves of the noise, with the 95 % "
-    "interval at the right end, by which claims against this reference are decided. The sign is that of the verdicts: above zero the "
-    "first is better than the second, of a loss the lower one.",
+    "difference": "What is gained, seed by seed, by the averages up to each moment: what pairing leaves of the noise, with "
+    "the 95 % interval at the right end, by which claims against this reference are decided. The sign is that of the "
+    "verdicts: above zero the first is better than the second, of a loss the lower one.",
     "resources": "The same curves against what they cost: bits sent over the uplink, and samples that devices trained on, "
     "used or wasted.",
 }
 EFFECTS = (
-    "Gains over the reference, seed by seed: the mean, its 95 % interval, and single seeds as small strokes. The curves themselves lie "
-    "on one another."
+    "Gains over the reference, seed by seed: the mean, its 95 % interval, and single seeds as small strokes. The curves "
+    "themselves lie on one another."
 )
 TIMELINES = {
     "frameworks_timeline": "Three frameworks in time, drawn from event traces (the paper's Fig. 2)",

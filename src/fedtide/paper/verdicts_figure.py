@@ -12,9 +12,9 @@ from fedtide.report.style import SCREEN
 from fedtide.studies.statistics import CONFIDENCE
 
 AXES = {
-    "mean_accuracy": "test accuracy, averaged over the horizon: difference, positive as claimed",
-    "mean_train_loss": "training loss, averaged over the iterations: the same",
-    "variation": r"ups and downs of the accuracy per $T_{\max}$: the same",
+    "mean_accuracy": "difference in mean test accuracy",
+    "mean_train_loss": "difference in mean training loss",
+    "variation": r"difference in ups and downs per $T_{\max}$",
 }
 
 
@@ -26,7 +26,7 @@ def draw(verdicts: Sequence[Verdict], stem: Path, style: str = SCREEN) -> list[P
         found = [each.at(CONFIDENCE) for each in verdict.decisive if each.check.metric == weakest.check.metric]
         others = tuple(each.mean for each in found if each is not None)
         number = FIGURES[weakest.check.figure].number
-        text = f"{number + ': ' if number else ''}{verdict.claim.text.rstrip('.')}"
+        text = f"{number + ': ' if number else ''}{verdict.claim.text.rstrip('.')}".replace("T_max", r"$T_{\max}$")
         row = Row(text, weakest.at(CONFIDENCE), verdict.verdict, others if len(others) > 1 else ())
         groups.setdefault(weakest.check.metric, []).append(row)
     return draw_forest({AXES[metric]: groups[metric] for metric in AXES if metric in groups}, stem, style)

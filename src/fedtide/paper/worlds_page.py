@@ -81,8 +81,8 @@ def write(page: Path, figure: Path, found: Sequence[Decided], results: Results) 
     lines += [
         f"![The main differences in every world]({figure})",
         "",
-        "Gains of the first over the second. Green circles: resolved as claimed; orange crosses: the other way; open grey diamonds: "
-        "not resolved. Small strokes are single seeds.",
+        "Gains of the first over the second. Green circles: resolved as claimed; orange crosses: the other way; open grey "
+        "diamonds: not resolved. Small strokes are single seeds.",
         "",
     ]
     lines += [

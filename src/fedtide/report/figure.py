@@ -103,7 +103,9 @@ def legend_below(figure: Any, style: Style, panels: Any, **how: Any) -> None:
     if not found:
         return
     letters = max(len(line) for name in found for line in re.sub(r"[\\\\${}]|tilde", "", name).split("\n"))
-    wide = style.width * 72 / (style.small * (0.56 * letters + 6.4))  # 6.4: the line before it, and the gap after it
+    wide = (
+        style.width * 72 / (style.small * (style.letter * letters + 6.4))
+    )  # 6.4: the line before it, and the gap after it
     columns = min(len(found), max(1, int(wide)))
     even = -(-len(found) // -(-len(found) // columns))  # no short last row where fewer columns do
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=even, **how)

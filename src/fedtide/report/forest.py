@@ -12,6 +12,7 @@ from fedtide.report.figure import new_figure, our_style, save
 from fedtide.report.palette import COLOURS, GREY
 from fedtide.report.style import SCREEN
 
+TEXT = 0.5  # share of the width that words take
 LINE = 0.15  # height of a line of text, inches
 MARKS = {"holds": "o", "contradicted": "X", "not resolved": "D", "": "o"}
 TINTS = {"holds": COLOURS[2], "contradicted": COLOURS[1], "not resolved": GREY, "runs missing": GREY}
@@ -47,7 +48,7 @@ def draw_rows(panel: Any, rows: Sequence[Row], tints: Mapping[str, str], wrap: i
     place = 0.0
     places, texts = [], []
     for row in rows:
-        lines = textwrap.wrap(row.text, wrap) or [""]
+        lines = textwrap.wrap(row.text, wrap, break_on_hyphens=False) or [""]
         height = max(1.0, len(lines) * 0.86)
         middle = place + height / 2
         place += height + 0.25
@@ -77,14 +78,17 @@ def draw_rows(panel: Any, rows: Sequence[Row], tints: Mapping[str, str], wrap: i
     panel.grid(visible=False, axis="y")
 
 
-def draw_forest(groups: Mapping[str, Sequence[Row]], stem: Path, style: str = SCREEN, wrap: int = 44) -> list[Path]:
+def draw_forest(groups: Mapping[str, Sequence[Row]], stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw groups of lines below one another, each on an axis of its own. groups: name of the axis -> lines."""
     from matplotlib.lines import Line2D
 
     with our_style(style) as how:
         width = min(how.width, 4.6)
-        narrow = round(wrap * width / 4.6 * 7 / how.small)
-        texts = {name: [textwrap.wrap(row.text, narrow) for row in rows] for name, rows in groups.items()}
+        narrow = round(TEXT * width * 72 / (0.94 * how.small * how.letter))
+        texts = {
+            name: [textwrap.wrap(row.text, narrow, break_on_hyphens=False) for row in rows]
+            for name, rows in groups.items()
+        }
         sizes = [sum(max(1.0, 0.86 * len(each)) + 0.25 for each in lines) for lines in texts.values()]
         page = new_figure(width, LINE * how.small / 7.5 * sum(sizes) + 0.62 * len(groups) + 0.3)
         panels = page.subplots(len(groups), 1, height_ratios=sizes, squeeze=False)[:, 0]

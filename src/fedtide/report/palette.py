@@ -56,7 +56,7 @@ LOOKS: dict[str, Look] = {
     # how age counts: light hues favour the fresh, dark ones the old
     "proposed, fresh": Look("#6CB4E8", DOTTED, "^"),
     "proposed, old": Look("#0B2A5B", DASH_DOT, "v"),
-    "proposed, older": Look("#7B6FD0", LONG_SHORT, "p"),
+    "proposed, older": Look("#9C8FEA", LONG_SHORT, "p"),
     "random, fresh": Look("#F4AE5B", SHORT, "D"),
     "random, old": Look("#6E2A00", LONG, "X"),
     "random, older": Look("#B0005A", DASH_DOT_DOT, "P"),
@@ -64,7 +64,7 @@ LOOKS: dict[str, Look] = {
     "sparse_quantized": Look("#AA4499", DASHED, "s"),
     "dead_zone": Look("#117733", SOLID, "o"),
     # bounds
-    "Theorem 1": Look("#332288", SOLID, "o"),
+    "Theorem 1": Look("#332288", LONG, "o"),
     "tight": Look("#44AA99", DASHED, "^"),
     "sharp": Look("#CC6677", DASH_DOT, "D"),
     "measured": Look("#000000", SOLID, "s"),
@@ -116,7 +116,7 @@ def known(label: str) -> Look | None:
 def looks(labels: Iterable[str]) -> dict[str, Look]:
     """Return a look for every label of one figure, no two alike while there are any: known names have theirs.
 
-    The others take what is free, in order: first a colour that nobody has.
+    The others take what is free, in order: first what shares neither colour nor dash nor marker with anyone.
     """
     names = list(dict.fromkeys(labels))
     found: dict[str, Look] = {}
@@ -124,10 +124,11 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
         look = known(label)
         if look is not None and look not in found.values():
             found[label] = look
-    used, colours = set(found.values()), {look.colour for look in found.values()}
-    for number, label in enumerate(name for name in names if name not in found):
+    used = set(found.values())
+    for number, label in enumerate([name for name in names if name not in found]):
         free = [each for each in map(spare, range(SPARE)) if each not in used] or [spare(number)]
-        found[label] = next((each for each in free if each.colour not in colours), free[0])
+        parts = {part for look in used for part in look}  # colours, dashes and markers are never equal
+        new = [each for each in free if each.colour not in parts]
+        found[label] = next((each for each in new if not parts & set(each)), (new or free)[0])
         used.add(found[label])
-        colours.add(found[label].colour)
     return {label: found[label] for label in names}

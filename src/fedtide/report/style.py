@@ -36,6 +36,7 @@ class Style(NamedTuple):
     small: float  # of letters in legends and notes
     family: tuple[str, ...]
     mathematics: str
+    letter: float  # mean width of a letter, in its size
     line: float = 1.3
     panel: float = 2.1  # height of a panel
 
@@ -63,11 +64,11 @@ _TIMES, _SANS = ("STIXGeneral",), ("Arial", "Helvetica", "Liberation Sans", "Dej
 STYLES = {
     each.name: each
     for each in (
-        Style("screen", 5.4, False, True, 9, 7.5, ("DejaVu Sans",), "dejavusans", panel=2.5),
-        Style("ieee", 3.5, True, False, 9, 8, _TIMES, "stix", line=1.1, panel=1.9),
-        Style("ieee-wide", 7.16, False, False, 9, 8, _TIMES, "stix", line=1.1, panel=2.4),
-        Style("nature", 89 / 25.4, True, False, 7, 6, _SANS, "dejavusans", line=1.0, panel=1.8),
-        Style("nature-wide", 183 / 25.4, False, False, 7, 6, _SANS, "dejavusans", line=1.0, panel=2.4),
+        Style("screen", 5.4, False, True, 9, 7.5, ("DejaVu Sans",), "dejavusans", 0.56, panel=2.5),
+        Style("ieee", 3.5, True, False, 9, 8, _TIMES, "stix", 0.45, line=1.1, panel=1.9),
+        Style("ieee-wide", 7.16, False, False, 9, 8, _TIMES, "stix", 0.45, line=1.1, panel=2.4),
+        Style("nature", 89 / 25.4, True, False, 7, 6, _SANS, "dejavusans", 0.52, line=1.0, panel=1.8),
+        Style("nature-wide", 183 / 25.4, False, False, 7, 6, _SANS, "dejavusans", 0.52, line=1.0, panel=2.4),
     )
 }
 SCREEN = "screen"

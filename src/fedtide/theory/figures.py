@@ -78,7 +78,7 @@ def sweep_figure(
     """
     from matplotlib.ticker import NullFormatter
 
-    figure = new_figure(style.width, 1.35 * len(sweeps) + 0.9)
+    figure = new_figure(style.width, 1.25 * len(sweeps) + 0.9)
     grid = figure.subplots(len(sweeps), 2, squeeze=False)
     size, measured = {"ms": 3.2}, {"color": MEASURED.colour, "marker": MEASURED.marker}
     late = False
