@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages import gains
 from fedtide.pages.costs import differing, ledger
 from fedtide.pages.family import Curve, Family, cut, family_tree
@@ -66,8 +66,8 @@ def folder_page(folder: Path) -> str:
     store = Store(folder)
     kept = store.all_files()
     if not kept:
-        raise FedtideError(
-            f"{folder} holds no results; name a folder that `fedtide study run` or `fedtide paper` filled"
+        raise RunFolderError(
+            f"{folder} is no run folder and holds no results; name a run, or what `fedtide study run` or `fedtide paper` filled"
         )
     if _share([figure_study(figure, [0]) for figure in FIGURES.values()], kept) >= 0.5:
         return paper_page(reproduce.collect(list(FIGURES), store, None), store)
