@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BUILD := pyproject.toml $(wildcard CMakeLists.txt native/*)
 DEMO ?=
 
-.PHONY: demo test lint fast bench sanitize clean
+.PHONY: demo test lint fast figures bench sanitize clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedtide run $(DEMO)
@@ -25,6 +25,14 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Every figure of README and docs, and the pages docs/paper.md and docs/worlds.md, from stored results: minutes, nothing is run.
+figures: $(VENV)/.core
+	$(BIN)/fedtide paper --draw-only
+	$(BIN)/fedtide worlds --draw-only
+	$(BIN)/fedtide study plot examples/study.yaml --store results/paper --out docs/figures/readme-schedulers
+	$(BIN)/python benchmarks/codec_study.py
+	$(BIN)/python benchmarks/figures.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/kernel.py

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 
-from fedtide.report.figure import COLOURS, STYLE, axis_name, new_figure
+from fedtide.report.curves import ACCURACY, dashes, draw_curve, draw_end, leave_room
+from fedtide.report.figure import axis_name, legend_below, our_style, sheet, write
+from fedtide.report.palette import LOOKS, looks
 from fedtide.studies.pairing import on_one_path
 from fedtide.studies.result import RunResult, Store
 from fedtide.studies.spec import Run, read
-from fedtide.studies.statistics import Comparison, band, compare
+from fedtide.studies.statistics import Comparison, band, compare, half_width
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = [ROOT / "examples" / name for name in ("codec.yaml", "codec-weights.yaml")]
@@ -107,54 +108,67 @@ def print_table(found: dict[Setting, Pairs]) -> None:
 
 
 def draw_accuracy(found: dict[Setting, Pairs]) -> None:
-    """Draw both codecs' curves, a row per data setting and a column per R."""
-    columns = sorted({setting[1:] for setting in found})
-    with mpl.rc_context(STYLE):
-        figure = new_figure(2.3 * len(columns), 4.6)
-        panels = figure.subplots(len(DATA), len(columns), squeeze=False, sharex=True, sharey=True)
-        for row, (partition, name) in zip(panels, DATA.items(), strict=True):
-            for panel, column in zip(row, columns, strict=True):
-                setting = Setting(partition, *column)
-                runs = list(found.get(setting, {}).values())
-                if not runs:
-                    panel.set_axis_off()
-                    continue
-                for side, codec in enumerate(CODECS):
-                    drawn = band([pair[side] for pair in runs], "test_accuracy")
-                    colour = COLOURS[1 - side]
-                    panel.plot(drawn.x, drawn.mean, color=colour, label=f"{CODECS[codec]} ({codec})")
-                    panel.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
-                panel.axhline(np.mean([final(pair[0]) for pair in runs]), color=COLOURS[1], linestyle=":", linewidth=1)
-                panel.axvline(drawn.x[-1] / 5, color="gray", linestyle="--", linewidth=0.8)
-                panel.set_title(f"{name}, {setting.title} ({len(runs)} seed{'s' * (len(runs) > 1)})", fontsize=8)
-                panel.set_ylim(0.2, 1)
-            row[0].set_ylabel(axis_name("test_accuracy"))
-        for panel in panels[-1]:
+    """Draw both codecs at R = 8 over time, and below it where they end at every R; a column per data setting."""
+    with our_style() as style:
+        figure, (above, below) = sheet(style, 2, len(DATA), 2.2, sharey="row")
+        for panel, ends, (partition, name) in zip(above, below, DATA.items(), strict=True):
+            runs = list(found[Setting(partition, 40, 8)].values())
+            step = leave_room(panel, 0, 35, len(CODECS))
+            for side, codec in enumerate(CODECS):
+                drawn, look = band([pair[side] for pair in runs], "test_accuracy", smooth=True), LOOKS[codec]
+                words = f"{CODECS[codec]} ({codec})"
+                draw_curve(panel, drawn.x, drawn.mean, look, words, drawn.curves, side, len(CODECS), ACCURACY)
+                at = drawn.x[-1] + step * (side + 1)
+                draw_end(panel, at, drawn.mean[-1], drawn.low[-1], drawn.high[-1], look, ACCURACY)
+            panel.axhline(
+                np.mean([final(pair[0]) for pair in runs]), color=LOOKS["sparse_quantized"].colour, linewidth=0.7
+            )
+            panel.axvline(35 / 5, color="gray", linestyle="--", linewidth=0.8)
+            panel.set_title(f"{name}, R = 8 ({len(runs)} seeds)")
             panel.set_xlabel(axis_name("time"))
-        panels[0, 0].legend(fontsize=7, loc="lower right")
-        figure.savefig(FIGURES / "codec-accuracy.png", dpi=150)
+            draw_ends(ends, {setting: each for setting, each in found.items() if setting.partition == partition})
+            ends.set_title(f"{name}, every R")
+        above[0].set_ylabel("test accuracy,\naveraged over one $T_{\\max}$")
+        below[0].set_ylabel("test accuracy\nat the end")
+        above[0].set_ylim(0.2, 1)
+        legend_below(figure, style, [above[0]])
+        write(figure, FIGURES / "codec-accuracy.png", dpi=180)
+
+
+def draw_ends(panel: Any, found: dict[Setting, Pairs]) -> None:
+    """Draw where both codecs end, a pair of intervals per R; small dots are single seeds."""
+    for place, by_seed in enumerate(found.values()):
+        for side, codec in enumerate(CODECS):
+            look, values = LOOKS[codec], np.array([final(pair[side]) for pair in by_seed.values()])
+            at = place + 0.24 * (side - 0.5)
+            width = float(half_width(values)) if len(values) > 1 else 0.0
+            panel.plot([at + 0.11] * len(values), values, ".", color=look.colour, markersize=2.5, alpha=0.7)
+            draw_end(panel, at, values.mean(), values.mean() - width, values.mean() + width, look, ACCURACY)
+    names = [f"R={each.limit}" + f"\nN={each.num_devices}" * (each.num_devices != 40) for each in found]
+    panel.set_xticks(range(len(found)), names)
+    panel.grid(visible=False, axis="x")
 
 
 def draw_distortion() -> None:
     """Draw what `benchmarks/codec.py distortion` found."""
     found = json.loads(DISTORTION.read_text(encoding="utf-8"))
-    colours = {"sparse_quantized": COLOURS[1], "dead_zone": COLOURS[0]}
-    others = iter(("#7f7f7f", "#009E73", "#CC79A7", "#E69F00"))
     titles = {"one": "one update", "mean_of_eight": "the mean of eight updates"}
-    tried = {name: next(others) for name in found["one"] if name not in CODECS and name != "random mask, quarter"}
-    with mpl.rc_context(STYLE):
-        figure = new_figure(9, 3.6)
-        for panel, (key, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
-            for name, colour in {**colours, **tried}.items():
-                ours = name in CODECS
-                panel.plot(found["rates"], found[key][name], "-" if ours else "--", color=colour, linewidth=2 if ours else 1,
+    names = [*CODECS, *(name for name in found["one"] if name not in CODECS and name != "random mask, quarter")]
+    drawn_as = looks(names)
+    with our_style() as style:
+        figure, rows = sheet(style, 1, 2, 3.4, sharey=True)
+        for panel, (key, title) in zip(rows[0], titles.items(), strict=True):
+            for name in names:
+                ours, look = name in CODECS, drawn_as[name]
+                panel.plot(found["rates"], found[key][name], linestyle=dashes(look), color=look.colour,
+                           marker=look.marker, markevery=max(1, len(found["rates"]) // 6), linewidth=1.8 if ours else 0.9,
                            label=f"{CODECS[name]} ({name})" if ours else f"tried: {name}")  # fmt: skip
             rates = np.linspace(0, 4, 50)
-            panel.plot(rates, 2 ** (-2 * rates), color="black", linewidth=1, label="Gaussian of the same variance")
+            panel.plot(rates, 2 ** (-2 * rates), color="black", linewidth=0.8, label="Gaussian of the same variance")
             panel.set(title=title, xlabel="bits per element", yscale="log", ylim=(1e-3, 30), xlim=(0, 4))
-        figure.axes[0].set_ylabel("squared error / squared norm")
-        figure.axes[0].legend(fontsize=7, loc="lower left")
-        figure.savefig(FIGURES / "codec-distortion.png", dpi=150)
+        rows[0][0].set_ylabel("squared error / squared norm")
+        legend_below(figure, style, rows[0])
+        write(figure, FIGURES / "codec-distortion.png", dpi=180)
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ ORDER = [
     ("trackers",),
     ("drivers", "report"),  # a result shows itself
     ("studies", "paper", "league", "theory", "flower"),
+    ("pages",),
     ("front",),
     ("cli", "__main__"),
 ]

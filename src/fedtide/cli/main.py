@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, Border, err, friendly, out, print_json, say, warn
+from fedtide.cli.drawing import SCREEN, DrawingStyle
 from fedtide.cli.progress import shown_progress
 from fedtide.core import stop
 from fedtide.core.faults import explain
@@ -31,6 +32,16 @@ class Commands(Border):
     """All commands; those below need much that the others do not."""
 
     later = {  # noqa: RUF012
+        "report": (
+            "fedtide.cli.pages",
+            "report",
+            "Write a page to look at in a browser: of a run, of two beside each other, or of a study. One file, no network.",
+        ),
+        "explore": (
+            "fedtide.cli.pages",
+            "explore",
+            "Open such a page in the browser; with --live it follows a run under way.",
+        ),
         "replay": (
             "fedtide.cli.deploy",
             "replay",
@@ -221,9 +232,17 @@ def _check_handed(folder: Path, experiment: Experiment) -> None:
 
 @app.command()
 @friendly
-def show(run: RunPath, as_json: AsJson = False) -> None:
-    """Show a run, finished or not: its numbers and its curve."""
+def show(run: RunPath, style: DrawingStyle = SCREEN, as_json: AsJson = False) -> None:
+    """Show a run, finished or not: its numbers and its curve. With a --style for print, draw curve-STYLE.pdf beside it."""
     _show(run, as_json)
+    if style != SCREEN:
+        from fedtide.records import read_run
+        from fedtide.report.figure import run_figure
+
+        experiment, rounds, *_ = read_run(run)
+        path = run / f"curve-{style}.pdf"
+        run_figure(experiment, rounds, path, style)
+        say(f"drawn: {path}")
 
 
 def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
@@ -352,6 +371,7 @@ def theory(
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="A folder for theory.json and the figures.")
     ] = None,
+    style: DrawingStyle = SCREEN,
     as_json: AsJson = False,
     show_keys: Annotated[bool, typer.Option("--keys", help="List every key with its default, and stop.")] = False,
 ) -> None:
@@ -366,9 +386,10 @@ def theory(
         fields = Options.model_fields
         print_keys({key: key_row(each.default, each) for key, each in fields.items()}, as_json)
         return
+    from fedtide.report.style import named
     from fedtide.theory.command import run as evaluate
 
-    evaluate(list(words or []), folder, out, as_json, say)
+    evaluate(list(words or []), folder, out, as_json, say, named(style).name)
 
 
 @app.callback(invoke_without_command=True)

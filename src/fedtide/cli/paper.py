@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
+from fedtide.cli.drawing import SCREEN, DrawingStyle
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
 from fedtide.studies.result import Store
 from fedtide.studies.work import Failure
@@ -42,6 +43,7 @@ def paper(
         bool, typer.Option("--force", help="Write the page even if that takes figures or runs from the one there.")
     ] = False,
     draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
+    style: DrawingStyle = SCREEN,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.
@@ -50,7 +52,7 @@ def paper(
     [dim]fedtide paper schedulers --seeds 5[/]  one figure, in full
     [dim]fedtide paper claims[/]                from the runs there are: figures, page, a verdict per claim
     """  # fmt: skip
-    from fedtide.paper import page, rows
+    from fedtide.paper import page, rows, verdicts_figure
     from fedtide.paper.figures import FIGURES
     from fedtide.paper.reproduce import (
         QUICK,
@@ -63,7 +65,9 @@ def paper(
         verdicts,
         without_run,
     )
+    from fedtide.report.style import named
 
+    named(style)  # before anything is run
     wanted = list(figures or [])
     names = chosen([name for name in wanted if name != "claims"])
     with_page = not wanted or "claims" in wanted
@@ -82,7 +86,9 @@ def paper(
         refuse_a_poorer_page(to / "paper.md", results, store)
     if with_page:  # the page shows whole figures only, and says what is missing from the others
         names = [name for name in chosen([]) if name not in FIGURES or not without_run(name, results)]
-    drawn = draw_all(names, results, to / "figures", say)
+    drawn = draw_all(names, results, to / "figures", say, style)
+    if with_page and any(verdict.weakest.difference for verdict in decided):
+        drawn["verdicts"] = verdicts_figure.draw(decided, to / "figures" / "paper-verdicts", style)
     for paths in drawn.values():
         say(f"drawn: {', '.join(str(path) for path in paths)}")
     if with_page:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, err, friendly, out, print_json, say, warn
+from fedtide.cli.drawing import SCREEN, DrawingStyle
 from fedtide.errors import FedtideError
 from fedtide.studies.reaching import HELP
 from fedtide.studies.result import Store
@@ -195,12 +196,13 @@ def study_plot(
         str, typer.Option("--over", help="Against what: time, index, bits, symbols, samples_trained.")
     ] = "time",
     against: Against = None,
+    style: DrawingStyle = SCREEN,
 ) -> None:
-    """Plot mean curves with 95 % bands, as PDF, SVG and PNG; with --against paired differences, averaged up to then."""
+    """Plot mean curves, seeds and 95 % intervals, as PDF, SVG and PNG; with --against paired gains, averaged up to then."""
     from fedtide.studies.plot import draw_study
 
     study = read(file)
-    for path in draw_study(study, Store(store), to or Path(study.stem), column, over, against):
+    for path in draw_study(study, Store(store), to or Path(study.stem), column, over, against, style):
         out.print(escape(str(path)), highlight=False, soft_wrap=True)
 
 

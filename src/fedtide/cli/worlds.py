@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
+from fedtide.cli.drawing import SCREEN, DrawingStyle
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
 from fedtide.errors import FedtideError
 from fedtide.studies.result import Store
@@ -35,6 +36,7 @@ def worlds(
     isa_strict: Strict = False,
     isa_redo: Redo = False,
     draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
+    style: DrawingStyle = SCREEN,
     as_json: AsJson = False,
 ) -> None:
     """Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.
@@ -44,7 +46,9 @@ def worlds(
     """
     from fedtide.paper import worlds_page
     from fedtide.paper.worlds import WORLDS, collect, study
+    from fedtide.report.style import named
 
+    named(style)  # before anything is run
     known = {world.name: world for world in WORLDS}
     for name in names or []:
         if name not in known:
@@ -58,7 +62,7 @@ def worlds(
     found = worlds_page.decided(WORLDS, results)
     if not found:
         raise FedtideError(f"{store} holds no run of these worlds; leave out --draw-only, or name another --store")
-    drawn = worlds_page.draw(found, to / "figures" / "worlds")
+    drawn = worlds_page.draw(found, to / "figures" / "worlds", style)
     worlds_page.write(to / "worlds.md", Path("figures/worlds.png"), found, results)
     say(f"drawn: {', '.join(map(str, drawn))}")
     say(f"written: {to / 'worlds.md'}")

@@ -9,7 +9,9 @@ A class's parameters are those of its constructor; a plain function's are those 
 
 from __future__ import annotations
 
+import functools
 import inspect
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,6 +92,13 @@ def _parameter(found: inspect.Parameter, hint: Any) -> Parameter:
 def _hints(part: Any) -> Mapping[str, Any]:
     """Return the annotations of a function or a constructor; none if they cannot be read here."""
     read_from = part.__init__ if inspect.isclass(part) else part
+    return _read_hints(read_from) if isinstance(read_from, types.FunctionType) else _read_hints.__wrapped__(read_from)
+
+
+@functools.lru_cache(
+    maxsize=1024
+)  # text that is compiled anew each time: most of the time that an experiment takes to make
+def _read_hints(read_from: Any) -> Mapping[str, Any]:
     try:
         return typing.get_type_hints(read_from, include_extras=True)
     except Exception:  # names that exist for type checkers only

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.report.figure import COLOURS, axis_name
+from fedtide.report.curves import ACCURACY, draw_curve, draw_end, leave_room
+from fedtide.report.figure import axis_name
+from fedtide.report.palette import looks
 from fedtide.report.panels import time_name
 from fedtide.studies.against import Reference
 from fedtide.studies.pairing import across
-from fedtide.studies.plot import LINES
 from fedtide.studies.result import COLUMNS, RunResult
 from fedtide.studies.statistics import FEW, aligned, band, difference_band
 
+_GAIN = {"test_accuracy": "average so far, gain over"}
 Results = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
 
 
@@ -43,17 +45,20 @@ def draw(figure: Any, results: Results, compared: Mapping[str, Reference | None]
     }
     drawn = {label: gain for label, gain in gains.items() if gain is not None and gain.num_seeds >= FEW}
     panels = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)) if drawn else [figure.subplots()]
+    drawn_as = looks(even)
+    within = ACCURACY if column == "test_accuracy" else (-np.inf, np.inf)
+    if drawn:
+        right = max(float(gain.x[-1]) for gain in drawn.values())
+        step = leave_room(panels[1], 0, right, len(drawn))
     for position, (label, runs) in enumerate(even.items()):
-        style = {
-            "color": COLOURS[position % len(COLOURS)],
-            "linestyle": LINES[position // len(COLOURS) % len(LINES)],
-        }
+        look = drawn_as[label]
         curve = band(list(runs.values()), column, over)
-        panels[0].plot(curve.x, curve.mean, **style, label=f"{names[label]} ({curve.num_seeds})")
-        if label in drawn:
-            gain = drawn[label]
-            panels[1].plot(gain.x, gain.mean, **style)
-            panels[1].fill_between(gain.x, gain.low, gain.high, color=style["color"], alpha=0.18, linewidth=0)
+        words = f"{names[label]} ({curve.num_seeds})"
+        draw_curve(panels[0], curve.x, curve.mean, look, words, None, position, len(even), within)
+    for place, (label, gain) in enumerate(drawn.items()):
+        look = drawn_as[label]
+        draw_curve(panels[1], gain.x, gain.mean, look, names[label], gain.curves, place, len(drawn))
+        draw_end(panels[1], right + step * (place + 1), gain.mean[-1], gain.low[-1], gain.high[-1], look)
     panels[0].set_ylabel(f"{axis_name(column)}, mean")
     panels[0].legend(fontsize=8, title=across(even) or "seeds in brackets", title_fontsize=7)
     units = {run.experiment["fleet"]["max_duration"] for runs in even.values() for run in runs.values()}
@@ -62,8 +67,8 @@ def draw(figure: Any, results: Results, compared: Mapping[str, Reference | None]
         others = {reference.text for label in drawn if (reference := compared[label]) is not None}
         other = _text(others.pop()) if len(others) == 1 else "its reference"
         panels[1].axhline(0, color="black", linewidth=0.8)
-        panels[1].set_ylabel(f"average so far,\nless {other}", fontsize=8)
-        panels[1].set_title("paired over seeds, 95 % interval", fontsize=8)
+        panels[1].set_ylabel(f"{_GAIN.get(column, 'average so far, less')}\n{other}", fontsize=8)
+        panels[1].set_title("paired over seeds, 95 % interval at the end", fontsize=8)
     return tuple(panels)
 
 

@@ -56,15 +56,22 @@ class StudyResult(NamedTuple):
         measure = METRICS[metric]
         return {label: {seed: measure(run) for seed, run in runs.items()} for label, runs in self.results.items()}
 
-    def plot(self, column: str = "test_accuracy", over: str = "time", against: str | None = None) -> Any:
+    def plot(
+        self,
+        column: str = "test_accuracy",
+        over: str = "time",
+        against: str | None = None,
+        style: str = "screen",
+    ) -> Any:
         """Draw every variant's mean curve and, with three seeds or more, paired differences with their interval below.
 
         over: time, index, bits, symbols, samples_trained. Differences are of averages up to then, whose last point is what the
-        table tells. Return the Matplotlib Axes: one, or two.
+        table tells. style: screen; or ieee, ieee-wide, nature, nature-wide, as wide as a journal's column or page. Return the
+        Matplotlib Axes: one, or two.
         """
         curves.check(self.results, column, over)
         compared = self._references(against)
-        with shown_figure(5.2, 4.4) as figure:
+        with shown_figure(5.2, 4.4, style) as figure:
             return curves.draw(figure, self.results, compared, column, over)
 
     def __repr__(self) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from fedtide.league.methods import GROUPS, PAPER, REFERENCE
 from fedtide.league.playing import JOINED
 from fedtide.league.ranking import Row, Runs, Table
-from fedtide.report.figure import COLOURS, new_figure, our_style, save
+from fedtide.report.figure import new_figure, our_style, save
+from fedtide.report.palette import COLOURS
 from fedtide.studies.statistics import band
 
 SHOWN = {"higher": COLOURS[2], "lower": COLOURS[1]}  # else grey

@@ -36,11 +36,21 @@ class Figure(NamedTuple):
     resources: bool = False  # its curves spend different amounts: draw them against bits and samples as well
     # curve -> the curve it is measured against, seed by seed; "": for all that are not named
     against: Mapping[str, str] = MappingProxyType({})
+    reference_first: bool = False  # the claims are that the reference is the better one: gains are its own
+    number: str = ""  # of the paper's own figure
+    effects: bool = False  # its curves lie on one another: draw only how far they are from their reference
 
     def reference(self, curve: str) -> str | None:
         """Return the curve that this one is measured against; None for a reference itself."""
         found = self.against.get(curve, self.against.get("", curve))
         return None if found == curve else found
+
+    def pair(self, curve: str) -> tuple[str, str] | None:
+        """Return of which curve the gain is shown, and over which, with the sign of the verdicts; None for a reference."""
+        reference = self.reference(curve)
+        if reference is None:
+            return None
+        return (reference, curve) if self.reference_first else (curve, reference)
 
     def variants(self) -> dict[str, dict[str, Any]]:
         """Return every curve in every setting, labelled `curve | setting`."""
@@ -81,6 +91,8 @@ FIGURES: dict[str, Figure] = {
             {f"R={limit}": {"policy": {"limit": limit}} for limit in (2, 4, 8, 12, 20)},
             resources=True,
             against={"": "R=4"},
+            reference_first=True,
+            number="Fig. 4",
         ),
         Figure(
             "period",
@@ -97,6 +109,8 @@ FIGURES: dict[str, Figure] = {
             },
             resources=True,
             against={"": "$T_{\\max}/4$"},
+            reference_first=True,
+            number="Fig. 5",
         ),
         Figure(
             "frameworks",
@@ -115,7 +129,14 @@ FIGURES: dict[str, Figure] = {
             "devices the quickest makes 10 to 85 % of them (median 29), the quickest five 43 to 97 % (seeds 0 to 9). What "
             "FedAsync does here depends on it (`fleet.min_duration`).",
             resources=True,
-            against={"": "periodic, random"},
+            # the gain of the schedule is that of the proposed one
+            against={
+                "": "periodic, random",
+                "periodic, random": "periodic, proposed",
+                "periodic, proposed": "periodic, proposed",
+            },
+            reference_first=True,
+            number="Fig. 6",
         ),
         Figure(
             "training_loss",
@@ -138,6 +159,7 @@ FIGURES: dict[str, Figure] = {
             column="train_loss",
             over="index",
             against={"": "random"},
+            number="Fig. 7",
         ),
         Figure(
             "schedulers",
@@ -153,6 +175,8 @@ FIGURES: dict[str, Figure] = {
             },
             seeds=5,
             against={"": "proposed"},
+            reference_first=True,
+            number="Fig. 8",
         ),
         Figure(
             "weights",
@@ -171,6 +195,7 @@ FIGURES: dict[str, Figure] = {
                 for name in ("proposed", "random")
                 for age_base in (FRESH, OLD)
             },
+            number="Fig. 9",
         ),
         Figure(
             "slow_labels",
@@ -211,6 +236,7 @@ FIGURES: dict[str, Figure] = {
             },
             settings=("non-i.i.d.",),
             against={"": "paper"},
+            effects=True,
         ),
     )
 }

@@ -10,11 +10,13 @@ from typing import Any
 
 from fedtide.config import FRAMEWORKS, Experiment
 from fedtide.paper.claims import Finding, Results, Verdict
+from fedtide.paper.draw import smooths
 from fedtide.paper.figures import FIGURES, Figure, label
 from fedtide.paper.reproduce import Observed, ledger, without_run
 from fedtide.paper.rows import claims_rows, difference_words, effect, finite, in_words, observed_rows, plain
 from fedtide.paper.sentences import CLAIMS
 from fedtide.records import write_atomically
+from fedtide.report.curves import SAID, SMOOTHED
 from fedtide.studies.pairing import WHY, note, paired, summary
 from fedtide.studies.statistics import METRICS, compare
 
@@ -36,8 +38,14 @@ AS_CLAIMED = {
 
 FULL = (
     "The figures of *Scheduling and Aggregation Design for Asynchronous Federated Learning over Wireless Networks* "
-    "(Hu, Chen, Larsson), from full runs: mean over seeds with a 95 % band. This page is written by `fedtide paper`; "
-    "the runs behind it are in `results/paper`, and running the command again adds only what is missing."
+    "(Hu, Chen, Larsson), from full runs. This page is written by `fedtide paper`; the runs behind it are in "
+    "`results/paper`, and running the command again adds only what is missing. `fedtide paper --draw-only --style ieee "
+    "--out print` draws the figures for an IEEE column (`ieee-wide`: a page; `nature`), fonts embedded."
+)
+AT_A_GLANCE = (
+    "Every claim with the comparison on which it hangs: its difference, positive where it is as claimed, and the 95 % "
+    "interval over seeds. Circles: the claim holds; crosses: contradicted; open diamonds: not resolved (without a bar: one "
+    "seed). Small strokes are the other comparisons of a claim. Fig. is the paper's figure."
 )
 PAIRED = (
     "Differences are taken seed by seed. Schedulers and weights of one seed meet the same fading, durations, "
@@ -63,15 +71,19 @@ MEASURES = (
 )
 # What stands below a figure, by the kind of drawing.
 BELOW = {
-    "difference": "The same as a difference from a reference, seed by seed, of the averages up to each moment: what pairing "
-    "leaves of the noise, with its 95 % band. Claims against this reference are decided by the right end. Of a loss, "
-    "less is better.",
+    "difference": "What is gained, seed by seed, by the averages up to each moment: what pairing leaves of the noise, with "
+    "the 95 % interval at the right end, by which claims against this reference are decided. The sign is that of the "
+    "verdicts: above zero the first is better than the second, of a loss the lower one.",
     "resources": "The same curves against what they cost: bits sent over the uplink, and samples that devices trained on, "
     "used or wasted.",
 }
+EFFECTS = (
+    "Gains over the reference, seed by seed: the mean, its 95 % interval, and single seeds as small strokes. The curves "
+    "themselves lie on one another."
+)
 TIMELINES = {
-    "frameworks_timeline": "Three frameworks in time, drawn from event traces",
-    "ages_timeline": "Ages and subsets of devices, drawn from an event trace",
+    "frameworks_timeline": "Three frameworks in time, drawn from event traces (the paper's Fig. 2)",
+    "ages_timeline": "Ages and subsets of devices, drawn from an event trace (the paper's Figs. 3 and 10)",
 }
 QUOTED = (
     "Each claim leads to its place below, with the sentence of the paper that makes it, how we read that sentence, and every "
@@ -100,12 +112,21 @@ def write(
 ) -> None:
     """Write the page beside its figures."""
     rows = claims_rows(verdicts, others)
-    lines = ["# The paper, reproduced", "", QUICK if quick else FULL, "", _common(), "", PAIRED, ""]
+    lines = ["# The paper, reproduced", ""]
+    if "verdicts" in figures:
+        lines += [f"![Every claim, decided]({_image(page, figures['verdicts'])})", "", AT_A_GLANCE, ""]
+    lines += [QUICK if quick else FULL, "", _common(), "", PAIRED, ""]
     lines += ["## Verdicts", "", QUOTED, "", *_verdicts_table(rows), "", RULE, "", MEASURES, ""]
     lines += ["## What we find besides", "", BESIDES, "", *_observed_table(observed_rows(observed)), ""]
-    lines += ["## Runs", "", *_runs_table(results), "", "## Figures and their claims", ""]
+    lines += [
+        "## Runs",
+        "",
+        *_folded("Curves, seeds and what they cost", _runs_table(results)),
+        "## Figures and their claims",
+        "",
+    ]
     for name, figure in FIGURES.items():
-        lines += [f"### {figure.title}", "", *_images(page, figure, name, figures, results)]
+        lines += [f"### {_heading(figure)}", "", *_images(page, figure, name, figures, results)]
         lines += [
             line
             for row, each in zip(rows, verdicts, strict=True)
@@ -137,11 +158,11 @@ def _common() -> str:
 
 def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        "| claim | verdict | the comparison on which it hangs (positive: as claimed) | by the other measure |",
-        "|---|---|---|---|",
+        "| figure | claim | verdict | the comparison on which it hangs (positive: as claimed) | by the other measure |",
+        "|---|---|---|---|---|",
     ]
     return lines + [
-        f"| [{row['text']}](#{_anchor(row['text'])}) | {MARKS[row['verdict']]} "
+        f"| {_link(FIGURES[_figure_of(row)])} | [{row['text']}](#{_anchor(row['text'])}) | {MARKS[row['verdict']]} "
         f"| {in_words(row['weakest'])}: {effect(row['weakest'])} | {row['by_other_measure']} |"
         for row in rows
     ]
@@ -164,6 +185,15 @@ def _observed_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines[:-1]
 
 
+def _heading(figure: Figure) -> str:
+    """Name a figure, and the paper's that it repeats."""
+    return f"{figure.title} (the paper's {figure.number})" if figure.number else figure.title
+
+
+def _link(figure: Figure) -> str:
+    return f"[{figure.number or 'ours'}](#{_anchor(_heading(figure))})"
+
+
 def _figure_of(row: Mapping[str, Any]) -> str:
     figure: str = row["comparisons"][0]["figure"]
     return figure
@@ -176,12 +206,14 @@ def _images(
     if name not in figures:
         absent = f"{len(without_run(name, results))} of {len(figure.variants())} curves"
         return [f"Not drawn yet: {absent} have no run. `fedtide paper {name}` adds them.", ""]
-    lines = [f"![{figure.title}]({_image(page, figures[name])})", "", plain(figure.caption), ""]
+    how = [EFFECTS] if figure.effects else [SAID, *([SMOOTHED] if smooths(figure, results[name]) else [])]
+    lines = [f"![{figure.title}]({_image(page, figures[name])})", "", " ".join([plain(figure.caption), *how]), ""]
     lines += [figure.note, ""] if figure.note else []
     lines += _left_out(results[name])
     for kind, text in BELOW.items():
         if f"{name}_{kind}" in figures:
-            lines += [f"![{figure.title}, {kind}]({_image(page, figures[f'{name}_{kind}'])})", "", text, ""]
+            shown = [f"![{figure.title}, {kind}]({_image(page, figures[f'{name}_{kind}'])})", "", text]
+            lines += _folded("Against bits and samples", shown) if kind == "resources" else [*shown, ""]
     return lines + ([] if name in CLAIMED else [*_differences_table(figure, results[name]), ""])
 
 
@@ -214,17 +246,18 @@ def _claim(row: Mapping[str, Any], verdict: Verdict) -> list[str]:
     lines += [f'> "{row["quote"]}" ({row["section"]})', ""]
     lines += [f"We read it as: {row['reading']}", ""] if row["reading"] else []
     lines += [f"One of the groups {', '.join(letters)} is enough.", ""] if letters else []
-    lines += ["| comparison | difference (95 % interval) | as claimed? | by the other measure |", "|---|---|---|---|"]
+    table = ["| comparison | difference (95 % interval) | as claimed? | by the other measure |", "|---|---|---|---|"]
     groups = (
         [f"{letter}: " for letter, group in zip(letters, verdict.groups, strict=True) for _ in group] if letters else []
     )
     for group, each in zip(groups or [""] * len(row["comparisons"]), row["comparisons"], strict=True):
         other = each["by_other_measure"]
-        lines.append(
+        table.append(
             f"| {group}{in_words(each)} | {effect(each)} | {AS_CLAIMED[each['verdict']]} "
             f"| `{other['metric']}` {effect(other)}: {AS_CLAIMED[other['verdict']]} |"
         )
-    return [*lines, ""]
+    many = len(row["comparisons"])
+    return [*lines, *_folded(f"Its {many} comparison{'s' * (many > 1)}", table)]
 
 
 def _anchor(heading: str) -> str:

@@ -13,6 +13,7 @@ from fedtide.paper.claims import Finding, Observation, Results, Verdict, decide,
 from fedtide.paper.draw import draw, draw_difference, draw_resources
 from fedtide.paper.figures import FIGURES, Figure, study
 from fedtide.paper.sentences import CLAIMS, OBSERVATIONS
+from fedtide.report.style import SCREEN
 from fedtide.studies.result import RunResult, Store
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import shared
@@ -85,20 +86,28 @@ def _runs_behind(page: str) -> dict[str, float]:
 
 
 def draw_all(
-    names: Sequence[str], results: Results, folder: Path, say: Callable[[str], None] = lambda _: None
+    names: Sequence[str],
+    results: Results,
+    folder: Path,
+    say: Callable[[str], None] = lambda _: None,
+    style: str = SCREEN,
 ) -> dict[str, list[Path]]:
     """Draw figures into a folder; those without a single run are left out, with a word."""
     drawn: dict[str, list[Path]] = {}
     for name in names:
         if name == TIMELINES:
-            drawn["frameworks_timeline"] = timelines.frameworks(folder / "paper-timeline-frameworks")
-            drawn["ages_timeline"] = timelines.ages(folder / "paper-timeline-ages")
+            drawn["frameworks_timeline"] = timelines.frameworks(folder / "paper-timeline-frameworks", style=style)
+            drawn["ages_timeline"] = timelines.ages(folder / "paper-timeline-ages", style=style)
         elif results.get(name):
             figure = FIGURES[name]
-            drawn[name] = draw(figure, results[name], folder / f"paper-{name}")
-            drawn[f"{name}_difference"] = draw_difference(figure, results[name], folder / f"paper-{name}-difference")
-            if figure.resources:
-                drawn[f"{name}_resources"] = draw_resources(figure, results[name], folder / f"paper-{name}-resources")
+            kinds = {
+                "": draw,
+                "difference": draw_difference,
+                **({"resources": draw_resources} if figure.resources else {}),
+            }
+            for kind, drawing in kinds.items():
+                stem = folder / f"paper-{name}{'-' * bool(kind)}{kind}"
+                drawn[f"{name}_{kind}".rstrip("_")] = drawing(figure, results[name], stem, style)
         else:
             say(f"{name}: no finished run yet, so no figure")
     return drawn

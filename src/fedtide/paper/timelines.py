@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.report.figure import COLOURS, new_figure, our_style, save
+from fedtide.report.figure import new_figure, our_style, save
+from fedtide.report.palette import COLOURS
+from fedtide.report.style import SCREEN
 from fedtide.types import Floats, Ints, Tick
 from fedtide.world.availability import Always
 from fedtide.world.clock import make_clock
@@ -18,7 +20,9 @@ from fedtide.world.timeline import PerArrival, Periodic, Synchronous, start_time
 GREY = "#bbbbbb"
 
 
-def frameworks(stem: Path, seed: int = 4, num_devices: int = 5, horizon: float = 2.0) -> list[Path]:
+def frameworks(
+    stem: Path, seed: int = 4, num_devices: int = 5, horizon: float = 2.0, style: str = SCREEN
+) -> list[Path]:
     """Draw synchronous, fully asynchronous and periodic training of the same devices, one panel each."""
     uniform = Uniform(0.25, 1.0)
     duration = first(uniform, seed, num_devices)
@@ -28,14 +32,14 @@ def frameworks(stem: Path, seed: int = 4, num_devices: int = 5, horizon: float =
         ("fully asynchronous (FedAsync)", list(PerArrival()(clock))),
         (r"periodic, $\tilde T=T_{\max}/4$", list(Periodic(0.25)(clock))),
     )
-    with our_style():
-        page = new_figure(6.8, 4.8)
+    with our_style(style) as how:
+        page = new_figure(how.width, 4.5)
         panels = page.subplots(3, 1, sharex=True)
         for panel, (title, ticks) in zip(panels, drawn, strict=True):
             _trace(panel, ticks, duration, horizon)
-            panel.set_title(title, loc="left", fontsize=9)
+            panel.set_title(title, loc="left")
         panels[-1].set_xlabel(r"time (units of $T_{\max}$)")
-        panels[0].legend(handles=_legend(), loc="lower right", bbox_to_anchor=(1, 1.0), ncol=4, fontsize=7)
+        page.legend(handles=_legend(), loc="outside lower center", ncols=2, handlelength=1.6)
         return save(page, stem)
 
 
@@ -68,7 +72,7 @@ def _trace(panel: Any, ticks: Sequence[Tick], duration: Floats, horizon: float) 
         _bar(panel, device, begun, min(float(duration[device]), horizon - begun), horizon)
     panel.set_xlim(0, horizon)
     panel.set_ylim(len(duration) - 0.4, -0.6)
-    panel.set_yticks(range(len(duration)), [f"device {k + 1}" for k in range(len(duration))], fontsize=7.5)
+    panel.set_yticks(range(len(duration)), [f"device {k + 1}" for k in range(len(duration))])
     panel.grid(False)
 
 
@@ -81,7 +85,9 @@ def _bar(panel: Any, device: int, begun: float, duration: float, until: float) -
         )
 
 
-def ages(stem: Path, seed: int = 1, num_devices: int = 10, at: int = 8, limit: int = 5) -> list[Path]:
+def ages(
+    stem: Path, seed: int = 1, num_devices: int = 10, at: int = 8, limit: int = 5, style: str = SCREEN
+) -> list[Path]:
     """Draw ten devices up to one aggregation: who is ready, with which age, and who is scheduled (at random)."""
     from fedtide.rng import stream
 
@@ -91,8 +97,8 @@ def ages(stem: Path, seed: int = 1, num_devices: int = 10, at: int = 8, limit: i
     tick = ticks[at - 1]
     age: Ints = tick.index - tick.start
     picked = set(tick.ready[np.sort(stream(seed, "schedule", at).permutation(len(tick.ready))[:limit])].tolist())
-    with our_style():
-        page = new_figure(6.8, 3.6)
+    with our_style(style) as how:
+        page = new_figure(how.width, 3.0)
         panel = page.subplots()
         born = start_times(ticks)
         ready = dict(zip(tick.ready.tolist(), age.tolist(), strict=True))
@@ -109,13 +115,13 @@ def ages(stem: Path, seed: int = 1, num_devices: int = 10, at: int = 8, limit: i
                 if device not in ready
                 else f"age {ready[device]}" + (", scheduled" if device in picked else "")
             )
-            panel.text(tick.time + 0.03, device, text, va="center", fontsize=7.5)
+            panel.text(tick.time + 0.03, device, text, va="center", fontsize=how.small)
         for each in ticks[at - 5 : at]:
             panel.axvline(each.time, color=COLOURS[1], linewidth=1.6 if each.index == at else 0.6)
-            panel.text(each.time, -0.85, f"t={each.index}", ha="center", fontsize=7.5)
-        panel.set_xlim(float(born[at - 3]) - 0.03, tick.time + 0.42)
+            panel.text(each.time, -0.85, f"t={each.index}", ha="center", fontsize=how.small)
+        panel.set_xlim(float(born[at - 3]) - 0.03, tick.time + (0.62 if how.stacked else 0.47))
         panel.set_ylim(num_devices - 0.4, -0.7)
-        panel.set_yticks(range(num_devices), [f"device {k + 1}" for k in range(num_devices)], fontsize=7.5)
+        panel.set_yticks(range(num_devices), [f"device {k + 1}" for k in range(num_devices)])
         panel.set_xlabel(r"time (units of $T_{\max}$), $\tilde T=T_{\max}/4$")
         panel.grid(False)
         return save(page, stem)

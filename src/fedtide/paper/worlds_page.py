@@ -14,21 +14,22 @@ from fedtide.paper.page import RULE
 from fedtide.paper.rows import claims_rows, effect, in_words
 from fedtide.paper.worlds import COMMON, CURVES, HORIZON, World, claims, plain
 from fedtide.paper.worlds_words import EXPLAINED
-from fedtide.report.figure import COLOURS, new_figure, our_style, save
+from fedtide.report.figure import name_panel, our_style, save, sheet
+from fedtide.report.forest import TINTS, Row, draw_rows
+from fedtide.report.style import SCREEN
 from fedtide.studies.pairing import summary
 from fedtide.studies.result import RunResult
 from fedtide.studies.statistics import CONFIDENCE
 
 SIGNS = {"holds": "**+**", "contradicted": "**−**", "not resolved": "·", "runs missing": ""}
-VERDICT_COLOURS = {"holds": COLOURS[2], "contradicted": COLOURS[1], "not resolved": "#888888"}
 # What the figure shows: claim, title of its panel
 PANELS = {
-    "random": "proposed − random",
-    "BC": "proposed − BC",
-    "random over BC": "random − BC",
-    "FedAvg": "T_max/4 − FedAvg",
-    "T_max/2": "T_max/4 − T_max/2",
-    "fresh": "γ = 0.846 − γ = 1, random",
+    "random": "proposed over random",
+    "BC": "proposed over BC",
+    "random over BC": "random over BC",
+    "FedAvg": "T_max/4 over FedAvg",
+    "T_max/2": "T_max/4 over T_max/2",
+    "fresh": "γ = 0.846 over γ = 1, random",
 }
 
 
@@ -58,27 +59,19 @@ def rows(found: Sequence[Decided]) -> list[dict[str, Any]]:
     return [{"world": each.world.name, **row} for each in found for row in claims_rows(each.verdicts, each.others)]
 
 
-def draw(found: Sequence[Decided], stem: Path) -> list[Path]:
-    """Draw the main differences with their intervals, a panel for each comparison and a line for each world."""
-    with our_style():
-        page = new_figure(7.2, 1.0 + 0.27 * len(found) * 2)
-        panels = page.subplots(2, 3, sharey=True).ravel()
-        for panel, (claim, title) in zip(panels, PANELS.items(), strict=True):
-            for line, each in enumerate(reversed(found)):
+def draw(found: Sequence[Decided], stem: Path, style: str = SCREEN) -> list[Path]:
+    """Draw the main gains with their intervals, a panel for each comparison and a line for each world."""
+    with our_style(style) as how:
+        page, grid = sheet(how, 3, 2, 0.55 + 0.19 * len(found), sharey=not how.stacked)
+        for number, (panel, (claim, title)) in enumerate(zip(grid.ravel(), PANELS.items(), strict=True)):
+            rows = []
+            for each in found:
                 finding = next(v for v in each.verdicts if v.claim.name == claim).findings[0]
-                interval = finding.at(CONFIDENCE)
-                if interval is None:
-                    continue
-                colour = VERDICT_COLOURS.get(finding.answer(), "#888888")
-                panel.plot([interval.low, interval.high], [line, line], color=colour, linewidth=1.6)
-                panel.plot(interval.mean, line, "o", color=colour, markersize=4.5)
-            panel.axvline(0, color="black", linewidth=0.8)
-            panel.set_title(title.replace("T_max", r"$T_{\max}$"), fontsize=8.5)
-            panel.tick_params(labelsize=7.5)
-            panel.set_ylim(-0.6, len(found) - 0.4)
-            panel.set_yticks(range(len(found)), [each.world.title for each in reversed(found)])
-            panel.grid(visible=False, axis="y")
-        page.supxlabel("difference in mean accuracy, seed by seed, with its 95 % interval", fontsize=8.5)
+                rows.append(Row(each.world.title, finding.at(CONFIDENCE), finding.answer(), finding.difference))
+            draw_rows(panel, rows, TINTS)
+            name_panel(panel, how, number, title.replace("T_max", r"$T_{\max}$"))
+        label = "gain in mean accuracy, seed by seed, with its 95 % interval"
+        page.supxlabel(label, fontsize=how.size if how.titles else how.small)
         return save(page, stem)
 
 
@@ -88,7 +81,8 @@ def write(page: Path, figure: Path, found: Sequence[Decided], results: Results) 
     lines += [
         f"![The main differences in every world]({figure})",
         "",
-        "Green: resolved as claimed; orange: the other way; grey: not resolved.",
+        "Gains of the first over the second. Green circles: resolved as claimed; orange crosses: the other way; open grey "
+        "diamonds: not resolved. Small strokes are single seeds.",
         "",
     ]
     lines += [

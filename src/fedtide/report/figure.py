@@ -6,8 +6,10 @@ import io
 import logging
 import math
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,26 +17,9 @@ from typing import Any
 from fedtide.config import Experiment
 from fedtide.errors import RunFolderError
 from fedtide.records import RoundRecord, write_atomically
+from fedtide.report.palette import COLOURS
+from fedtide.report.style import SCREEN, Style, named
 from fedtide.report.summary import evaluated
-
-# Okabe and Ito's palette: told apart by readers who do not see all colours.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-
-STYLE: dict[str, Any] = {
-    "font.size": 9,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "lines.linewidth": 1.4,
-    "figure.dpi": 150,
-    "savefig.bbox": "tight",
-    "svg.hashsalt": "fedtide",
-}
-
 
 AXES = {
     "time": r"time (units of $T_{\max}$)",
@@ -72,10 +57,11 @@ def load_matplotlib() -> Any:
 
 
 @contextmanager
-def our_style() -> Iterator[None]:
-    """Draw in our style."""
-    with load_matplotlib().rc_context(STYLE):
-        yield
+def our_style(name: str = SCREEN) -> Iterator[Style]:
+    """Draw in one of our styles."""
+    style = named(name)
+    with load_matplotlib().rc_context(style.settings):
+        yield style
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -89,21 +75,56 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
+def sheet(style: Style, rows: int, columns: int, height: float | None = None, **shared: Any) -> tuple[Any, Any]:
+    """Return a figure as wide as the style says, and its panels [rows columns], which a single column has below one another.
+
+    height: of a panel, in inches; None: the style's. shared: as for Matplotlib's `subplots`.
+    """
+    below = rows * columns if style.stacked else rows
+    figure = new_figure(style.width, (height or style.panel) * below)
+    panels = figure.subplots(below, 1 if style.stacked else columns, squeeze=False, **shared)
+    return figure, panels.reshape(rows, columns)
+
+
+def name_panel(panel: Any, style: Style, position: int, text: str) -> None:
+    """Name a panel: above it, or as journals have it below, (a), (b), ...; the axis has its name already."""
+    if style.titles:
+        panel.set_title(text)
+    else:
+        panel.set_xlabel(f"{panel.get_xlabel()}\n({chr(ord('a') + position)}) {text}")
+
+
+def legend_below(figure: Any, style: Style, panels: Any, **how: Any) -> None:
+    """Put one legend of all that the panels show below them, in as many columns as fit."""
+    found: dict[str, Any] = {}
+    for panel in panels:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(name, handle)
+    if not found:
+        return
+    letters = max(len(line) for name in found for line in re.sub(r"[\\\\${}]|tilde", "", name).split("\n"))
+    wide = (
+        style.width * 72 / (style.small * (style.letter * letters + 6.4))
+    )  # 6.4: the line before it, and the gap after it
+    columns = min(len(found), max(1, int(wide)))
+    even = -(-len(found) // -(-len(found) // columns))  # no short last row where fewer columns do
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=even, **how)
+
+
 def save(figure: Any, stem: Path) -> list[Path]:
     """Save as PDF, SVG and PNG, without dates, so that the same figure gives the same bytes."""
     if not stem.name:
         raise RunFolderError(f"{str(stem)!r} names no file: give a name without ending, as in figures/mine")
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
     for path in paths:
-        date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
-        write(figure, path, metadata=date, dpi=180)
+        write(figure, path, dpi=180)
     return paths
 
 
 def write(figure: Any, path: Path, **how: Any) -> None:
     """Write one file, of the kind that its ending names: drawn in memory, put in place whole or not at all."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:], **how)
+    drawn, dates = io.BytesIO(), {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    figure.savefig(drawn, format=path.suffix[1:], metadata=dates.get(path.suffix[1:], {}), **how)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, drawn.getvalue())
@@ -154,31 +175,55 @@ def _short(name: str) -> str:
     return name.rpartition(":")[2].replace("$", "")
 
 
-def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path) -> None:
-    """Draw accuracy and loss over simulated time, and below it how much of each update got through."""
+def run_figure(experiment: Experiment, rounds: Sequence[RoundRecord], path: Path, style: str = SCREEN) -> None:
+    """Draw accuracy and loss over simulated time, and below it what an upload sent, on average over those picked."""
     scored = evaluated(rounds)
-    time = [each.time for each in scored]
-    with our_style():
-        figure = new_figure(6.4, 4.4)
+    sent = [each for each in rounds if each.picked]
+    draw_scores(
+        path,
+        {
+            "time": [each.time for each in scored],
+            "test_accuracy": [_number(each.test_accuracy) for each in scored],
+            "test_loss": [_number(each.test_loss) for each in scored],
+        },
+        [each.time for each in sent],
+        [sum(each.sent_bits) / len(each.picked) for each in sent],
+        describe(experiment),
+        experiment.fleet.max_duration == 1,
+        style,
+    )
+
+
+def draw_scores(
+    path: Path,
+    scores: Mapping[str, Sequence[float]],
+    time: Sequence[float],
+    bits: Sequence[float],
+    title: str,
+    in_units: bool,
+    style: str = SCREEN,
+) -> None:
+    """Draw a run. scores: time, test_accuracy and test_loss of all evaluations; bits that an upload sent at each time."""
+    with our_style(style) as how:
+        figure = new_figure(how.width, 1.75 * how.panel)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        top.plot(time, [each.test_accuracy for each in scored], color=COLOURS[0])
+        top.plot(scores["time"], scores["test_accuracy"], color=COLOURS[0])
         top.set_ylabel("test accuracy", color=COLOURS[0])
+        top.set_ylim(0, 1)
         loss = top.twinx()
-        loss.plot(
-            time,
-            [math.nan if each.test_loss is None else each.test_loss for each in scored],
-            color=COLOURS[1],
-            linewidth=1,
-        )
-        loss.set_ylabel("test loss", color=COLOURS[1])
+        loss.plot(scores["time"], scores["test_loss"], color=COLOURS[1], linewidth=1, linestyle=(0, (4, 1.5)))
+        loss.set_ylabel("test loss (dashed)", color=COLOURS[1])
+        loss.set_ylim(bottom=0)
         loss.grid(False)
-        sent = [each for each in rounds if each.picked]
-        bottom.plot(
-            [each.time for each in sent], [each.budget_bits[0] / 1000 for each in sent], ".", ms=3, color=COLOURS[2]
-        )
-        bottom.set_ylabel("kbit / upload")
-        bottom.set_xlabel(
-            r"simulated time (units of $T_{\max}$)" if experiment.fleet.max_duration == 1 else "simulated time"
-        )
-        figure.suptitle(describe(experiment), fontsize=8)
+        bottom.plot(time, [each / 1000 for each in bits], ".", ms=3, color=COLOURS[2])
+        bottom.set_ylim(bottom=0)
+        bottom.set_ylabel("kbit sent\nper upload")
+        bottom.set_xlabel(AXES["time"] if in_units else "simulated time")
+        figure.align_ylabels([top, bottom])
+        if how.titles:
+            figure.suptitle("\n".join(textwrap.wrap(title, 88)), fontsize=how.small)
         write(figure, path)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

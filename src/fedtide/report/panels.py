@@ -11,7 +11,9 @@ from typing import Any
 
 from fedtide.config import Experiment
 from fedtide.records import RoundRecord
-from fedtide.report.figure import AXES, COLOURS, axis_name, load_matplotlib, new_figure, our_style
+from fedtide.report.figure import AXES, axis_name, load_matplotlib, new_figure, our_style
+from fedtide.report.palette import COLOURS
+from fedtide.report.style import SCREEN
 from fedtide.report.summary import evaluated
 
 
@@ -25,13 +27,17 @@ def _for_sessions() -> None:
 
 
 @contextlib.contextmanager
-def shown_figure(width: float, height: float) -> Iterator[Any]:
-    """Make a figure of pyplot's in our style: a notebook shows it at the end of its cell, a script with plt.show()."""
+def shown_figure(width: float, height: float, style: str = SCREEN) -> Iterator[Any]:
+    """Make a figure of pyplot's in our style: a notebook shows it at the end of its cell, a script with plt.show().
+
+    Styles for print have a width of their own; the height goes with it.
+    """
     _for_sessions()
     from matplotlib import pyplot
 
-    with our_style():
-        yield pyplot.figure(figsize=(width, height), layout="constrained")
+    with our_style(style) as how:
+        share = 1.0 if how.name == SCREEN else how.width / width
+        yield pyplot.figure(figsize=(width * share, height * max(share, 0.8)), layout="constrained")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ class Band(NamedTuple):
     high: Floats
     num_seeds: int
     note: str = ""  # what is to be said about the paths of its pairs
+    curves: Floats | None = None  # of the seeds [num_seeds, len(x)]
 
 
 class Comparison(NamedTuple):
@@ -87,18 +88,42 @@ def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunR
     return {name: list(runs.values()) for name, runs in aligned(curves).items()}
 
 
-def band(results: Sequence[RunResult], column: str, over: str = "time", ratio: bool = False) -> Band:
+def smoothed(result: RunResult, column: str) -> Floats:
+    """Return a column averaged over one T_max around every evaluation, half of it at the ends."""
+    values, time = result.column(column), result.column("time")
+    half = 0.5 * float(result.experiment["fleet"]["max_duration"]) * (1 + 1e-9)  # both ends count, rounded or not
+    first, last = np.searchsorted(time, time - half, "left"), np.searchsorted(time, time + half, "right")
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray((total[last] - total[first]) / (last - first))
+
+
+def saws(results: Iterable[RunResult], column: str) -> bool:
+    """Say whether curves go up and down so much that they hide one another: by 1 % on average, in some second half."""
+    for each in results:
+        late = slice(len(each.column(column)) // 2, None)
+        values, mean = each.column(column)[late], smoothed(each, column)[late]
+        if np.abs(values - mean).mean() > 0.01 * np.abs(mean).mean():
+            return True
+    return False
+
+
+def band(
+    results: Sequence[RunResult], column: str, over: str = "time", ratio: bool = False, smooth: bool = False
+) -> Band:
     """Return the mean curve of one variant; curves on different grids are read off at the first one's points.
 
-    With `ratio` the mean is the geometric one and the band is a factor either way: for losses, which stay above zero.
+    With `ratio` the mean is the geometric one and the band is a factor either way: for losses, which stay above zero. With
+    `smooth` every curve is averaged over one T_max first.
     """
     x = _reached(results[0].column(over), [each.column(over) for each in results])
-    curves = np.stack([np.interp(x, each.column(over), each.column(column)) for each in results])
+    curves = np.stack(
+        [np.interp(x, each.column(over), smoothed(each, column) if smooth else each.column(column)) for each in results]
+    )
     curves = np.log(curves) if ratio else curves
     mean = curves.mean(axis=0)
     width = half_width(curves) if len(results) > 1 else np.zeros_like(mean)
     middle, low, high = (np.exp(line) if ratio else line for line in (mean, mean - width, mean + width))
-    return Band(x, middle, low, high, len(results))
+    return Band(x, middle, low, high, len(results), curves=np.exp(curves) if ratio else curves)
 
 
 def _reached(x: Floats, grids: Sequence[Floats]) -> Floats:
@@ -135,7 +160,7 @@ def difference_band(
     )
     mean = (one - other).mean(axis=0)
     width = half_width(one - other) if len(pairs) > 1 else np.zeros_like(mean)
-    return Band(x, mean, mean - width, mean + width, len(pairs), note(pairs))
+    return Band(x, mean, mean - width, mean + width, len(pairs), note(pairs), one - other)
 
 
 def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:

@@ -14,7 +14,9 @@ from rich.table import Table
 
 from fedtide.errors import FedtideError
 from fedtide.records import write_atomically
+from fedtide.report.figure import our_style, save
 from fedtide.report.figure import write as write_figure
+from fedtide.report.style import SCREEN
 from fedtide.theory import bound, constants, figures, measure
 from fedtide.theory.options import Options, parse
 from fedtide.theory.problem import Problem, make_problem
@@ -40,7 +42,7 @@ class Report(NamedTuple):
     rows: list[Row]
     alpha: float
     curves: list[bound.Curve]
-    measured: measure.Measured
+    measured: figures.Errors
     sweeps: Mapping[str, Sequence[Point]]
 
     @property
@@ -61,15 +63,22 @@ def _silent(_: str) -> None:
     pass
 
 
-def run(words: Sequence[str], out: Path | None, console: Console, as_json: bool = False, say: Say = _silent) -> Report:
+def run(
+    words: Sequence[str],
+    out: Path | None,
+    console: Console,
+    as_json: bool = False,
+    say: Say = _silent,
+    style: str = SCREEN,
+) -> Report:
     """Do what `fedtide theory` does: evaluate, measure, print to console and, if `out` is given, write there.
 
     words: `key=value`, the keys of `Options`. out: a folder for theory.json, theory-bound.png and theory-sweeps.png.
-    as_json: print the JSON in place of the tables. say: called with one line as things get done.
+    as_json: print the JSON in place of the tables. say: called with one line as things get done. style: of the figures.
     """
     report = evaluate(parse(words), say)
     if out is not None:
-        write(report, out)
+        write(report, out, style)
         say(f"written to {out}")
     if as_json:
         console.print_json(json.dumps(to_json(report)))
@@ -188,19 +197,29 @@ def _some(num_ticks: int) -> list[int]:
     return sorted({round(float(t)) for t in np.geomspace(2, num_ticks + 1, 8)})
 
 
-def write(report: Report, out: Path) -> None:
-    """Write theory.json and the figures into a folder."""
+def write(report: Report, out: Path, style: str = SCREEN) -> None:
+    """Write theory.json and the figures into a folder: PNG, and in styles for print PDF and SVG as well."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "theory.json", (json.dumps(to_json(report), indent=1) + "\n").encode())
-        title = f"{_name(report.options)}, $d={report.constants.d}$, $\\nu={report.constants.nu}$"
-        figure = figures.bound_figure(title, report.constants, report.curves, report.measured)
-        write_figure(figure, out / "theory-bound.png", dpi=150)
-        if report.sweeps:
-            sweeps = figures.sweep_figure(_name(report.options), report.sweeps)
-            write_figure(sweeps, out / "theory-sweeps.png", dpi=130)
+        draw(report, out / "theory-bound", out / "theory-sweeps", style)
     except OSError as error:
         raise FedtideError(f"cannot write to {out}: {error.strerror}; name another folder") from error
+
+
+def draw(report: Report, bounds: Path, sweeps: Path, style: str = SCREEN) -> None:
+    """Draw the figures of a report; names without ending."""
+    name = _name(report.options)
+    with our_style(style) as how:
+        title = f"{name}, $d={report.constants.d}$, $\\nu={report.constants.nu}$"
+        made = {bounds: figures.bound_figure(title, report.constants, report.curves, report.measured, how)}
+        if report.sweeps:
+            made[sweeps] = figures.sweep_figure(name, report.sweeps, report.options.sweep_ticks // 2, how)
+        for stem, figure in made.items():
+            if style == SCREEN:
+                write_figure(figure, stem.with_name(f"{stem.name}.png"), dpi=180)
+            else:
+                save(figure, stem)
 
 
 def _name(options: Options) -> str:

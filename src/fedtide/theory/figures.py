@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fedtide.report.figure import new_figure
+from fedtide.report.curves import dashes
+from fedtide.report.figure import legend_below, new_figure
+from fedtide.report.palette import LOOKS, Look
+from fedtide.report.style import SCREEN, STYLES, Style
 from fedtide.theory.bound import PAPER, Constants, Curve
-from fedtide.theory.measure import Measured
 from fedtide.theory.sweeps import SWEEPS, Point
+from fedtide.types import Floats
 
-STYLES: dict[str, dict[str, Any]] = {
-    "paper": {"color": "#0072B2", "linestyle": "-", "lw": 2.6, "alpha": 0.75},
-    "tight": {"color": "#009E73", "linestyle": "--", "lw": 1.5},
-    "sharp": {"color": "#D55E00", "linestyle": "-", "lw": 1.3},
-}
-MEASURED = "black"
+BOUNDS: dict[str, Look] = {"paper": LOOKS["Theorem 1"], "tight": LOOKS["tight"], "sharp": LOOKS["sharp"]}
+MEASURED = LOOKS["measured"]
 HELD = {
     "num_levels": 2,
     "period": 0,
@@ -25,55 +24,84 @@ HELD = {
 LABELS = {"paper": "Theorem 1", "tight": "tight", "sharp": "sharp (ours)"}
 
 
-def bound_figure(title: str, c: Constants, curves: Sequence[Curve], measured: Measured) -> Any:
+class Errors(Protocol):
+    """What was measured: the mean squared error and half of its 95 % interval [num_ticks], and of how many runs."""
+
+    @property
+    def mean(self) -> Floats:  # noqa: D102
+        ...
+
+    @property
+    def half_width(self) -> Floats:  # noqa: D102
+        ...
+
+    @property
+    def squared_error(self) -> Floats:  # noqa: D102
+        ...
+
+
+def bound_figure(
+    title: str, c: Constants, curves: Sequence[Curve], measured: Errors, style: Style = STYLES[SCREEN]
+) -> Any:
     """Draw every bound that holds, its asymptote and the measured E||theta(t) - theta*||^2 with its 95 % band over t."""
-    figure = new_figure(6.4, 4.2)
+    figure = new_figure(style.width, 1.6 * style.panel)
     axes = figure.add_subplot()
     t = np.arange(1, len(measured.mean) + 2)
     for each in curves:
-        style = STYLES[each.variant]
+        look = BOUNDS[each.variant]
+        line = {"color": look.colour, "linestyle": dashes(look)}
         if each.values is None:
-            axes.plot([], [], **style, label=f"{LABELS[each.variant]}: says nothing (condition broken)")
+            axes.plot([], [], **line, label=f"{LABELS[each.variant]}: says nothing (condition broken)")
             continue
-        axes.plot(t, np.concatenate([[c.initial], each.values]), **style, label=LABELS[each.variant])
-        axes.axhline(each.asymptote, color=style["color"], lw=0.8, ls=":", zorder=0)
+        marked = {"marker": look.marker, "markevery": max(1, len(t) // 7)}
+        axes.plot(t, np.concatenate([[c.initial], each.values]), **line, **marked, label=LABELS[each.variant])
+        axes.axhline(each.asymptote, color=look.colour, lw=0.8, ls=":", zorder=0)
     mean = np.concatenate([[c.initial], measured.mean])
     half = np.concatenate([[0.0], measured.half_width])
-    axes.plot(t, mean, color=MEASURED, lw=1.2, label=f"measured, {len(measured.squared_error)} runs, 95 % band")
-    axes.fill_between(t, np.maximum(mean - half, mean / 10), mean + half, color=MEASURED, alpha=0.2, lw=0)
-    axes.set(
-        xlabel="iteration $t$", ylabel=r"$E\,\|\theta(t)-\theta^*\|^2$", yscale="log", title=title, xlim=(1, t[-1])
-    )
+    runs = len(measured.squared_error)
+    axes.plot(t, mean, color=MEASURED.colour, lw=1.2, label=f"measured, {runs} runs, 95 % band")
+    axes.fill_between(t, np.maximum(mean - half, mean / 10), mean + half, color=MEASURED.colour, alpha=0.2, lw=0)
+    axes.set(xlabel="iteration $t$", ylabel=r"$E\,\|\theta(t)-\theta^*\|^2$", yscale="log", xlim=(1, t[-1]))
+    if style.titles:
+        axes.set_title(title)
     axes.plot([], [], color="grey", lw=0.8, ls=":", label="asymptotes of the bounds")
-    axes.legend(frameon=False, fontsize=8)
-    _tidy(axes)
+    legend_below(figure, style, [axes])
     return figure
 
 
-def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Any:
-    """Draw one column per sweep: on top where the error ends, below how fast it halves."""
-    figure = new_figure(2.75 * len(sweeps) + 0.6, 5.4)
+def sweep_figure(
+    title: str, sweeps: Mapping[str, Sequence[Point]], num_ticks: int, style: Style = STYLES[SCREEN]
+) -> Any:
+    """Draw a row per sweep: left where the error ends, right how fast it halves.
+
+    num_ticks: of the runs in which the measured error falls; where it has not halved by then, an arrow says so.
+    """
     from matplotlib.ticker import NullFormatter
 
-    grid = figure.subplots(2, len(sweeps), squeeze=False)
-    for column, (key, points) in enumerate(sweeps.items()):
-        top, bottom = grid[0, column], grid[1, column]
+    figure = new_figure(style.width, 1.25 * len(sweeps) + 0.9)
+    grid = figure.subplots(len(sweeps), 2, squeeze=False)
+    size, measured = {"ms": 3.2}, {"color": MEASURED.colour, "marker": MEASURED.marker}
+    late = False
+    for (ends, halves), (key, points) in zip(grid, sweeps.items(), strict=True):
         x = np.array([SWEEPS[key].position(point) for point in points])
-        for name, style in STYLES.items():
-            floor = np.array([point.curves[name].asymptote for point in points])
-            top.plot(x, floor, **style, marker="o", ms=3.5, label=LABELS[name])
-            bottom.plot(x, [point.half_life[name] for point in points], **style, marker="o", ms=3.5)
+        for name, look in BOUNDS.items():
+            line: dict[str, Any] = {"color": look.colour, "linestyle": dashes(look), "marker": look.marker, **size}
+            ends.plot(x, [point.curves[name].asymptote for point in points], **line, label=LABELS[name])
+            halves.plot(x, [point.half_life[name] for point in points], **line)
         if key in HELD:
             held = points[HELD[key]].constants.r_min
-            floor = np.array([PAPER.asymptote(p.constants._replace(r_min=held), p.alpha) for p in points])
-            top.plot(x, floor, color=STYLES["paper"]["color"], ls=":", lw=1.2)
-        reached = np.array([point.floor for point in points])
-        spread = [point.floor_half_width for point in points]
-        top.errorbar(x, reached, yerr=spread, color=MEASURED, marker="s", ms=3.5, lw=1.2, capsize=2, label="measured")
+            floor = [PAPER.asymptote(p.constants._replace(r_min=held), p.alpha) for p in points]
+            ends.plot(x, floor, color=BOUNDS["paper"].colour, ls=":", lw=1.2, label=r"Theorem 1, $r_{\min}$ held")
+        reached, spread = (np.array([getattr(p, name) for p in points]) for name in ("floor", "floor_half_width"))
+        ends.errorbar(x, reached, yerr=spread, **measured, **size, lw=1.1, capsize=2, label="measured")
+        halved = np.array([point.measured_half_life for point in points])
+        halves.plot(x, halved, **measured, **size, lw=1.1)
+        slow = np.isnan(halved)
+        late = late or bool(slow.any())
+        halves.plot(x[slow], np.full(slow.sum(), num_ticks), "^", color=MEASURED.colour, mfc="white", ms=4.5)
         young = np.array([not point.settled for point in points])
-        top.plot(x[young], reached[young], "s", ms=3.5, color=MEASURED, mfc="white", zorder=5)
-        bottom.plot(x, [point.measured_half_life for point in points], color=MEASURED, marker="s", ms=3.5, lw=1.2)
-        for axes in (top, bottom):
+        ends.plot(x[young], reached[young], "s", **size, color=MEASURED.colour, mfc="white", zorder=5)
+        for axes in (ends, halves):
             axes.set_yscale("log")
             low, high = axes.get_ylim()
             axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
@@ -83,19 +111,14 @@ def sweep_figure(title: str, sweeps: Mapping[str, Sequence[Point]]) -> Any:
             if key in ("num_levels", "period"):
                 axes.set_xticks(x, [f"{value:g}" for value in x])
                 axes.minorticks_off()
-            _tidy(axes)
-        bottom.set_xlabel(SWEEPS[key].axis)
-    grid[0, 0].set_ylabel("asymptotic squared error")
-    grid[1, 0].set_ylabel("half-life in iterations")
-    if any(key in HELD for key in sweeps):
-        grid[0, 0].plot([], [], color=STYLES["paper"]["color"], ls=":", lw=1.2, label=r"Theorem 1, $r_{\min}$ held")
+            axes.set_xlabel(SWEEPS[key].axis)
+    names = ("where the error ends", "iterations until it halves")
+    for axes, name in zip(grid[0], names, strict=True):
+        axes.set_title(name)  # of a column, in every style
+    if late:
+        words = f"measured, not halved in {num_ticks:,}"
+        grid[0, 0].plot([], [], "^", color=MEASURED.colour, mfc="white", ms=4.5, label=words)
     if not all(point.settled for points in sweeps.values() for point in points):
-        grid[0, 0].plot([], [], "s", ms=3.5, color=MEASURED, mfc="white", label="measured, still rising")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, title=title)
+        grid[0, 0].plot([], [], "s", **size, color=MEASURED.colour, mfc="white", label="measured, still rising")
+    legend_below(figure, style, grid[:, 0], title=title if style.titles else None)
     return figure
-
-
-def _tidy(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, which="major", lw=0.4, alpha=0.5)

@@ -1,0 +1,667 @@
+"use strict";
+// A run, or two beside each other: one scrubber, and panels that share its clock. What does not move is drawn once, to a
+// canvas that nobody sees; a step copies it and draws what is in view on top.
+(() => {
+  const F = fedtide, { make, byId } = F;
+  const MARGIN = 40, AXIS = 22, SPANS = [12, 24, 48, 96];
+  let runs, steps, colour, generation = 0;
+  const state = { step: 0, span: 0, from: 0, to: 1, order: "speed", timer: 0 };
+
+  // ---- what the page was told, as arrays -------------------------------------------------------------------------------
+  function prepare(told, number) {
+    const unpacked = (tree) => (tree ? Object.fromEntries(Object.entries(tree).map(([name, each]) => [name, F.unpack(each)])) : null);
+    const run = { ...told, number, cells: unpacked(told.cells), jobs: unpacked(told.jobs), picks: unpacked(told.picks), ages: unpacked(told.ages), labels: unpacked(told.labels) };
+    const C = (run.C = run.columns.time.length), G = (run.G = run.row_size.length);
+    run.uploads = new Uint32Array((C + 1) * G);
+    for (let c = 0; c < C; c++) for (let g = 0; g < G; g++) run.uploads[(c + 1) * G + g] = run.uploads[c * G + g] + run.cells.picked[c * G + g] - run.cells.lost[c * G + g];
+    run.mostUploads = Math.max(1, ...run.uploads.subarray(C * G));
+    run.mostPicked = run.cells.picked.reduce((a, b) => Math.max(a, b), 1);
+    run.symbols = run.columns.air;  // of each aggregation, those of uploads that are not listed too
+    run.mostSymbols = Math.max(1e-9, ...run.symbols);
+    if (run.labels) {
+      run.labels.most = run.labels.rows.reduce((a, b) => Math.max(a, b), 1);
+      run.labels.mostPicked = run.labels.picked.reduce((a, b) => Math.max(a, b), 1);
+    }
+    const time = run.columns.time, gap = C > 1 ? (time[C - 1] - time[0]) / (C - 1) : run.horizon / 4;
+    run.edge = [];  // of the cells about each aggregation
+    for (let c = 0; c <= C; c++) run.edge.push(c === 0 ? Math.max(0, time[0] - gap / 2) : c === C ? time[C - 1] + gap / 2 : (time[c - 1] + time[c]) / 2);
+    return run;
+  }
+
+  function arrange(told) {
+    runs = told.map(prepare);
+    const times = runs.map((run) => run.columns.time);
+    const same = times.every((each) => each.length === times[0].length && each.every((value, i) => value === times[0][i]));
+    const all = same ? times[0].map((value, i) => [value, i]) : [...new Set(times.flat())].sort((a, b) => a - b).map((value) => [value, -1]);
+    steps = all.map(([time, column], i) => ({ time, name: same ? runs[0].columns.index[column] : i + 1, at: runs.map((run) => (same ? column : lastBefore(run.columns.time, time))) }));
+    const end = Math.max(...runs.map((run) => run.horizon));
+    const gap = steps.length > 1 ? (steps[steps.length - 1].time - steps[0].time) / (steps.length - 1) : end;
+    Object.assign(state, { end, gap: Math.max(gap, end * 1e-9), scale: Math.max(...runs.map((run) => run.picks.capacity.reduce((a, b) => Math.max(a, b), run.cells.capacity_max))) });
+  }
+  function lastBefore(times, time) {
+    let low = 0, high = times.length;
+    while (low < high) { const middle = (low + high) >> 1; if (times[middle] <= time) low = middle + 1; else high = middle; }
+    return low - 1;
+  }
+  const tidy = (time) => String(Number(Number(time).toPrecision(6)));
+  const withUnit = (time, run) => `${tidy(time)}${run.unit ? ` ${run.unit}` : ""}`;
+
+  // ---- colours ---------------------------------------------------------------------------------------------------------
+  function colours() {
+    const names = "paper panel ink soft line grid accent mark train wait idle up drop away lost c0 c1".split(" ");
+    colour = Object.fromEntries(names.map((name) => [name, F.css(`--${name}`)]));
+    const stops = [0, 1, 2, 3, 4].map((i) => parsed(F.css(`--heat${i}`)));
+    colour.heat = Array.from({ length: 256 }, (_, i) => {
+      const at = (i / 255) * 4, low = Math.min(3, Math.floor(at)), share = at - low;
+      return `rgb(${stops[low].map((each, k) => Math.round(each + share * (stops[low + 1][k] - each))).join(",")})`;
+    });
+    colour.light = F.isDark();
+    colour.sans = F.css("--sans");
+  }
+  const parsed = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const heat = (run, value) => colour.heat[Math.max(0, Math.min(255, Math.round(((value - 1) / 254) * 255 * (run.cells.capacity_max / state.scale))))];
+  // Words on a cell of this value.
+  const onHeat = (share) => (share > 0.5 ? colour.paper : colour.ink);
+
+  // ---- geometry --------------------------------------------------------------------------------------------------------
+  function measure(run) {
+    const width = Math.max(260, Math.floor(byId(`run${run.number}`).clientWidth));
+    const c = run.labels ? run.labels.count : 0;
+    const wide = width >= 700 && c > 0 && c <= 40;
+    run.width = width;
+    run.cellWidth = wide ? Math.max(2, Math.min(9, Math.floor(100 / c))) : 0;
+    run.right = (wide ? run.cellWidth * c + 14 : 0) + (width >= 700 ? 92 : 62);
+    run.rowHeight = Math.max(3, Math.min(18, Math.floor(440 / run.G)));
+    run.cellHeight = Math.max(3, Math.min(14, Math.floor(300 / run.G)));
+    run.order = ordered(run);
+    run.place = new Array(run.G);
+    run.order.forEach((row, y) => { run.place[row] = y; });
+  }
+  function ordered(run) {
+    const rows = [...run.row_size.keys()];
+    if (state.order === "number" || !run.fine) return rows;
+    if (state.order === "uploads") return rows.sort((a, b) => run.uploads[run.C * run.G + b] - run.uploads[run.C * run.G + a] || a - b);
+    return run.speed.slice();
+  }
+  const inner = (run) => run.width - MARGIN - run.right;
+  const x = (run, time) => MARGIN + ((time - state.from) / (state.to - state.from)) * inner(run);
+  const wholeX = (run, time) => MARGIN + (time / state.end) * inner(run);
+  const timeAt = (run, px, whole) => (whole ? ((px - MARGIN) / inner(run)) * state.end : state.from + ((px - MARGIN) / inner(run)) * (state.to - state.from));
+
+  function moveWindow() {
+    const count = state.span || Infinity, wide = Math.min(state.end, count * state.gap), time = steps[state.step].time, pad = state.gap * 0.75;
+    const whole = !(wide < state.end);
+    if (whole) { state.from = 0; state.to = state.end + pad; return; }
+    const fits = Math.abs(state.to - state.from - wide) < 1e-9 * state.end;
+    if (!fits || time < state.from + pad || time > state.to - pad) state.from = Math.max(0, Math.min(time - wide * (fits && time < state.from + pad ? 0.8 : 0.35), state.end + pad - wide));
+    state.to = state.from + wide;
+  }
+  const window_ = (run) => [Math.max(0, lastBefore(run.columns.time, state.from) - 1), Math.min(run.C, lastBefore(run.columns.time, state.to) + 2)];
+
+  // ---- panels ----------------------------------------------------------------------------------------------------------
+  function timeAxis(run, draw, y, whole) {
+    const from = whole ? 0 : state.from, to = whole ? state.end : state.to, at = whole ? wholeX : x;
+    const rough = ((to - from) / Math.max(2, inner(run) / 90)), power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= rough);
+    draw.font = font(11); draw.textAlign = "center"; draw.textBaseline = "top"; draw.fillStyle = colour.soft; draw.strokeStyle = colour.line; draw.lineWidth = 1;
+    draw.beginPath();
+    for (let i = Math.ceil(from / step - 1e-9); i * step <= to * (1 + 1e-9); i++) {
+      const px = Math.round(at(run, i * step)) + 0.5;
+      if (px > MARGIN + inner(run) + 1) break;
+      draw.moveTo(px, y); draw.lineTo(px, y + 4);
+      draw.textAlign = px > MARGIN + inner(run) - 12 ? "right" : "center";  // what stands beside it begins there
+      draw.fillText(tidy(i * step), px, y + 7);
+    }
+    draw.stroke();
+  }
+  // What the strip to the right of a panel shows, below it.
+  function beside(run, draw, y, words, left = MARGIN + inner(run) + 12) {
+    draw.font = font(11); draw.textAlign = "left"; draw.textBaseline = "top"; draw.fillStyle = colour.soft; draw.fillText(words, left, y + 7);
+  }
+  const uploadsLeft = (run) => MARGIN + inner(run) + 12 + (run.cellWidth ? run.cellWidth * run.labels.count + 12 : 0);
+  const font = (size, weight = 400) => `${weight} ${size}px ${colour.sans}`;
+  function clipped(run, draw, height, paint) {
+    draw.save(); draw.beginPath(); draw.rect(MARGIN, 0, inner(run), height); draw.clip(); paint(); draw.restore();
+  }
+  function rowNames(run, draw, height) {
+    draw.font = font(10.5); draw.textAlign = "right"; draw.textBaseline = "middle"; draw.fillStyle = colour.soft;
+    const every = Math.max(1, Math.ceil(11 / height));
+    run.order.forEach((row, at) => { if (at % every === 0) draw.fillText(run.fine ? String(row) : String(row + 1), MARGIN - 7, (at + 0.5) * height + 0.5); });
+  }
+  function cursor(run, draw, height, at) {
+    draw.fillStyle = colour.mark;
+    draw.fillRect(Math.round(at) - 0.75, 0, 1.5, height);
+  }
+  const column = (run) => steps[state.step].at[run.number];
+
+  const accuracy = {
+    title: "Test accuracy", whole: true, height: () => 150, axis: true,
+    words: (run) => `Test accuracy over the whole run, from ${F.fixed(run.columns.test_accuracy.find((each) => each !== null))} to ${F.fixed(run.last_accuracy)}`,
+    back(run, draw, height) {
+      const y = (value) => 6 + (1 - value) * (height - 8), h = height;
+      draw.font = font(10.5); draw.textBaseline = "middle"; draw.textAlign = "right"; draw.lineWidth = 1;
+      for (const value of [0, 0.25, 0.5, 0.75, 1]) {
+        draw.strokeStyle = value ? colour.grid : colour.line;
+        draw.beginPath(); draw.moveTo(MARGIN, Math.round(y(value)) + 0.5); draw.lineTo(MARGIN + inner(run), Math.round(y(value)) + 0.5); draw.stroke();
+        draw.fillStyle = colour.soft; draw.fillText(String(value), MARGIN - 7, y(value));
+      }
+      if (run.chance) {
+        draw.strokeStyle = colour.soft; draw.setLineDash([2, 3]); draw.beginPath(); draw.moveTo(MARGIN, y(run.chance)); draw.lineTo(MARGIN + inner(run), y(run.chance)); draw.stroke(); draw.setLineDash([]);
+        draw.textAlign = "right"; draw.textBaseline = "bottom"; draw.fillStyle = colour.soft; draw.fillText("chance", MARGIN + inner(run) - 3, y(run.chance) - 2);
+      }
+      for (const each of [...runs.filter((other) => other !== run), run]) {
+        draw.strokeStyle = each.number ? colour.c1 : colour.c0; draw.lineWidth = each === run ? 2 : 1; draw.setLineDash(each === run ? [] : [4, 3]); draw.lineJoin = "round";
+        draw.beginPath();
+        let open = false;
+        each.columns.test_accuracy.forEach((value, c) => { if (value === null) return; const px = wholeX(run, each.columns.time[c]); if (open) draw.lineTo(px, y(value)); else draw.moveTo(px, y(value)); open = true; });
+        draw.stroke(); draw.setLineDash([]);
+      }
+      timeAxis(run, draw, h, true);
+      beside(run, draw, h, run.unit ? (run.right > 70 ? `time, ${run.unit}` : run.unit) : "time");
+    },
+    over(run, draw, height) {
+      const from = wholeX(run, state.from), to = Math.min(wholeX(run, state.to), MARGIN + inner(run));
+      if (state.span && to - from < inner(run) - 2) { draw.globalAlpha = 0.07; draw.fillStyle = colour.ink; draw.fillRect(from, 0, to - from, height); draw.globalAlpha = 1; }
+      cursor(run, draw, height, wholeX(run, steps[state.step].time));
+      const c = column(run), value = lastScore(run, c);
+      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink; draw.font = font(run.right > 70 ? 24 : 17, 600);
+      draw.fillText(F.fixed(value), MARGIN + inner(run) + 12, 40);
+      if (value !== null) { draw.fillStyle = run.number ? colour.c1 : colour.c0; draw.beginPath(); draw.arc(wholeX(run, run.columns.time[c]), 6 + (1 - value) * (height - 8), 4, 0, 7); draw.fill(); }
+      draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "test accuracy now" : "now", MARGIN + inner(run) + 12, 58);
+    },
+  };
+  function lastScore(run, c) { for (; c >= 0; c--) if (run.columns.test_accuracy[c] !== null) return run.columns.test_accuracy[c]; return null; }
+
+  const devices = {
+    title: "Devices", axis: true, rows: true, height: (run) => run.G * run.rowHeight + 2,
+    words: (run) => `${run.fine ? "One row per device" : "Rows of devices, the fastest first"}: when it trained, waited, was away, and whether it was picked; the table below tells the aggregation in view`,
+    legend: (run) => [
+      ["bar", "train", run.jobs && run.jobs.done.some((each) => each >= 0) || !run.fine ? "training" : "training or waiting"], run.fine ? ["bar", "wait", "waiting for the server"] : null, awayKnown(run) ? ["bar", "away", "away"] : null,
+      ["pick", "up", "uploaded"], run.fine ? ["ring", "drop", "ready, not picked"] : null, lostKnown(run) ? ["cross", "lost", "outage"] : null,
+    ],
+    back(run, draw, height) {
+      const h = run.rowHeight, bar = Math.max(1, h >= 7 ? h - 2 : h >= 5 ? h - 1 : h), base = (h - bar) / 2;
+      rowNames(run, draw, h);
+      clipped(run, draw, height, () => { if (run.fine) trainings(run, draw, h, base, bar); else shares(run, draw, h); });
+      holdings(run, draw);
+      timeAxis(run, draw, height, false);
+      if (run.cellWidth) beside(run, draw, height, run.cellWidth * run.labels.count > 60 ? `labels 0–${run.labels.count - 1}` : "labels");
+      beside(run, draw, height, "uploads", uploadsLeft(run));
+    },
+    over(run, draw, height) {
+      cursor(run, draw, height, x(run, steps[state.step].time));
+      const c = column(run), left = uploadsLeft(run), most = run.right - (left - MARGIN - inner(run)) - 30;
+      draw.font = font(10); draw.textAlign = "left"; draw.textBaseline = "middle";
+      for (let row = 0; row < run.G; row++) {
+        const count = run.uploads[(c + 1) * run.G + row], y = run.place[row] * run.rowHeight, wide = (count / run.mostUploads) * most;
+        draw.fillStyle = colour.wait; draw.fillRect(left, y + 1, most, run.rowHeight - (run.rowHeight > 4 ? 2 : 1));
+        draw.fillStyle = c >= 0 && run.cells.picked[c * run.G + row] ? colour.up : colour.train; draw.fillRect(left, y + 1, wide, run.rowHeight - (run.rowHeight > 4 ? 2 : 1));
+        if (run.rowHeight >= 10) { draw.fillStyle = colour.soft; draw.fillText(String(count), left + most + 4, y + run.rowHeight / 2 + 0.5); }
+      }
+    },
+    tip(run, row, time) {
+      const lines = [rowName(run, row)];
+      if (run.jobs) {
+        const job = jobAt(run, row, time);
+        if (job >= 0) lines.push(doing(run, job, time));
+      } else lines.push(`${run.row_size[row]} devices`);
+      const c = nearest(run, time);
+      lines.push(`${run.uploads[(c + 1) * run.G + row]} uploads up to aggregation ${run.columns.index[c]}`);
+      return lines;
+    },
+  };
+  const awayKnown = (run) => (run.jobs ? run.jobs.begin.some((each, i) => each > run.jobs.received[i] || run.jobs.back[i] > run.jobs.done[i] && run.jobs.done[i] >= 0) : run.cells.away.some((each) => each > 0));
+  const lostKnown = (run) => run.cells.lost.some((each) => each > 0);
+  const rowName = (run, row) => (run.fine ? `device ${row}` : `row ${row + 1} of ${run.G}: ${run.row_size[row]} devices`);
+  function jobAt(run, device, time) {
+    const jobs = run.jobs;
+    for (let i = 0; i < jobs.device.length; i++) if (jobs.device[i] === device && jobs.received[i] <= time && (jobs.ready[i] < 0 || jobs.ready[i] >= time)) return i;
+    return -1;
+  }
+  function doing(run, i, time) {
+    const { received, begin, done, back, ready } = run.jobs;
+    const since = `model of time ${tidy(received[i])}`;
+    if (begin[i] > time) return `away, has not taken the ${since}`;
+    if (done[i] < 0) return `training or waiting, with the ${since}`;
+    if (done[i] > time) return `training the ${since}, done at ${tidy(done[i])}`;
+    if (back[i] > time) return `done at ${tidy(done[i])}, away until ${tidy(back[i])}`;
+    return `done at ${tidy(done[i])}, waiting for ${ready[i] < 0 ? "the server" : `aggregation at ${tidy(ready[i])}`}`;
+  }
+  function nearest(run, time) { let c = lastBefore(run.columns.time, time); if (c + 1 < run.C && (c < 0 || run.columns.time[c + 1] - time < time - run.columns.time[c])) c++; return c; }
+
+  function trainings(run, draw, h, base, bar) {
+    const { device, received, begin, done, back, ready } = run.jobs, now = run.columns.time[run.C - 1];
+    const paths = { train: new Path2D(), wait: new Path2D(), away: new Path2D() };
+    const put = (kind, from, to, y) => { if (to > from && to >= state.from && from <= state.to) { const px = x(run, Math.max(from, state.from)); paths[kind].rect(px, y, Math.max(0.5, x(run, Math.min(to, state.to)) - px), bar); } };
+    for (let i = 0; i < device.length; i++) {
+      const end = ready[i] < 0 ? now : ready[i];
+      if (end < state.from || received[i] > state.to) continue;
+      const y = run.place[device[i]] * h + base, start = Math.min(begin[i], end);
+      put("away", received[i], start, y);
+      if (done[i] < 0) { put("train", start, end, y); continue; }
+      const over = Math.min(done[i], end), there = Math.min(Math.max(back[i] < 0 ? end : back[i], over), end);
+      put("train", start, over, y); put("away", over, there, y); put("wait", there, end, y);
+    }
+    for (const kind of ["wait", "train", "away"]) { draw.fillStyle = colour[kind]; draw.fill(paths[kind]); }
+    const [first, last] = window_(run), spread = (x(run, state.gap) - x(run, 0)), mark = Math.max(1.5, Math.min(4.5, spread * 0.3)), ring = Math.max(1, Math.min(3.1, bar * 0.36, spread * 0.3));
+    const up = new Path2D(), rings = new Path2D(), crosses = new Path2D();
+    for (let c = first; c < last; c++) {
+      const px = x(run, run.columns.time[c]);
+      for (let row = 0; row < run.G; row++) {
+        const at = c * run.G + row;
+        if (!run.cells.ready[at] && !run.cells.picked[at]) continue;
+        const y = run.place[row] * h, middle = y + h / 2;
+        if (run.cells.lost[at]) { const s = Math.max(2, ring + 0.6); crosses.moveTo(px - s, middle - s); crosses.lineTo(px + s, middle + s); crosses.moveTo(px + s, middle - s); crosses.lineTo(px - s, middle + s); }
+        else if (run.cells.picked[at]) up.rect(px - mark / 2, y + (h > 4 ? 0.5 : 0), mark, h - (h > 4 ? 1 : 0));
+        else if (ring >= 1.6) { rings.moveTo(px + ring, middle); rings.arc(px, middle, ring, 0, 6.3); }
+        else rings.rect(px - 0.5, middle - 0.5, 1, 1);
+      }
+    }
+    draw.fillStyle = colour.up; draw.fill(up);
+    draw.fillStyle = colour.paper; draw.fill(rings); draw.strokeStyle = colour.drop; draw.lineWidth = 1.2; draw.stroke(rings);
+    draw.strokeStyle = colour.lost; draw.lineWidth = 2; draw.stroke(crosses);
+  }
+  function shares(run, draw, h) {
+    const [first, last] = window_(run), { training, away, picked, lost } = run.cells;
+    for (let c = first; c < last; c++) {
+      const from = x(run, c ? run.columns.time[c - 1] : 0), to = x(run, run.columns.time[c]), mark = Math.max(1.5, (to - from) * 0.35);
+      for (let row = 0; row < run.G; row++) {
+        const at = c * run.G + row, y = run.place[row] * h;
+        draw.fillStyle = colour.wait; draw.fillRect(from, y, to - from, h);
+        draw.globalAlpha = training[at] / 255; draw.fillStyle = colour.train; draw.fillRect(from, y, to - from, h);
+        if (away[at]) { draw.globalAlpha = away[at] / 255; draw.fillStyle = colour.away; draw.fillRect(from, y, to - from, h); }
+        if (picked[at]) { draw.globalAlpha = 0.25 + 0.75 * (picked[at] / run.mostPicked); draw.fillStyle = lost[at] * 2 > picked[at] ? colour.lost : colour.up; draw.fillRect(to - mark, y, mark, h); }
+        draw.globalAlpha = 1;
+      }
+    }
+  }
+  // Labels that each row holds, beside it.
+  function holdings(run, draw) {
+    if (!run.cellWidth) return;
+    const { count, rows } = run.labels, left = MARGIN + inner(run) + 12;
+    for (let row = 0; row < run.G; row++) {
+      let most = 0;
+      for (let k = 0; k < count; k++) most = Math.max(most, rows[row * count + k]);
+      for (let k = 0; k < count; k++) {
+        draw.fillStyle = colour.heat[Math.round((rows[row * count + k] / Math.max(1, most)) * 235)];
+        draw.fillRect(left + k * run.cellWidth, run.place[row] * run.rowHeight, run.cellWidth - (run.cellWidth > 4 ? 1 : 0), run.rowHeight - (run.rowHeight > 4 ? 1 : 0));
+      }
+    }
+  }
+
+  const channel = {
+    title: "Channel, bit/symbol", axis: true, rows: true, height: (run) => run.G * run.cellHeight + 2,
+    words: (run) => `Heat map of what each uplink carried at each aggregation, up to ${F.number(run.cells.capacity_max, 3)} bit/symbol; picked devices are marked`,
+    legend: (run) => [["gradient", "", `to ${F.number(state.scale, 3)}`], run.fine ? ["faded", "", "faded: not ready"] : null, run.fine ? ["dot", "mark", "picked"] : null, run.fine && lostKnown(run) ? ["cross", "lost", "outage"] : null],
+    back(run, draw, height) {
+      const h = run.cellHeight, [first, last] = window_(run), thin = h > 5 ? 0.6 : 0;
+      rowNames(run, draw, h);
+      clipped(run, draw, height, () => {
+        const dots = new Path2D(), crosses = new Path2D();
+        for (let c = first; c < last; c++) {
+          const from = x(run, run.edge[c]), to = x(run, run.edge[c + 1]), middle = x(run, run.columns.time[c]), gap = to - from > 6 ? thin : 0;
+          const radius = Math.max(0.8, Math.min(2.6, h * 0.27, (to - from) * 0.27));
+          for (let row = 0; row < run.G; row++) {
+            const at = c * run.G + row, y = run.place[row] * h, value = run.cells.capacity[at];
+            if (!value) continue;
+            draw.globalAlpha = run.fine && !run.cells.ready[at] ? 0.25 : 1;
+            draw.fillStyle = heat(run, value);
+            draw.fillRect(from, y, to - from - gap, h - thin);
+            if (!run.fine || !run.cells.picked[at]) continue;
+            const cy = y + (h - thin) / 2;
+            if (run.cells.lost[at]) { const s = radius + 0.8; crosses.moveTo(middle - s, cy - s); crosses.lineTo(middle + s, cy + s); crosses.moveTo(middle + s, cy - s); crosses.lineTo(middle - s, cy + s); }
+            else { dots.moveTo(middle + radius, cy); dots.arc(middle, cy, radius, 0, 6.3); }
+          }
+        }
+        draw.globalAlpha = 1;
+        draw.strokeStyle = colour.light ? "#000" : "#fff"; draw.lineWidth = 2; draw.stroke(dots);
+        draw.fillStyle = colour.light ? "#fff" : "#111"; draw.fill(dots);
+        draw.strokeStyle = colour.lost; draw.lineWidth = 2; draw.stroke(crosses);
+      });
+      timeAxis(run, draw, height, false);
+      beside(run, draw, height, run.right > 120 ? "at this aggregation" : "now");
+    },
+    over(run, draw, height) {
+      const c = column(run), left = MARGIN + inner(run) + 12, most = run.right - 12 - 4, h = run.cellHeight;
+      cursor(run, draw, height, x(run, steps[state.step].time));
+      if (c < 0) return;
+      draw.font = font(10); draw.textAlign = "left"; draw.textBaseline = "middle";
+      for (let row = 0; row < run.G; row++) {
+        const at = c * run.G + row, y = run.place[row] * h, value = run.cells.capacity[at];
+        if (!value) continue;
+        const share = ((value - 1) / 254) * (run.cells.capacity_max / state.scale);
+        draw.fillStyle = run.cells.picked[at] ? colour.up : run.cells.ready[at] && run.fine ? colour.drop : colour.line;
+        draw.fillRect(left, y + 0.5, Math.max(1, share * most), Math.max(1, h - 1.5));
+      }
+    },
+    tip(run, row, time) {
+      const c = nearest(run, time), at = c * run.G + row, value = run.cells.capacity[at];
+      const what = run.cells.lost[at] ? "picked, and lost" : run.cells.picked[at] ? "uploaded" : run.cells.ready[at] ? "ready, not picked" : "not ready";
+      return [rowName(run, row), value ? `${F.fixed(((value - 1) / 254) * run.cells.capacity_max, 2)} bit/symbol at aggregation ${run.columns.index[c]}` : `not known at aggregation ${run.columns.index[c]}`, run.fine ? what : `${run.cells.picked[at]} uploads of ${run.cells.ready[at]} ready`];
+    },
+  };
+
+  const airtime = {
+    title: "Airtime, symbols", axis: true, height: () => 96,
+    words: (run) => `How the symbols of each aggregation were shared, one block per upload, at most ${F.short(run.mostSymbols)} symbols`,
+    legend: () => [["gradient", "", "each block an upload, shaded by its channel: a pale one carried little per symbol"]],
+    back(run, draw, height) {
+      const [first, last] = window_(run), { offset, symbols, capacity } = run.picks, h = height - 6;
+      draw.font = font(10.5); draw.textAlign = "right"; draw.textBaseline = "middle"; draw.fillStyle = colour.soft;
+      draw.fillText(F.short(run.mostSymbols).replace(" ", ""), MARGIN - 5, 8); draw.fillText("0", MARGIN - 7, height - 2);
+      draw.fillStyle = colour.line; draw.fillRect(MARGIN, height - 0.5, inner(run), 1);
+      clipped(run, draw, height, () => {
+        for (let c = first; c < last; c++) {
+          const room = x(run, run.edge[c + 1]) - x(run, run.edge[c]), wide = Math.max(1, Math.min(34, room * 0.82)), px = x(run, run.columns.time[c]) - wide / 2;
+          let y = height;
+          for (let i = offset[c]; i < offset[c + 1]; i++) {
+            const tall = (symbols[i] / run.mostSymbols) * h;
+            y -= tall;
+            draw.fillStyle = colour.heat[Math.max(0, Math.min(255, Math.round((255 * capacity[i]) / state.scale)))];
+            draw.fillRect(px, y, wide, tall);
+            if (tall > 2.5) { draw.strokeStyle = colour.soft; draw.lineWidth = 0.5; draw.strokeRect(px, y, wide, tall); }
+          }
+          const rest = height - (run.symbols[c] / run.mostSymbols) * h;
+          if (y - rest > 0.5) { draw.fillStyle = colour.wait; draw.fillRect(px, rest, wide, y - rest); draw.strokeStyle = colour.soft; draw.lineWidth = 0.5; draw.strokeRect(px, rest, wide, y - rest); }
+        }
+      });
+      timeAxis(run, draw, height, false);
+    },
+    over(run, draw, height) {
+      cursor(run, draw, height, x(run, steps[state.step].time));
+      const c = column(run), left = MARGIN + inner(run) + 12;
+      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.font = font(run.right > 70 ? 17 : 12, 600); draw.fillStyle = colour.ink;
+      draw.fillText(c < 0 ? "0" : F.short(run.columns.symbols[c]), left, 34);
+      draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "symbols so far" : "so far", left, 50);
+      if (c >= 0) { draw.font = font(run.right > 70 ? 17 : 12, 600); draw.fillStyle = colour.ink; draw.fillText(run.right > 70 ? `${F.short(run.columns.bits[c])}bit` : F.short(run.columns.bits[c]), left, 76); draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "sent so far" : "bits sent", left, 91); }
+    },
+  };
+
+  // The aggregation in view, without a time axis.
+  const strip = {
+    title: "Airtime of this aggregation", detail: true, wide: true, height: () => 40,
+    words: () => "Shares of the symbols of this aggregation; the table has them as numbers",
+    over(run, draw, height, width) {
+      const c = column(run);
+      if (c < 0) return;
+      const { offset, symbols, capacity, picked } = run.picks, all = run.symbols[c] || 1;
+      let px = 0;
+      draw.font = font(11, 600); draw.textAlign = "center"; draw.textBaseline = "middle";
+      for (let i = offset[c]; i < offset[c + 1]; i++) {
+        const wide = (symbols[i] / all) * width, share = Math.min(1, capacity[i] / state.scale);
+        draw.fillStyle = colour.heat[Math.round(255 * share)]; draw.fillRect(px, 0, wide, height);
+        draw.strokeStyle = colour.paper; draw.lineWidth = 1.5; draw.strokeRect(px, 0, wide, height);
+        if (wide > 20) { draw.fillStyle = onHeat(share); draw.fillText(String(picked[i]), px + wide / 2, height / 2 + 0.5); }
+        px += wide;
+      }
+      draw.strokeStyle = colour.line; draw.lineWidth = 1; draw.strokeRect(0.5, 0.5, width - 1, height - 1);
+    },
+  };
+  const labelled = {
+    title: "Labels of the picked set", detail: true, height: () => 120, when: (run) => run.labels,
+    words: () => "Samples of each label that the picked devices hold",
+    over(run, draw, height, width) {
+      const c = column(run), { count, picked, mostPicked } = run.labels, room = Math.min(46, (width - 6) / count), h = height - 34;
+      if (c < 0) return;
+      let total = 0;
+      for (let k = 0; k < count; k++) total += picked[c * count + k];
+      draw.textAlign = "center"; draw.font = font(10.5);
+      for (let k = 0; k < count; k++) {
+        const value = picked[c * count + k], tall = (value / mostPicked) * h;
+        draw.fillStyle = run.number ? colour.c1 : colour.up; draw.fillRect(k * room + 2, 16 + h - tall, Math.max(1, room - 4), tall);
+        draw.fillStyle = colour.soft;
+        if (room >= 14) { draw.textBaseline = "top"; draw.fillText(String(k), (k + 0.5) * room, 16 + h + 5); }
+        if (room >= 30) { draw.textBaseline = "bottom"; draw.fillText(F.short(value).replace(" ", ""), (k + 0.5) * room, 16 + h - tall - 1); }
+      }
+      const even = 16 + h - (total / count / mostPicked) * h;
+      draw.strokeStyle = colour.ink; draw.setLineDash([3, 3]); draw.lineWidth = 1; draw.beginPath(); draw.moveTo(0, even); draw.lineTo(count * room, even); draw.stroke(); draw.setLineDash([]);
+      draw.strokeStyle = colour.line; draw.beginPath(); draw.moveTo(0, 16.5 + h); draw.lineTo(count * room, 16.5 + h); draw.stroke();
+    },
+    note: (run, c) => (c < 0 ? "" : `Ω = ${F.number(run.columns.label_variance[c], 5)}${run.columns.proved_minimal[c] ? ", proved minimal" : ""}; dashed: all labels even`),
+  };
+  const old = {
+    title: "Ages so far", detail: true, height: (run) => Math.max(40, run.ages.count * 20 + 4),
+    words: () => "How often updates of each age were ready, and picked, up to this aggregation",
+    over(run, draw, height, width) {
+      const c = column(run), { count, ready, picked, more } = run.ages, last = run.C - 1;
+      let most = 1;
+      for (let a = 0; a < count; a++) most = Math.max(most, ready[last * count + a]);
+      draw.textBaseline = "middle"; draw.font = font(11);
+      const room = Math.max(40, width - 150);
+      for (let a = 0; a < count; a++) {
+        const r = c < 0 ? 0 : ready[c * count + a], p = c < 0 ? 0 : picked[c * count + a], y = a * 20 + 3;
+        draw.textAlign = "left"; draw.fillStyle = colour.soft; draw.fillText(`age ${a}${more && a === count - 1 ? "+" : ""}`, 0, y + 8);
+        draw.fillStyle = colour.wait; draw.fillRect(48, y, Math.max(1, (r / most) * room), 15);
+        draw.fillStyle = run.number ? colour.c1 : colour.up; draw.fillRect(48, y, (p / most) * room, 15);
+        draw.fillStyle = colour.ink; draw.fillText(`${p} of ${r}`, 54 + (r / most) * room, y + 8);
+      }
+    },
+    note: () => "picked of those ready",
+  };
+  const holds = {
+    title: "Labels per device", detail: true, height: (run) => run.G * Math.max(4, Math.min(10, Math.floor(300 / run.G))) + 16, when: (run) => run.labels && !run.cellWidth,
+    words: () => "Which labels each device holds, one row per device in the order of the timeline",
+    over(run, draw, height, width) {
+      const { count, rows } = run.labels, h = (height - 16) / run.G, w = Math.min(22, (width - MARGIN) / count);
+      rowNames(run, draw, h);
+      for (let row = 0; row < run.G; row++) {
+        let most = 1;
+        for (let k = 0; k < count; k++) most = Math.max(most, rows[row * count + k]);
+        for (let k = 0; k < count; k++) { draw.fillStyle = colour.heat[Math.round((rows[row * count + k] / most) * 235)]; draw.fillRect(MARGIN + k * w, run.place[row] * h, w - 1, h - (h > 4 ? 1 : 0)); }
+      }
+      draw.fillStyle = colour.soft; draw.font = font(10.5); draw.textAlign = "center"; draw.textBaseline = "top";
+      if (w >= 12) for (let k = 0; k < count; k++) draw.fillText(String(k), MARGIN + (k + 0.5) * w, height - 13);
+    },
+  };
+  const PANELS = [accuracy, devices, channel, airtime], DETAILS = [strip, labelled, old, holds];
+
+  // ---- the page --------------------------------------------------------------------------------------------------------
+  const views = [];  // of every panel of every run
+  function legend(items) {
+    const list = make("ul", { class: "legend" });
+    for (const item of items.filter(Boolean)) {
+      const [kind, name, words] = item, fill = name ? `var(--${name})` : "none", mark = F.drawing("svg", { width: 14, height: 12, viewBox: "0 0 14 12", "aria-hidden": "true" });
+      if (kind === "bar") mark.append(F.drawing("rect", { x: 0, y: 2, width: 14, height: 8, fill, stroke: "var(--line)", "stroke-width": 0.5 }));
+      if (kind === "pick") mark.append(F.drawing("rect", { x: 5, y: 0, width: 4, height: 12, fill }));
+      if (kind === "ring") mark.append(F.drawing("circle", { cx: 7, cy: 6, r: 3.2, fill: "none", stroke: fill, "stroke-width": 1.4 }));
+      if (kind === "dot") mark.append(F.drawing("circle", { cx: 7, cy: 6, r: 3, fill, stroke: "var(--paper)" }));
+      if (kind === "cross") mark.append(F.drawing("path", { d: "M4 3l6 6M10 3l-6 6", stroke: fill, "stroke-width": 2 }));
+      const gradient = kind === "gradient" ? make("canvas", { class: "gradient", "aria-hidden": "true" }) : null;
+      list.append(make("li", null, ...(kind === "gradient" ? ["0", gradient] : kind === "faded" ? [] : [mark]), words));
+    }
+    return list;
+  }
+  function build() {
+    views.length = 0;
+    for (const run of runs) {
+      const section = byId(`run${run.number}`);
+      section.querySelectorAll(".panel, .detail").forEach((each) => each.remove());
+      const detail = make("div", { class: "detail" });
+      for (const panel of [...PANELS, ...DETAILS]) {
+        if (panel.when && panel.detail && panel !== holds && !panel.when(run)) continue;
+        const canvas = make("canvas", { role: "img", "aria-label": panel.words(run) }), note = make("span", { class: "note" }), head = make("div", { class: "head" }, make("h3", null, panel.title), note);
+        const figure = make("figure", { class: panel.wide ? "panel wide" : "panel" }, head, canvas);
+        if (panel.legend) head.append(legend(panel.legend(run)));
+        const view = { run, panel, canvas, figure, note, key: "", back: document.createElement("canvas") };
+        if (!panel.detail) pointing(view);
+        (panel.detail ? detail : section).append(figure);
+        views.push(view);
+      }
+      run.table = make("div", { class: "scroll" });
+      detail.append(make("div", { class: "panel wide" }, make("h3", null, "Uploads of this aggregation"), run.table));
+      section.append(detail);
+    }
+  }
+  function pointing(view) {
+    const { panel, canvas } = view;
+    const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+    const seek = (event) => { const time = timeAt(views_run(view), at(event)[0], panel.whole); go(nearestStep(time)); };
+    canvas.addEventListener("pointerdown", (event) => { if (event.button === 0) { stop(); seek(event); if (panel.whole) canvas.setPointerCapture(event.pointerId); } });
+    canvas.addEventListener("pointermove", (event) => {
+      if (panel.whole && event.buttons & 1) seek(event);
+      if (panel.tip) hover(view, at(event), event);
+    });
+    canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
+  }
+  const views_run = (view) => runs[view.run.number];
+  const tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+  document.body.append(tip);
+  function hover(view, [px, py], event) {
+    const run = views_run(view), h = view.panel === channel ? run.cellHeight : run.rowHeight, y = Math.floor(py / h);
+    tip.hidden = px < MARGIN || px > MARGIN + inner(run) || y < 0 || y >= run.G;
+    if (tip.hidden) return;
+    tip.replaceChildren(...view.panel.tip(run, run.order[y], timeAt(run, px, false)).map((each) => make("div", null, each)));
+    tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8)}px`;
+    tip.style.top = `${Math.min(event.clientY + 14, window.innerHeight - tip.offsetHeight - 8)}px`;
+  }
+  function nearestStep(time) {
+    let best = 0;
+    while (best + 1 < steps.length && steps[best + 1].time <= time) best++;
+    if (best + 1 < steps.length && steps[best + 1].time - time < time - steps[best].time) best++;
+    return best;
+  }
+
+  function paint(view) {
+    const { panel, canvas } = view, run = views_run(view);
+    if (view.figure.hidden) return;
+    const width = panel.detail ? view.width : run.width, height = panel.height(run), all = height + (panel.axis ? AXIS : 0);
+    if (panel.back) {
+      const key = [generation, width, all, F.ratio(), state.order, panel.whole ? "" : `${state.from} ${state.to}`].join("|");
+      if (key !== view.key) { panel.back(run, F.sized(view.back, width, all), height); view.key = key; }
+    }
+    const draw = F.sized(canvas, width, all);
+    if (panel.back) draw.drawImage(view.back, 0, 0, width, all);
+    panel.over(run, draw, height, width);
+    if (panel.note) view.note.textContent = panel.note(run, column(run));
+  }
+
+  function tableOf(run) {
+    const c = column(run), { offset, picked, age, capacity, symbols, budget_bits, sent_bits, num_kept, weight } = run.picks, rows = [];
+    const lost = c < 0 ? new Set() : new Set(run.columns.lost[c]);
+    if (c >= 0) for (let i = offset[c]; i < offset[c + 1]; i++) rows.push([String(picked[i]), String(age[i]), F.fixed(capacity[i], 2), F.number(symbols[i], 5), F.number(budget_bits[i], 6), F.number(sent_bits[i], 7), F.number(num_kept[i], 7), F.fixed(weight[i], 3), lost.has(picked[i]) ? "lost" : "arrived"]);
+    if (!rows.length) { run.table.replaceChildren(make("p", { class: "soft" }, "Nobody uploaded.")); return; }
+    const made = F.table(["device", "age", "bit/symbol", "symbols", "bits granted", "bits sent", "elements kept", "weight", "update"], rows, "Uploads of the aggregation in view");
+    run.table.replaceChildren(made);
+    if (run.columns.uploads[c] > rows.length) run.table.append(make("p", { class: "soft" }, `The first ${rows.length} of ${run.columns.uploads[c]} uploads.`));
+  }
+  function sentence(run) {
+    const c = column(run);
+    if (c < 0) return "before the first aggregation";
+    const { offset, picked } = run.picks, lost = run.columns.lost[c], who = [...picked.slice(offset[c], offset[c + 1])].filter((each) => !lost.includes(each)), total = run.columns.uploads[c];
+    const waiting = run.columns.ready[c] - total, score = lastScore(run, c);
+    const arrived = total - lost.length, said = [`aggregation ${run.columns.index[c]}, time ${withUnit(run.columns.time[c], run)}: ${arrived === 0 ? "nobody" : arrived === 1 ? `device ${who[0]}` : `devices ${who.length < arrived ? `${who.slice(0, 12).join(", ")} and ${arrived - Math.min(12, who.length)} more` : F.listed(who)}`} uploaded`];
+    if (lost.length) said.push(`the update${lost.length > 1 ? "s" : ""} of ${F.listed(lost)} did not arrive`);
+    said.push(waiting ? `${F.number(waiting, 9)} ready and not picked` : run.columns.ready[c] ? "all who were ready" : "nobody was ready");
+    if (score !== null) said.push(`test accuracy ${F.fixed(score)}`);
+    return `${said.join("; ")}.`;
+  }
+
+  const range = make("input", { type: "range", min: 1, step: 1, id: "step", "aria-label": "Aggregation", oninput: () => { stop(); go(Number(range.value) - 1); } });
+  const place = make("div", { class: "place", id: "place" });
+  const play = make("button", { type: "button", id: "play", "aria-label": "Play", "aria-pressed": "false", onclick: () => toggle() }, "▶");
+  const button = (words, name, act) => make("button", { type: "button", "aria-label": name, onclick: () => { stop(); act(); } }, words);
+  const span = make("select", { id: "span", onchange: () => { state.span = Number(span.value); state.to = state.from; refresh(); } });
+  const order = make("select", { id: "order", onchange: () => { state.order = order.value; refresh(true); } }, ...[["speed", "fastest first"], ["number", "by number"], ["uploads", "most uploads"]].map(([value, words]) => make("option", { value }, words)));
+
+  // Step to a place; everything in view follows.
+  function go(to, told = true) {
+    state.step = Math.max(0, Math.min(steps.length - 1, to));
+    moveWindow();
+    views.forEach(paint);
+    runs.forEach(tableOf);
+    const step = steps[state.step], last = steps[steps.length - 1];
+    range.value = state.step + 1;
+    range.setAttribute("aria-valuetext", `aggregation ${step.name} of ${last.name}, time ${tidy(step.time)}`);
+    place.replaceChildren(`t = ${step.name} `, make("span", null, `of ${last.name} · time ${withUnit(step.time, runs[0])}`));
+    byId("now").replaceChildren(...runs.map((run) => make("span", null, ...(runs.length > 1 ? [make("b", null, F.label(run.title, 60)), ": "] : []), sentence(run))));
+    if (told) F.setAddress({ t: step.name });
+  }
+  function refresh(all) {
+    if (all) generation++;
+    runs.forEach(measure);
+    for (const view of views) {  // sizes are asked for here and not at every step, which would lay the page out each time
+      view.figure.hidden = Boolean(view.panel.when && !view.panel.when(views_run(view)));
+      view.width = Math.max(200, Math.floor(view.figure.clientWidth));
+    }
+    go(state.step, false);
+    document.querySelectorAll("canvas.gradient").forEach((canvas) => {
+      const draw = F.sized(canvas, 84, 9);
+      for (let i = 0; i < 84; i++) { draw.fillStyle = colour.heat[Math.round((i / 83) * 255)]; draw.fillRect(i, 0, 1.2, 9); }
+    });
+  }
+  function stop() { if (state.timer) { clearInterval(state.timer); state.timer = 0; shownPlaying(); } }
+  function toggle() {
+    if (state.timer) { stop(); return; }
+    if (state.step === steps.length - 1) go(0);
+    state.timer = setInterval(() => { if (state.step >= steps.length - 1) stop(); else go(state.step + 1); }, 250);
+    shownPlaying();
+  }
+  function shownPlaying() {
+    const on = Boolean(state.timer);
+    play.textContent = on ? "❚❚" : "▶"; play.setAttribute("aria-label", on ? "Pause" : "Play"); play.setAttribute("aria-pressed", String(on));
+    byId("now").setAttribute("aria-live", on ? "off" : "polite");  // nobody wants four sentences a second
+  }
+  function fromAddress() {
+    const wanted = Number(F.address().t);
+    if (!Number.isFinite(wanted) || wanted < 1) return null;
+    const found = steps.findIndex((each) => each.name >= wanted);
+    return found < 0 ? steps.length - 1 : found;
+  }
+  function keys(event) {
+    if (F.typing(event)) return;
+    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
+    if (by) { if (/^Page/.test(event.key) && event.target !== range) return; stop(); go(state.step + by); }
+    else if (event.key === "Home") { stop(); go(0); }
+    else if (event.key === "End") { stop(); go(steps.length - 1); }
+    else if (event.key === " " && !/^(BUTTON|SUMMARY|A)$/.test(event.target.tagName)) toggle();
+    else return;
+    event.preventDefault();
+  }
+
+  function choices() {
+    range.max = steps.length;
+    const counts = SPANS.filter((each) => each < state.end / state.gap);
+    span.replaceChildren(...counts.map((each) => make("option", { value: each }, `${each} aggregations`)), make("option", { value: 0 }, "the whole run"));
+    if (!counts.includes(state.span)) state.span = counts.length ? counts[Math.min(counts.length - 1, Math.floor(window.innerWidth / runs.length / 700))] : 0;
+    span.value = state.span;
+  }
+  byId("scrub").append(
+    make("div", { class: "buttons" }, button("◀", "One aggregation back", () => go(state.step - 1)), play, button("▶|", "One aggregation on", () => go(state.step + 1))),
+    range, place,
+    make("div", { class: "choices" }, make("label", null, "show", span), F.data.runs.some((run) => run.fine) ? make("label", null, "rows", order) : ""),
+  );
+  F.help([["← →", "one aggregation back, on"], ["Home End", "the first, the last"], ["Page ↑ ↓", "ten at a time, on the slider"], ["Space", "play, pause"], ["?", "these keys"]]);
+  document.addEventListener("keydown", keys);
+  window.addEventListener("hashchange", () => { const to = fromAddress(); if (to !== null) { stop(); go(to, false); } });
+
+  function show(told, first) {
+    const end = !first && state.step === steps.length - 1;
+    arrange(told);
+    colours();
+    choices();
+    build();
+    const wanted = fromAddress();
+    state.step = first ? (wanted === null ? Math.min(steps.length - 1, Math.max(0, Math.round(steps.length * 0.24) - 1)) : wanted) : end ? steps.length - 1 : Math.min(state.step, steps.length - 1);
+    if (F.data.live && first && wanted === null) state.step = steps.length - 1;
+    refresh(true);
+  }
+  show(F.data.runs, true);
+  F.onRedraw(() => { colours(); refresh(true); });
+
+  // A run under way: the server that the page came from is asked for more.
+  if (F.data.live) {
+    const told = make("span", { class: "soft", id: "live", role: "status" }, "following the run");
+    byId("scrub").querySelector(".choices").append(told);
+    let tag = F.data.live;
+    const over = () => { if (runs.every((run) => run.complete)) told.textContent = "the run is complete"; return runs.every((run) => run.complete); };
+    const ask = async () => {
+      try {
+        const answer = await fetch("data", { headers: { "X-Seen": tag }, cache: "no-store" });
+        if (answer.status === 200) { const tree = await answer.json(); tag = tree.live; show(tree.runs, false); if (over()) return; }
+        told.textContent = "following the run";
+      } catch { told.textContent = "the server has ended; what is here stays"; return; }
+      setTimeout(ask, 1500);
+    };
+    if (!over()) setTimeout(ask, 1500);
+  }
+})();

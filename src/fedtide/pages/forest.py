@@ -1,0 +1,142 @@
+"""A forest plot as text: every paired difference with its interval, without a browser's help or Matplotlib's."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+WIDTH, WORDS, NUMBERS = 900, 390, 150  # px: all of it, the words at the left, the numbers at the right
+ROW, HEAD = 17, 26
+LONG: Final = 62  # characters of a row's words
+GOOD, BAD, OPEN, NEUTRAL = "#00734d", "#a83a00", "#55595f", "#0060a0"
+COLOURS: Final = {
+    "holds": GOOD,
+    "gains": GOOD,
+    "contradicted": BAD,
+    "loses": BAD,
+    "higher": NEUTRAL,  # nothing is claimed about it
+    "lower": NEUTRAL,
+}
+
+
+def forest(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> str:
+    """Return an SVG of groups as `gains.Forest` has them, by one measure.
+
+    The axis is of square roots, so that small differences are seen beside large ones; both signs alike. A difference that is
+    as hoped for is a filled circle, one the other way a diamond, one that is not resolved an open square, and one of a
+    single seed, which has no interval, a cross.
+    """
+    found = [row["by"].get(measure, {}) for group in groups for row in group["rows"]]
+    reach = extent(found)
+    lines, y = [], 30.0
+    for group in groups:
+        verdict = group.get("verdicts", {}).get(measure, "")
+        title = f"{group['text']} {group.get('setting', '')}".strip()
+        y += HEAD
+        lines.append(_text(4, y, _cut(title, 110), "start", "#1c1e21", bold=True))
+        if verdict:
+            lines.append(_text(WIDTH - 4, y, verdict, "end", COLOURS.get(verdict, OPEN), bold=True))
+        for row in group["rows"]:
+            y += ROW
+            lines += _drawn(row, row["by"].get(measure, {}), y, reach)
+    return "\n".join([_opening(y + 40, positive), *_axis(reach, y + 8), *lines, "</svg>"])
+
+
+def extent(found: Sequence[Mapping[str, Any]]) -> float:
+    """Return how far the axis goes either way: to the farthest end of an interval, but a few wide ones may leave the frame."""
+    ends = sorted(
+        max(abs(each["low"]), abs(each["high"])) if each.get("low") is not None else abs(each["mean"])
+        for each in found
+        if each.get("mean") is not None
+    )
+    if not ends:
+        return 0.1
+    robust = ends[math.ceil(0.97 * len(ends)) - 1]
+    return float(max(min(ends[-1], 1.25 * robust), 1e-4))
+
+
+def ticks(reach: float) -> list[float]:
+    """Return round differences from 0 to the axis' end that do not crowd on a scale of square roots."""
+    powers = [10.0**power for power in range(math.floor(math.log10(reach)) - 2, math.ceil(math.log10(reach)) + 1)]
+    known = [factor * power for power in powers for factor in (1, 2, 5) if factor * power <= reach]
+    kept: list[float] = []
+    for each in reversed(known):
+        if math.sqrt(each / reach) > 0.12 and (not kept or math.sqrt(kept[-1] / reach) - math.sqrt(each / reach) > 0.3):
+            kept.append(float(f"{each:.1g}"))
+    return [0.0, *reversed(kept)]
+
+
+def place(value: float, reach: float) -> float:
+    """Return where a difference is on the axis, from -1 to 1."""
+    return max(-1.0, min(1.0, math.copysign(math.sqrt(abs(value) / reach), value)))
+
+
+def _x(value: float, reach: float) -> float:
+    left, right = WORDS + 14, WIDTH - NUMBERS - 12
+    return (left + right) / 2 + place(value, reach) * (right - left) / 2
+
+
+def _opening(height: float, positive: str) -> str:
+    title = f"Paired differences with their 95 % intervals; right of zero: {positive}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" '
+        f'role="img" font-family="Helvetica, Arial, sans-serif" font-size="12"><title>{html.escape(title)}</title>'
+        f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>'
+        f"{_text(4, 16, title, 'start', OPEN)}"
+    )
+
+
+def _axis(reach: float, bottom: float) -> list[str]:
+    lines = []
+    for tick in ticks(reach):
+        for value in {tick, -tick}:
+            x, colour = _x(value, reach), "#1c1e21" if value == 0 else "#dcdcd8"
+            lines.append(f'<path d="M{x:.1f} 26V{bottom:.1f}" stroke="{colour}" fill="none"/>')
+            lines.append(_text(x, bottom + 16, "0" if value == 0 else f"{value:+g}".replace("-", "−"), "middle", OPEN))
+    return sorted(lines)
+
+
+def _drawn(row: Mapping[str, Any], found: Mapping[str, Any], y: float, reach: float) -> list[str]:
+    letter = f"{row['group']}: " if row.get("group") else ""
+    lines = [_text(WORDS, y, letter + _cut(row["words"], LONG), "end", "#1c1e21")]
+    if found.get("mean") is None:
+        return [*lines, _text(WIDTH - 4, y, found.get("verdict") or "runs missing", "end", OPEN)]
+    colour, middle, x = COLOURS.get(found["verdict"], OPEN), y - 4, _x(found["mean"], reach)
+    if found["low"] is not None:
+        ends = _x(found["low"], reach), _x(found["high"], reach)
+        lines.append(
+            f'<path d="M{ends[0]:.1f} {middle:.1f}H{ends[1]:.1f}" stroke="{colour}" stroke-width="2" fill="none"/>'
+        )
+    lines.append(
+        f'<path d="{_mark(found, x, middle)}" fill="{_fill(found, colour)}" stroke="{colour}" stroke-width="1.5"/>'
+    )
+    numbers = f"{found['mean']:+.4f}".replace("-", "−")
+    seeds = f"{found['num_seeds']} seed{'s' * (found['num_seeds'] > 1)}"
+    return [*lines, _text(WIDTH - 4, y, f"{numbers} ({seeds})", "end", OPEN)]
+
+
+def _fill(found: Mapping[str, Any], colour: str) -> str:
+    return colour if found["verdict"] in COLOURS else "#ffffff"
+
+
+def _mark(found: Mapping[str, Any], x: float, y: float) -> str:
+    """Return a circle, a diamond, a square or a cross as a path: shape says what colour says."""
+    if found["low"] is None:
+        return f"M{x - 3.5:.1f} {y - 3.5:.1f}l7 7m0 -7l-7 7"
+    if found["verdict"] in ("contradicted", "loses", "lower"):
+        return f"M{x - 5:.1f} {y:.1f}l5 -5 5 5 -5 5z"
+    if found["verdict"] in COLOURS:
+        return f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
+    return f"M{x - 3.5:.1f} {y - 3.5:.1f}h7v7h-7z"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _text(x: float, y: float, words: str, anchor: str, colour: str, bold: bool = False) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    shown = html.escape("".join(each for each in words if each.isprintable()))
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>{shown}</text>'

@@ -1,0 +1,131 @@
+"""The shell of every page: one file, nothing fetched, nothing of a user's that could be anything but text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, Final
+
+import numpy as np
+
+from fedtide.errors import FedtideError
+
+DIGITS: Final = 7  # of the numbers in a page; what is drawn needs fewer, what is read out no more
+STYLES: Final = ("uPlot.min.css", "base.css")
+# A JSON string may hold these escaped: no label can end the script it is in.
+ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+
+
+def page(
+    title: str,
+    payload: object,
+    parts: Sequence[str],
+    body: str,
+    still: str,
+    *,
+    styles: Sequence[str] = (),
+    polls: bool = False,
+) -> str:
+    """Return a page as one HTML file. Equal arguments give equal bytes.
+
+    title: plain text. payload: what JSON and NumPy know, numbers are rounded. parts: asset scripts, in order. body: HTML
+    with landmarks, in which all that a user wrote was escaped by `text`. still: an SVG for readers without scripts.
+    styles: asset style sheets after the common ones. polls: the page may ask the server it came from for more.
+    """
+    sheets = [_inline(each, "style") for each in (*STYLES, *styles)]
+    scripts = [_inline(each, "script") for each in parts]
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {' '.join(_hash(each) for each in scripts) or repr('none')}",
+            f"style-src {' '.join(_hash(each) for each in sheets)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            *(("connect-src 'self'",) if polls else ()),
+        )
+    )
+    lines = [
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        '<link rel="icon" href="data:,">',
+        f"<title>{text(title, 200)}</title>",
+        *(f"<style>{each}</style>" for each in sheets),
+        "</head>",
+        "<body>",
+        '<a class="skip" href="#main">Skip to the content</a>',
+        '<div id="tools" class="tools"></div>',
+        body,
+        f'<noscript><figure class="still">{still}<figcaption>A still picture: with scripts, this page can be explored.'
+        "</figcaption></figure></noscript>",
+        f'<script type="application/json" id="data">{as_json(payload)}</script>',
+        *(f"<script>{each}</script>" for each in scripts),
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def text(words: object, most: int | None = None) -> str:
+    """Return what a user may have written as HTML that shows it and does nothing; at most so many characters of it.
+
+    Set apart (bdi), so that words from right to left do not turn what is around them, needs an element: see `label`.
+    """
+    shown = str(words).encode("utf-8", "replace").decode()  # a lone surrogate is no text
+    if most is not None and len(shown) > most:
+        shown = shown[: most - 1] + "…"
+    return html.escape(shown)
+
+
+def label(words: object, most: int = 120) -> str:
+    """Return a user's label as HTML of its own direction, cut to `most` characters."""
+    return f"<bdi>{text(words, most)}</bdi>"
+
+
+def as_json(payload: object) -> str:
+    """Return a payload as JSON that can stand in a script element: sorted keys, rounded numbers, nothing that ends it."""
+    return json.dumps(plain(payload), sort_keys=True, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON knows it: floats with DIGITS digits, None for those that are no number."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        short = float(f"{value:.{DIGITS}g}")
+        return int(short) if short == int(short) and abs(short) < 2**53 else short
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    raise TypeError(f"a {type(value).__name__} has no place in a page")
+
+
+def asset(name: str) -> str:
+    """Return a file of `pages/assets`."""
+    return (resources.files("fedtide.pages") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _inline(name: str, element: str) -> str:
+    content = asset(name)
+    if f"</{element}" in content.lower() or "<!--" in content:
+        raise FedtideError(f"pages/assets/{name} would end the {element} that it is put into; write it differently")
+    return content
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -1,0 +1,88 @@
+"""The shell: bytes that are always the same, and words that are nothing but words."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from fedtide.errors import FedtideError
+from fedtide.pages import thin
+from fedtide.pages.shell import as_json, label, page, plain, text
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "a" * 10_000,
+    "\u202eabc\u2028\u2029",
+    "\ud800",
+    "&lt;",
+]
+
+
+def _page(payload: object) -> str:
+    return page("title", payload, ("common.js",), '<main id="main"></main>', "<svg></svg>")
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=lambda each: ascii(each)[:12])
+def test_words_stay_words(words: str) -> None:
+    made = _page({words: [words]})
+    block = re.search(r'<script type="application/json" id="data">(.*?)</script>', made, re.S)
+    assert block
+    assert json.loads(block[1]) == {words: [words]}
+    assert not set("<>&\u2028\u2029") & set(block[1])
+    assert "<" not in text(words).replace("&lt;", "")
+    assert len(label(words, 50)) < 50 * 6 + 20
+    text(words).encode()
+
+
+def test_the_policy_allows_what_is_in_the_page_and_nothing_else() -> None:
+    made = _page({})
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', made)
+    assert policy
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy[1]
+    assert "connect-src" not in policy[1]
+    assert made.index("Content-Security-Policy") < made.index("<style")
+    assert not re.search(r'(src|href)="(?!data:|#)', made), "something is fetched"
+
+
+def test_equal_arguments_give_equal_bytes() -> None:
+    assert _page({"b": 1, "a": [0.1 + 0.2]}) == _page({"a": [0.3], "b": 1.0})
+
+
+def test_numbers() -> None:
+    tree = {
+        "nan": float("nan"),
+        "inf": [np.inf],
+        "long": np.float64(1 / 3),
+        "whole": np.arange(2),
+        "no": None,
+        "yes": True,
+    }
+    assert as_json(tree) == '{"inf":[null],"long":0.3333333,"nan":null,"no":null,"whole":[0,1],"yes":true}'
+    with pytest.raises(TypeError, match="a set has no place"):
+        plain({1})
+
+
+def test_a_page_is_thinned_until_it_fits() -> None:
+    asked = []
+
+    def make(level: int) -> str:
+        asked.append(level)
+        return "x" * (3 * thin.LIMIT >> level)
+
+    assert len(thin.fitting(make)) == 3 * thin.LIMIT >> 2
+    assert asked == [0, 1, 2]
+    with pytest.raises(FedtideError, match="however it is thinned"):
+        thin.fitting(lambda level: "x" * (thin.LIMIT + 1))
+
+
+@pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (6, 5), (1000, 7)])
+def test_every_keeps_the_ends(count: int, most: int) -> None:
+    kept = thin.every(count, most).tolist()
+    assert len(kept) <= most
+    assert kept[:1] == [0][:count]
+    assert kept[-1:] == [count - 1][:count]

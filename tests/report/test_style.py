@@ -1,0 +1,215 @@
+"""Figures for print: their widths, their letters, fonts that are embedded, and nothing where nothing can be."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedtide.cli.main import app
+from fedtide.config import dump, experiment
+from fedtide.errors import FedtideError
+from fedtide.paper import draw, timelines, verdicts_figure, worlds_page
+from fedtide.paper.claims import decide
+from fedtide.paper.figures import FIGURES, Figure, label
+from fedtide.paper.reproduce import collect
+from fedtide.paper.sentences import CLAIMS
+from fedtide.paper.worlds import WORLDS
+from fedtide.paper.worlds import collect as collect_worlds
+from fedtide.report import figure as figures
+from fedtide.report.curves import POINTS, thinned
+from fedtide.report.figure import new_figure, our_style, save
+from fedtide.report.style import STYLES, named
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.statistics import saws, smoothed
+
+ROOT = Path(__file__).parents[2]
+STREAM = re.compile(rb"stream\r?\n(.*?)endstream", re.DOTALL)
+INCHES = {"ieee": 3.5, "ieee-wide": 7.16, "nature": 3.504, "nature-wide": 7.205}
+
+
+def fonts(pdf: Path) -> set[str]:
+    """Return the kinds of the fonts in a PDF file, those in compressed streams too."""
+    content = pdf.read_bytes()
+    for stream in STREAM.findall(content):
+        try:
+            content += zlib.decompress(stream.strip(b"\r\n"))
+        except zlib.error:
+            continue
+    return {kind.decode() for kind in re.findall(rb"/Subtype\s*/(Type3|Type0|TrueType|Type1|CIDFontType2)\b", content)}
+
+
+def jagged(level: float, seed: int) -> RunResult:
+    """A run whose accuracy goes up and down between 0 and 1."""
+    time = np.arange(1, 41) / 4
+    accuracy = np.clip(level + 0.4 * np.sin(7 * time + seed) * (time > 1), 0, 1)
+    columns = {"time": time, "index": np.arange(1, 41), "test_accuracy": accuracy, "train_loss": 2 / (1 + time)}
+    columns |= dict.fromkeys(("bits", "samples_trained", "samples_used", "symbols"), time * 1000)
+    tree = dump(experiment({"timeline": {"horizon": 10.0}, "seed": seed}))
+    return RunResult(tree, {name: list(map(float, values)) for name, values in columns.items()}, {})
+
+
+@pytest.fixture
+def curves() -> dict[str, dict[int, RunResult]]:
+    figure = FIGURES["schedulers"]
+    return {
+        label(name, setting): {seed: jagged(0.7 + 0.05 * place, seed) for seed in range(3)}
+        for setting in figure.settings
+        for place, name in enumerate(figure.curves)
+    }
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Figures in place of files."""
+    found: list[Any] = []
+    for module in (draw, timelines):
+        monkeypatch.setattr(module, "save", lambda figure, stem: found.append(figure) or [])
+    return found
+
+
+def test_the_check_sees_a_type_3_font(tmp_path: Path) -> None:
+    with figures.load_matplotlib().rc_context({"pdf.fonttype": 3}):
+        page = new_figure(2, 2)
+        page.text(0.5, 0.5, "letters")
+        save(page, tmp_path / "bad")
+    assert "Type3" in fonts(tmp_path / "bad.pdf")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "figures").glob("*.pdf")), ids=lambda path: path.stem)
+def test_no_figure_of_the_docs_embeds_a_type_3_font(file: Path) -> None:
+    assert fonts(file)
+    assert "Type3" not in fonts(file)
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_a_figure_has_its_width_its_letters_and_embedded_fonts(name: str, curves: Any, tmp_path: Path) -> None:
+    style = named(name)
+    for path in draw.draw(FIGURES["schedulers"], curves, tmp_path / "f", name):
+        assert path.stat().st_size > 5000
+    assert "Type3" not in fonts(tmp_path / "f.pdf")
+    width, _ = map(float, re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", (tmp_path / "f.pdf").read_bytes())[0])
+    assert width / 72 == pytest.approx(INCHES.get(name, style.width), abs=0.01)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".png"}
+    draw.draw(FIGURES["schedulers"], curves, tmp_path / "f", name)
+    assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.parametrize("name", INCHES)
+def test_print_has_no_titles_and_letters_as_journals_want_them(name: str, curves: Any, drawn: list[Any]) -> None:
+    draw.draw(FIGURES["schedulers"], curves, Path("f"), name)
+    draw.draw_difference(FIGURES["schedulers"], curves, Path("f"), name)
+    least, most = (8, 9) if name.startswith("ieee") else (5, 7)
+    for page in drawn:
+        assert all(panel.get_title() == "" for panel in page.axes)
+        assert "(a) i.i.d. data" in page.axes[0].get_xlabel()
+        texts = [*page.legends[0].get_texts(), page.axes[0].xaxis.label, page.axes[0].yaxis.label]
+        texts += page.axes[0].get_xticklabels()
+        assert {least <= text.get_fontsize() <= most for text in texts} == {True}
+
+
+def test_screen_is_the_default_and_others_are_named() -> None:
+    with our_style() as style:
+        assert style.name == "screen"
+    with pytest.raises(FedtideError, match="no style 'acm'; use one of screen, ieee"):
+        named("acm")
+    for words in (["paper", "--style", "acm"], ["worlds", "--draw-only", "--style", "acm"]):
+        done = CliRunner().invoke(app, words)
+        assert (done.exit_code, "no style 'acm'" in done.output) == (2, True)
+
+
+def values(page: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(line.get_ydata(), float) for panel in page.axes for line in panel.get_lines()])
+
+
+def test_nothing_is_drawn_outside_0_to_1(curves: Any, drawn: list[Any]) -> None:
+    figure = FIGURES["schedulers"]
+    wild = {name: {seed: jagged(0.5 + 0.45 * (seed % 2), seed) for seed in runs} for name, runs in curves.items()}
+    draw.draw(figure, wild, Path("f"))
+    draw.draw_resources(figure, wild, Path("f"))
+    for page in drawn:
+        assert values(page).min() >= 0
+        assert values(page).max() <= 1
+        assert all(0 <= panel.get_ylim()[0] < panel.get_ylim()[1] <= 1 for panel in page.axes)
+
+
+def test_the_committed_results_stay_within_0_and_1(drawn: list[Any]) -> None:
+    found = collect(["period"], Store(ROOT / "results" / "paper"), None, 0)["period"]
+    draw.draw(FIGURES["period"], found, Path("f"))
+    assert (values(drawn[0]).min() >= 0, values(drawn[0]).max() <= 1) == (True, True)
+
+
+def test_curves_are_means_seeds_and_an_interval_at_the_end(curves: Any, drawn: list[Any]) -> None:
+    draw.draw(FIGURES["schedulers"], curves, Path("f"))
+    panel = drawn[0].axes[0]
+    count = {kind: [line.get_label() for line in panel.get_lines()].count(kind) for kind in ("_seeds", "_end")}
+    # three seeds of five curves (Matplotlib numbers lines of one call), a bar and a marker each
+    assert sum(line.get_label().startswith("_seeds") for line in panel.get_lines()) in (15, count["_seeds"])
+    assert count["_end"] == 10
+    assert not panel.collections  # no bands
+    bars = [line for line in panel.get_lines() if line.get_label() == "_end" and len(line.get_xdata()) == 2]
+    assert min(bar.get_xdata()[0] for bar in bars) > 10  # right of the curves
+
+
+@pytest.mark.parametrize(("figure", "first"), [("schedulers", "proposed"), ("period", r"$T_{\max}/4$"), ("R", "R=4")])
+def test_gains_have_the_sign_of_the_verdicts(figure: str, first: str) -> None:
+    for curve in FIGURES[figure].curves:
+        pair = FIGURES[figure].pair(curve)
+        assert pair is None or pair == (first, curve)
+
+
+def test_no_gain_is_drawn_against_a_claim() -> None:
+    """Where claims compare a curve with its reference directly, most of them say that the first is better."""
+    for figure in FIGURES.values():
+        pairs = [figure.pair(curve) for curve in figure.curves]
+        agree = against = 0
+        for claim in CLAIMS:
+            for check in claim.checks:
+                if check.figure == figure.name and isinstance(check.better, str) and isinstance(check.worse, str):
+                    sides = check.better.partition(" | ")[0], check.worse.partition(" | ")[0]
+                    agree, against = agree + (sides in pairs), against + (sides[::-1] in pairs)
+        assert agree >= against, figure.name
+
+
+def test_a_loss_is_gained_where_it_falls(drawn: list[Any]) -> None:
+    tree = Figure("x", "t", "c", {}, {"a": {}, "b": {}}, ("i.i.d.",), "train_loss", against={"": "b"})
+    high = jagged(0.5, 0)
+    low = high._replace(
+        columns={**high.columns, "train_loss": [each / 2 for each in high.columns["train_loss"] if each]}
+    )
+    draw.draw_difference(tree, {"a | i.i.d.": {0: low}, "b | i.i.d.": {0: high}}, Path("f"))
+    assert drawn[0].axes[0].get_lines()[0].get_label().startswith("a over b")
+    assert drawn[0].axes[0].get_lines()[0].get_ydata()[-1] > 0
+
+
+def test_smoothing_is_over_one_t_max() -> None:
+    run = jagged(0.5, 0)
+    accuracy, found = run.column("test_accuracy"), smoothed(run, "test_accuracy")
+    assert found[10] == pytest.approx(accuracy[8:13].mean())  # both ends of [t - 1/2, t + 1/2]
+    assert found[0] == pytest.approx(accuracy[:3].mean())
+    assert saws([run], "test_accuracy")
+    assert not saws([run], "train_loss")
+
+
+def test_many_points_are_thinned_and_keep_their_ends() -> None:
+    kept = thinned(10_000)
+    assert (len(kept), kept[0], kept[-1]) == (POINTS, 0, 9_999)
+    assert thinned(5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_other_drawings_for_print(tmp_path: Path) -> None:
+    found = worlds_page.decided(WORLDS[:2], collect_worlds(WORLDS[:2], Store(ROOT / "results" / "worlds")))
+    results = collect(["schedulers"], Store(ROOT / "results" / "paper"), None, 0)
+    worlds_page.draw(found, tmp_path / "worlds", "ieee")
+    timelines.ages(tmp_path / "ages", style="ieee")
+    timelines.frameworks(tmp_path / "frameworks", style="nature")
+    verdicts_figure.draw([decide(claim, results) for claim in CLAIMS], tmp_path / "verdicts", "ieee")
+    draw.draw_effects(FIGURES["schedulers"], results["schedulers"], tmp_path / "effects", "ieee")
+    made = sorted(tmp_path.glob("*.pdf"))
+    assert len(made) == 5
+    assert all("Type3" not in fonts(path) for path in made)
