@@ -139,7 +139,7 @@ def test_figures_say_so(two_paths, tmp_path, monkeypatch):
     monkeypatch.setattr(plot, "save", lambda figure, stem: drawn.append(figure) or [])
     for against in (None, "limit=1"):
         plot.draw_study(study, store, tmp_path / "x", "test_accuracy", "time", against)
-    mean, difference = (figure.axes[0].get_legend() for figure in drawn)
+    mean, difference = (figure.legends[0] for figure in drawn)
     assert mean.get_title().get_text() == "1 of 3 seeds mixes instruction paths (avx2, avx512)"
     assert [text.get_text() for text in difference.get_texts()] == [f"limit=2 (3)\n{NOTE}"]
     figure = Figure("R", "t", "c", {}, {"limit=1": {}, "limit=2": {}}, settings=("i.i.d.",), against={"": "limit=1"})
