@@ -73,6 +73,7 @@ def test_scrub_by_keys_hash_and_slider(made_run: Callable[..., Path], opened: Ca
     _check(page, rounds[32])
     _press(page, "ARROW_RIGHT", 2)
     _check(page, rounds[34])
+    page.execute_async_script("setTimeout(arguments[0], 200)")
     assert page.current_url.endswith("#t=35")
     _press(page, "ARROW_LEFT")
     _check(page, rounds[33])
