@@ -140,7 +140,7 @@
 
   const accuracy = {
     title: "Test accuracy", whole: true, height: () => 150, axis: true,
-    words: (run) => `Test accuracy over the whole run, from ${F.fixed(run.columns.test_accuracy.find((each) => each !== null))} to ${F.fixed(run.last_accuracy)}`,
+    words: (run) => `Test accuracy over the whole run, from ${F.fixed(run.curve.accuracy[0])} to ${F.fixed(run.last_accuracy)}`,
     back(run, draw, height) {
       const y = (value) => 6 + (1 - value) * (height - 8), h = height;
       draw.font = font(10.5); draw.textBaseline = "middle"; draw.textAlign = "right"; draw.lineWidth = 1;
@@ -156,8 +156,7 @@
       for (const each of [...runs.filter((other) => other !== run), run]) {
         draw.strokeStyle = each.number ? colour.c1 : colour.c0; draw.lineWidth = each === run ? 2 : 1; draw.setLineDash(each === run ? [] : [4, 3]); draw.lineJoin = "round";
         draw.beginPath();
-        let open = false;
-        each.columns.test_accuracy.forEach((value, c) => { if (value === null) return; const px = wholeX(run, each.columns.time[c]); if (open) draw.lineTo(px, y(value)); else draw.moveTo(px, y(value)); open = true; });
+        each.curve.accuracy.forEach((value, i) => { const px = wholeX(run, each.curve.time[i]); if (i) draw.lineTo(px, y(value)); else draw.moveTo(px, y(value)); });
         draw.stroke(); draw.setLineDash([]);
       }
       timeAxis(run, draw, h, true);
@@ -174,7 +173,7 @@
       draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "test accuracy now" : "now", MARGIN + inner(run) + 12, 58);
     },
   };
-  function lastScore(run, c) { for (; c >= 0; c--) if (run.columns.test_accuracy[c] !== null) return run.columns.test_accuracy[c]; return null; }
+  function lastScore(run, c) { const at = c < 0 ? -1 : lastBefore(run.curve.index, run.columns.index[c]); return at < 0 ? null : run.curve.accuracy[at]; }
 
   const devices = {
     title: "Devices", axis: true, rows: true, height: (run) => run.G * run.rowHeight + 2,
