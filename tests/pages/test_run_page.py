@@ -73,6 +73,7 @@ def test_scrub_by_keys_hash_and_slider(made_run: Callable[..., Path], opened: Ca
     _check(page, rounds[32])
     _press(page, "ARROW_RIGHT", 2)
     _check(page, rounds[34])
+    page.execute_async_script("setTimeout(arguments[0], 200)")
     assert page.current_url.endswith("#t=35")
     _press(page, "ARROW_LEFT")
     _check(page, rounds[33])
@@ -177,6 +178,21 @@ def test_many_devices_are_grouped(made_run: Callable[..., Path], opened: Callabl
     each = _rounds(folder)[2]
     _check(page, each)
     assert "400 devices in 100 rows" in page.find_element("id", "run0").text
+
+
+def test_a_thinned_run_knows_every_score(
+    made_run: Callable[..., Path], opened: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedtide.pages.rows.COLUMNS", 8)
+    rounds = _rounds(made_run(learning={"evaluate_every": 0.5}))
+    page = opened(run_page([made_run(learning={"evaluate_every": 0.5})]), "#t=1")
+    assert "8 of 20 aggregations" in page.find_element("id", "run0").text
+    for _ in range(8):
+        at = int(_now(page).split(",")[0].split()[-1])
+        score = next((each.test_accuracy for each in rounds[at - 1 :: -1] if each.test_accuracy is not None), None)
+        assert score is None or f"test accuracy {score:.3f}" in _now(page)
+        _press(page, "ARROW_RIGHT")
+    assert at == 20
 
 
 @pytest.mark.parametrize("words", HOSTILE, ids=["markup", "long", "right-to-left"])

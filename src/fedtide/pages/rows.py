@@ -154,6 +154,14 @@ def labels(seen: Seen, made: Grid) -> dict[str, Any] | None:
     return {"count": counts.shape[1], "rows": packed(smallest(rows)), "picked": packed(smallest(picked))}
 
 
+def curve(seen: Seen, level: int) -> dict[str, Any]:
+    """Return the accuracy of the models that were scored, which need not be those of the columns."""
+    scored = [each for each in seen.rounds if each.test_accuracy is not None]
+    chosen = [scored[at] for at in every(len(scored), 2 * COLUMNS >> level).tolist()]
+    named = {"index": "index", "time": "time", "accuracy": "test_accuracy"}
+    return {name: [getattr(each, field) for each in chosen] for name, field in named.items()}
+
+
 PICKS: Final = ("picked", "age", "capacity", "symbols", "budget_bits", "sent_bits", "num_kept", "weight")
 
 
@@ -173,10 +181,9 @@ def columns(seen: Seen, made: Grid) -> dict[str, Any]:
     """Return the numbers of every column's aggregation."""
     chosen = [seen.rounds[at] for at in made.keep.tolist()]
     tree: dict[str, Any] = {
-        name: [getattr(each, name) for each in chosen]
-        for name in ("index", "time", "test_accuracy", "test_loss", "train_loss", "label_variance", "proved_minimal")
+        name: [getattr(each, name) for each in chosen] for name in ("index", "time", "label_variance", "proved_minimal")
     }
-    for name in ("symbols", "bits", "samples_used", "samples_trained", "joules"):
+    for name in ("symbols", "bits"):
         tree[name] = [getattr(each.ledger, name) for each in chosen]
     tree["air"] = [sum(each.symbols) for each in chosen]
     tree["ready"] = [len(each.ready) for each in chosen]

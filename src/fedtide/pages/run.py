@@ -87,6 +87,7 @@ def _told(name: str, run: Seen, level: int) -> dict[str, Any]:
         "speed": rows.by_speed(run) if made.fine else None,
         "chance": 1 / found["count"] if found else None,
         "last_accuracy": scored[-1].test_accuracy if scored else None,
+        "curve": rows.curve(run, level),
         "columns": rows.columns(run, made),
         "cells": rows.cells(run, made),
         "jobs": rows.trainings(run) if made.fine else None,

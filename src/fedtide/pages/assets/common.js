@@ -126,12 +126,19 @@ const fedtide = (() => {
 
   // The address holds what is looked at: #t=33&x=bits
   const address = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  // Browsers allow some twenty changes a second: of a quick series the last one is written, a moment later.
+  let owed = {}, writing = 0, written = 0;
   function setAddress(changes) {
-    const now = new URLSearchParams(location.hash.slice(1));
-    for (const [key, value] of Object.entries(changes)) if (value === null) now.delete(key); else now.set(key, value);
-    const hash = `#${now}`;
-    if (hash !== location.hash) { try { history.replaceState(null, "", hash); } catch { /* too often for this browser: the next step says it */ } }
+    Object.assign(owed, changes);
+    if (!writing) writing = setTimeout(write, Math.max(0, written + 120 - performance.now()));
   }
+  function write() {
+    const now = new URLSearchParams(location.hash.slice(1));
+    for (const [key, value] of Object.entries(owed)) if (value === null) now.delete(key); else now.set(key, value);
+    owed = {}; writing = 0; written = performance.now();
+    if (`#${now}` !== location.hash) history.replaceState(null, "", `#${now}`);
+  }
+  window.addEventListener("hashchange", () => { clearTimeout(writing); owed = {}; writing = 0; });  // someone else wrote
 
   return { data, byId, make, drawing, label, table, number, fixed, percent, short, listed, missing, unpack, css, line, ratio, sized, offscreen, onRedraw, redraw, isDark, help, typing, address, setAddress };
 })();

@@ -30,6 +30,10 @@
 
   function arrange(told) {
     runs = told.map(prepare);
+    // Beside each other, equal lengths mean equal numbers.
+    for (const name of ["mostUploads", "mostSymbols"]) { const most = Math.max(...runs.map((run) => run[name])); runs.forEach((run) => { run[name] = most; }); }
+    const shared = Math.max(...runs.map((run) => (run.labels ? run.labels.mostPicked : 1)));
+    runs.forEach((run) => { if (run.labels) run.labels.mostPicked = shared; });
     const times = runs.map((run) => run.columns.time);
     const same = times.every((each) => each.length === times[0].length && each.every((value, i) => value === times[0][i]));
     const all = same ? times[0].map((value, i) => [value, i]) : [...new Set(times.flat())].sort((a, b) => a - b).map((value) => [value, -1]);
@@ -136,7 +140,7 @@
 
   const accuracy = {
     title: "Test accuracy", whole: true, height: () => 150, axis: true,
-    words: (run) => `Test accuracy over the whole run, from ${F.fixed(run.columns.test_accuracy.find((each) => each !== null))} to ${F.fixed(run.last_accuracy)}`,
+    words: (run) => `Test accuracy over the whole run, from ${F.fixed(run.curve.accuracy[0])} to ${F.fixed(run.last_accuracy)}`,
     back(run, draw, height) {
       const y = (value) => 6 + (1 - value) * (height - 8), h = height;
       draw.font = font(10.5); draw.textBaseline = "middle"; draw.textAlign = "right"; draw.lineWidth = 1;
@@ -152,8 +156,7 @@
       for (const each of [...runs.filter((other) => other !== run), run]) {
         draw.strokeStyle = each.number ? colour.c1 : colour.c0; draw.lineWidth = each === run ? 2 : 1; draw.setLineDash(each === run ? [] : [4, 3]); draw.lineJoin = "round";
         draw.beginPath();
-        let open = false;
-        each.columns.test_accuracy.forEach((value, c) => { if (value === null) return; const px = wholeX(run, each.columns.time[c]); if (open) draw.lineTo(px, y(value)); else draw.moveTo(px, y(value)); open = true; });
+        each.curve.accuracy.forEach((value, i) => { const px = wholeX(run, each.curve.time[i]); if (i) draw.lineTo(px, y(value)); else draw.moveTo(px, y(value)); });
         draw.stroke(); draw.setLineDash([]);
       }
       timeAxis(run, draw, h, true);
@@ -170,7 +173,7 @@
       draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "test accuracy now" : "now", MARGIN + inner(run) + 12, 58);
     },
   };
-  function lastScore(run, c) { for (; c >= 0; c--) if (run.columns.test_accuracy[c] !== null) return run.columns.test_accuracy[c]; return null; }
+  function lastScore(run, c) { const at = c < 0 ? -1 : lastBefore(run.curve.index, run.columns.index[c]); return at < 0 ? null : run.curve.accuracy[at]; }
 
   const devices = {
     title: "Devices", axis: true, rows: true, height: (run) => run.G * run.rowHeight + 2,
@@ -344,7 +347,7 @@
   const airtime = {
     title: "Airtime, symbols", axis: true, height: () => 96,
     words: (run) => `How the symbols of each aggregation were shared, one block per upload, at most ${F.short(run.mostSymbols)} symbols`,
-    legend: () => [["gradient", "", "each block an upload, shaded by its channel: a pale one carried little per symbol"]],
+    legend: () => [["gradient", "", "each block an upload, shaded by its channel"]],
     back(run, draw, height) {
       const [first, last] = window_(run), { offset, symbols, capacity } = run.picks, h = height - 6;
       draw.font = font(10.5); draw.textAlign = "right"; draw.textBaseline = "middle"; draw.fillStyle = colour.soft;
@@ -371,9 +374,10 @@
       cursor(run, draw, height, x(run, steps[state.step].time));
       const c = column(run), left = MARGIN + inner(run) + 12;
       draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.font = font(run.right > 70 ? 17 : 12, 600); draw.fillStyle = colour.ink;
-      draw.fillText(c < 0 ? "0" : F.short(run.columns.symbols[c]), left, 34);
+      const told = (value) => (run.right > 70 ? F.short(value) : F.short(Number(value.toPrecision(3))));
+      draw.fillText(c < 0 ? "0" : told(run.columns.symbols[c]), left, 34);
       draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "symbols so far" : "so far", left, 50);
-      if (c >= 0) { draw.font = font(run.right > 70 ? 17 : 12, 600); draw.fillStyle = colour.ink; draw.fillText(run.right > 70 ? `${F.short(run.columns.bits[c])}bit` : F.short(run.columns.bits[c]), left, 76); draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "sent so far" : "bits sent", left, 91); }
+      if (c >= 0) { draw.font = font(run.right > 70 ? 17 : 12, 600); draw.fillStyle = colour.ink; draw.fillText(`${told(run.columns.bits[c])}${run.right > 70 ? "bit" : ""}`, left, 76); draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "sent so far" : "bits sent", left, 91); }
     },
   };
 
