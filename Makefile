@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BUILD := pyproject.toml $(wildcard CMakeLists.txt native/*)
 DEMO ?=
 
-.PHONY: demo test lint fast figures bench sanitize clean
+.PHONY: demo test lint fast figures docs bench sanitize clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedtide run $(DEMO)
@@ -37,6 +37,11 @@ figures: $(VENV)/.core
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/kernel.py
 
+# The documentation as a site, in build/site; a warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	@echo "open build/site/index.html"
+
 sanitize: $(VENV)/.test
 	PYTHON=$(abspath $(BIN)/python) bash native/sanitize.sh
 
@@ -56,6 +61,10 @@ $(VENV)/.test: $(BIN)/python $(BUILD)
 
 $(VENV)/.bench: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --editable ".[test,bench]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
 
 clean:

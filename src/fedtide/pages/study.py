@@ -11,6 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.league.methods import METHODS, REFERENCE
+from fedtide.league.playing import ARENAS, SEEDS, tuning
+from fedtide.league.season import played
 from fedtide.pages import gains
 from fedtide.pages.costs import differing, ledger
 from fedtide.pages.family import Curve, Family, cut, family_tree
@@ -25,7 +28,7 @@ from fedtide.paper.claims import Results, decide
 from fedtide.paper.figures import FIGURES, Figure
 from fedtide.paper.figures import study as figure_study
 from fedtide.paper.rows import plain
-from fedtide.studies.against import references
+from fedtide.studies.against import Reference, references
 from fedtide.studies.pairing import summary
 from fedtide.studies.result import RunResult, Store
 from fedtide.studies.spec import VARIANT, Study
@@ -73,6 +76,8 @@ def folder_page(folder: Path) -> str:
         return paper_page(reproduce.collect(list(FIGURES), store, None), store)
     if _share([worlds.study(world, [0]) for world in worlds.WORLDS], kept) >= 0.5:
         return worlds_page(store)
+    if _share([tuning(arena, [METHODS[REFERENCE]]) for arena in ARENAS], kept) >= 0.5:
+        return league_page(store)
     study, results = study_in(store, folder.resolve().name)
     return results_page(study, results, [f"fedtide study paths {shlex.quote(str(folder))}"])
 
@@ -117,6 +122,40 @@ def worlds_page(store: Store) -> str:
     found = gains.of_worlds(families, decided)
     lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with one thing replaced."
     return _page("The paper's main claims in other worlds", lead, families, found)
+
+
+def league_page(store: Store) -> str:
+    """Return the page of the league: every method's gain over the reference, world by world, by rank."""
+    place = f" --store {shlex.quote(str(store.folder))}"
+    families: list[Family] = []
+    groups: list[dict[str, Any]] = []
+    measures: tuple[str, ...] = ()
+    for number, (table, runs) in enumerate(each for arena in ARENAS if (each := played(arena, store)) is not None):
+        names = [row.name for row in table.rows]
+        family = Family(
+            table.arena.name,
+            table.arena.title,
+            f"{table.arena.differs}.",
+            tuple(
+                Curve(name, name, "", {seed: runs[name][seed] for seed in runs[name] if seed < SEEDS}) for name in names
+            ),
+            reference={name: REFERENCE for name in names if name != REFERENCE},
+            commands=(f"fedtide league {table.arena.name}{place}",),
+        )
+        others = {name: None if name == REFERENCE else Reference(REFERENCE, REFERENCE) for name in names}
+        found = gains.of_study(family, number, others)
+        families.append(family)
+        measures = found.measures
+        groups += [{**group, "text": f"{table.arena.title}: gain over random scheduling"} for group in found.groups]
+    if not families:
+        raise RunFolderError(
+            f"{store.folder} holds the league's tuning alone; let it play first: `fedtide league{place}`"
+        )
+    made = Forest(measures, groups, "better than random scheduling")
+    lead = (
+        f"{len(families[0].curves)} methods in {len(families)} worlds at equal airtime, tuned alike. {_counted(made)}"
+    )
+    return _page("The league of methods", lead, families, made)
 
 
 def _page(title: str, lead: str, families: Sequence[Family], found: Forest) -> str:

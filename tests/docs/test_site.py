@@ -1,0 +1,50 @@
+"""The documentation as a site: built with warnings as errors, notebooks run, every page within reach."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.mark.slow
+def test_the_site(tmp_path: Path) -> None:
+    """Without a warning: links and anchors hold, every page is in the table of contents, notebooks run to their end.
+
+    One test, so that it is built once.
+    """
+    pytest.importorskip("myst_nb")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for page in DOCS.rglob("*.md"):
+        if not {"site", "results"} & set(page.relative_to(DOCS).parts):
+            assert (tmp_path / page.relative_to(DOCS)).with_suffix(".html").exists(), page
+    text = {name: (tmp_path / "reference" / f"{name}.html").read_text() for name in ("cli", "keys", "parts", "python")}
+    assert all(word in text["cli"] for word in ("fedtide study run", "fedtide league", "--draw-only"))
+    assert all(word in text["keys"] for word in ("radio.num_symbols", "policy.scheduler_args"))
+    assert all(word in text["parts"] for word in ("combiner: fadas", "whittle_age", "k_factor"))
+    assert all(word in text["python"] for word in ("fedtide.simulate", "Candidates"))
+    for path in DOCS.glob("notebooks/*.ipynb"):
+        shown = (tmp_path / "notebooks" / path.name).with_suffix(".html").read_text()
+        assert "95 %" in shown
+        assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
+    cells = json.loads(path.read_text())["cells"]
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            assert "://" in target or (ROOT / target).exists(), f"{page.name}: {target}"
