@@ -34,8 +34,7 @@ ELSEWHERE = {
     "--address": "tests/study, with a cluster",
     "scenario": "tests/test_scenarios.py, in the scenario's own units",
     "paper R": "tests/paper/test_reproduce.py",
-    "theory": "tests/theory",
-    "explore": "tests/pages",
+    "report": "tests/pages",
     "resume RUN": "tests/test_resume.py",
 }
 
@@ -117,4 +116,4 @@ def run_commands(lines: list[str]) -> None:
 
 def test_what_runs_elsewhere_is_on_a_page() -> None:
     text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
-    assert all(word in text for word in ELSEWHERE if word not in ("theory", "explore"))
+    assert all(word in text for word in ELSEWHERE)

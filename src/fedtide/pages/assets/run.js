@@ -167,7 +167,7 @@
       if (state.span && to - from < inner(run) - 2) { draw.globalAlpha = 0.07; draw.fillStyle = colour.ink; draw.fillRect(from, 0, to - from, height); draw.globalAlpha = 1; }
       cursor(run, draw, height, wholeX(run, steps[state.step].time));
       const c = column(run), value = lastScore(run, c);
-      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink; draw.font = font(run.right > 70 ? 24 : 17, 600);
+      draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink; draw.font = font(run.right > 70 ? 24 : 14, 600);
       draw.fillText(F.fixed(value), MARGIN + inner(run) + 12, 40);
       if (value !== null) { draw.fillStyle = run.number ? colour.c1 : colour.c0; draw.beginPath(); draw.arc(wholeX(run, run.columns.time[c]), 6 + (1 - value) * (height - 8), 4, 0, 7); draw.fill(); }
       draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "test accuracy now" : "now", MARGIN + inner(run) + 12, 58);
