@@ -241,7 +241,8 @@ def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
     state = "complete" if complete else f"stopped at time {summary['time']:g}: {how}"
     out.print(summary_table(f"{folder} ({state})", summary, out.width), highlight=False)
     if (folder / "curve.png").exists():
-        out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False)
+        # A path is copied: only the terminal may break it.
+        out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -83,7 +83,7 @@ def study_columns(name: int, runs: int) -> tuple[Any, ...]:
 
     count = 2 * len(str(runs)) + len("/ runs")
     beside = count + len("0:00:00 left 0:00:00") + 5  # with the gaps
-    title = max(min(name, err.width - beside - LEAST_BAR), 4)
+    title = max(min(name, err.width // 3, err.width - beside - LEAST_BAR), 4)
     return (
         rich.TextColumn(
             "[bold]{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", width=title)

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-GAP = 2  # columns between columns
+GAPS = (2, 1)  # characters between columns: better two
 LEAST = 16  # characters that a wrapped column has at least, if its text is as long
 LONGEST = 36  # of a word that a column is made wide enough for; a longer one (a path, a label of a user) is folded
 
@@ -34,30 +34,28 @@ def listed(
 ) -> RenderableType:
     """Lay rows out in columns if these fit into the room, else one below the other."""
     cells = [[Text.from_markup(each) for each in row] for row in rows]
-    widths = _widths(columns, cells, room - indent)
-    made = _stacked(columns, cells) if widths is None else _side_by_side(columns, cells, widths)
+    made: RenderableType = _stacked(columns, cells)
+    for gap in GAPS:
+        if widths := _widths(columns, cells, room - indent - gap * (len(columns) - 1)):
+            made = _side_by_side(columns, cells, widths, gap)
+            break
     shown: list[RenderableType] = [Text.from_markup(title, style="italic")] if title else []
     return Group(*shown, Padding(made, (0, 0, 0, indent)) if indent else made)
 
 
 def pairs(rows: Mapping[str, Any], room: int, title: str | Text = "", indent: int = 2) -> RenderableType:
     """Lay names out, whole, each beside its text. rows: name -> plain text."""
-    made = _pairs({name: Text(str(text)) for name, text in rows.items()})
-    head = [title if isinstance(title, Text) else Text(title, style="italic")] if title else []
-    return Group(*head, Padding(made, (0, 0, 0, indent if room > 40 else 0)))
-
-
-def _pairs(rows: Mapping[str, Text]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, GAP, 0, 0), pad_edge=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in rows.items():
-        table.add_row(Text(name), text)
-    return table
+        table.add_row(Text(name), Text(str(text)))
+    head = [title if isinstance(title, Text) else Text(title, style="italic")] if title else []
+    return Group(*head, Padding(table, (0, 0, 0, indent if room > 40 else 0)))
 
 
 def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], room: int) -> list[int] | None:
-    """Return the width of every column; None if the room is too small for them."""
+    """Return the width of every column; None if the room, without the gaps, is too small for them."""
     least, most = [], []
     for position, column in enumerate(columns):
         texts = [row[position].plain for row in cells]
@@ -67,7 +65,7 @@ def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], room: in
         word = max(words, default=0)
         least.append(max(min(word, LONGEST), min(LEAST, whole)) if column.wraps else whole)
         most.append(max(whole, cell_len(column.heading)))
-    left = room - GAP * (len(columns) - 1) - sum(least)
+    left = room - sum(least)
     if left < 0:
         return None
     wanted = sum(most) - sum(least)
@@ -75,8 +73,8 @@ def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], room: in
     return [low + int((high - low) * share) for low, high in zip(least, most, strict=True)]
 
 
-def _side_by_side(columns: Sequence[Column], cells: Sequence[Sequence[Text]], widths: Sequence[int]) -> Table:
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+def _side_by_side(columns: Sequence[Column], cells: Sequence[Sequence[Text]], widths: Sequence[int], gap: int) -> Table:
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
     for column, width in zip(columns, widths, strict=True):
         table.add_column(
             Text(column.heading),
@@ -94,7 +92,9 @@ def _stacked(columns: Sequence[Column], cells: Sequence[Sequence[Text]]) -> Grou
     """Lay each row out as its first cell, and below it the others beside their headings."""
     made: list[RenderableType] = []
     for first, *rest in cells:
-        named = {column.heading: text for column, text in zip(columns[1:], rest, strict=True) if text.plain.strip()}
         first.stylize(columns[0].style or "bold")
-        made += [first, Padding(_pairs(named), (0, 0, 0, 2))]
+        made.append(first)
+        for column, text in zip(columns[1:], rest, strict=True):
+            if text.plain.strip():
+                made.append(Padding(Text.assemble((f"{column.heading}: ", "dim"), text, overflow="fold"), (0, 0, 0, 2)))
     return Group(*made)
