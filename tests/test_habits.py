@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import fedtide
-from fedtide.cli.version import version_line
+from fedtide.cli import version
 from fedtide.learning import native
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ def test_every_python_and_machine_is_tested():
     matrix = job["strategy"]["matrix"]
     wheels = PROJECT["tool"]["cibuildwheel"]["build"].split()
     assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
-    assert wheels == [f"cp{version.replace('.', '')}-*" for version in matrix["python"]]
+    assert wheels == [f"cp{each.replace('.', '')}-*" for each in matrix["python"]]
     machines = {*matrix["os"], *(each["os"] for each in matrix["include"])}
     assert {re.split("-", each)[0] for each in machines} == {"ubuntu", "macos"}
     assert any(each.endswith("-arm") for each in machines)
@@ -67,9 +67,9 @@ def test_the_version_stands_in_one_place():
     ],
 )
 def test_the_version_tells_kernel_and_path(monkeypatch, available, wanted, words):
-    monkeypatch.setattr(native, "available", lambda: available)
-    monkeypatch.setattr(native, "isas", lambda: ["one", "two"])
+    assert version.paths() == native.isas()
+    monkeypatch.setattr(version, "paths", lambda: ["one", "two"] if available else [])
     monkeypatch.delenv("FEDTIDE_ISA", raising=False)
     if wanted:
         monkeypatch.setenv("FEDTIDE_ISA", wanted)
-    assert words in version_line()
+    assert words in version.version_line()

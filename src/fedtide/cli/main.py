@@ -378,7 +378,7 @@ def _version(
     if version:
         from fedtide.cli.version import version_line
 
-        out.print(version_line(), highlight=False)
+        out.print(version_line(), highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(0)
 
 
