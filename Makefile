@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BUILD := pyproject.toml $(wildcard CMakeLists.txt native/*)
 DEMO ?=
 
-.PHONY: demo test lint fast figures docs bench sanitize clean
+.PHONY: demo test lint fast figures docs bench sanitize wheel wheel-test clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedtide run $(DEMO)
@@ -44,6 +44,17 @@ docs: $(VENV)/.docs
 
 sanitize: $(VENV)/.test
 	PYTHON=$(abspath $(BIN)/python) bash native/sanitize.sh
+
+# The wheel as others get it: built apart from the sources, installed where nothing else is, and used from another folder.
+WHEEL := build/wheel-test
+wheel:
+	rm -rf $(WHEEL)
+	$(PYTHON) -m venv $(WHEEL)/env
+	$(WHEEL)/env/bin/python -m pip wheel --quiet --no-deps --config-settings build-dir=$(WHEEL)/cmake --wheel-dir $(WHEEL)/dist .
+
+wheel-test: wheel
+	$(WHEEL)/env/bin/python -m pip install --quiet $(WHEEL)/dist/*.whl
+	bash .ci/tiny $(abspath $(WHEEL)/env/bin/python)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedtide needs Python 3.11 or newer: make PYTHON=python3.12 ...")'

@@ -64,14 +64,14 @@ def test_run_show_and_run_again(tmp_path):
 def test_the_default_folder_names_what_it_holds(tmp_path):
     assert invoke("run", *SMALL).exit_code == 0
     (folder,) = (tmp_path / "runs").iterdir()
-    assert folder.name.startswith("periodic-data_importance-shards-")
+    assert re.fullmatch("periodic-data_importance-synthetic-s0-[0-9a-f]{8}", folder.name)
 
 
 def test_the_default_folder_lies_in_runs_whatever_the_names(tmp_path):
     timeline = f"timeline.name={EXAMPLES}/my_timeline.py:quick_start"
     assert invoke("run", *SMALL, timeline).exit_code == 0
     (made,) = (tmp_path / "runs").iterdir()
-    assert made.name.startswith("quick_start-data_importance-shards-")
+    assert made.name.startswith("quick_start-data_importance-synthetic-s0-")
 
 
 def test_a_folder_with_brackets_and_a_figure_that_is_gone(tmp_path):

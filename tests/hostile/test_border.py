@@ -572,7 +572,7 @@ def test_the_curve_in_ascii(run):
 @pytest.mark.parametrize("room", [-5, 0, 1, 8, 20, 64, 500])
 def test_the_curve_fits(room):
     lines = str(curve([1.0, 2.0], [0.1, 0.9], room)).splitlines()[:-1]
-    assert max(map(len, lines)) <= 9 + min(max(room, 8), 64)
+    assert max(map(len, lines)) == max(room, 15)
 
 
 def shell(line: str, **env: str) -> subprocess.CompletedProcess[str]:

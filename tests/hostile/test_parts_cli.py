@@ -183,7 +183,7 @@ def test_a_tracker_of_ours_from_the_command_line(here: Path) -> None:
     assert "warning" not in answer.stderr
 
 
-def test_an_own_partition_names_folder_and_figure(here: Path) -> None:
+def test_an_own_partition_has_folder_and_figure(here: Path) -> None:
     (here / "deal").mkdir()
     (here / "deal" / "own.py").write_text(
         "import numpy as np\n"
@@ -193,6 +193,6 @@ def test_an_own_partition_names_folder_and_figure(here: Path) -> None:
     answer = CliRunner().invoke(app, ["run", *SMALL, "data.partition=deal/own.py:by_turns", "--json"])
     assert answer.exit_code == 0, answer.output
     (made,) = (here / "runs").iterdir()
-    assert made.name.startswith("periodic-data_importance-by_turns-")
+    assert made.name.startswith("periodic-data_importance-synthetic-")
     assert (made / "curve.png").exists()
     assert "no figure" not in answer.stderr

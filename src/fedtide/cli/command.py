@@ -50,7 +50,9 @@ out = _Page()
 err = _Console(stderr=True)
 
 # For outputs that know no Unicode: one character each, so that columns stay columns.
-_LOOKALIKES = dict(zip("▁▂▃▄▅▆▇█┤│└─━╸╺╭╮╰╯┃┌┐┘…→←≥≤±×–—•’‘“”", ".::-=+*#||`----++++|+++~><><+x--*''\"\"", strict=True))
+_LOOKALIKES = dict(
+    zip("▁▂▃▄▅▆▇█┤│└─┄━╸╺╭╮╰╯┃┌┐┘…→←≥≤±×–—•’‘“”", ".::-=+*#||`-.---++++|+++~><><+x--*''\"\"", strict=True)
+)
 
 
 def _plainer(error: UnicodeError) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from fedtide.cli.presets import presets
 from fedtide.config.scenarios import names
 from fedtide.core import parts
 from fedtide.core.kinds import KINDS
+from fedtide.report.tables import Column, listed
 
 
 def list_policies(as_json: bool) -> None:
@@ -75,13 +76,11 @@ def print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, padding=(0, 2))
-    table.add_column("key", style="cyan")
-    table.add_column("default", overflow="fold")
-    table.add_column("meaning")
+    told = []
     for key, row in rows.items():
         about = escape(row["about"] or "")
         if "choices" in row:
             about += f"\n[dim]{escape(choices(row['choices']))}[/]"
-        table.add_row(key, escape(str(row["default"])), about)
-    out.print(table, highlight=False)
+        told.append((key, escape(str(row["default"])), about))
+    columns = (Column("key", style="cyan"), Column("default", wraps=True), Column("meaning", wraps=True))
+    out.print(listed(columns, told, out.width), highlight=False)

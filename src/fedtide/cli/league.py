@@ -7,13 +7,21 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
 from fedtide.errors import FedtideError
+from fedtide.report.tables import Column, listed
 from fedtide.studies.result import Store
 from fedtide.studies.work import Failure
+
+COLUMNS = (
+    Column("method", wraps=True),
+    Column("rank", right=True),
+    Column("range"),
+    Column("accuracy", right=True),
+    Column("gain over random", wraps=True),
+)
 
 
 @friendly
@@ -75,11 +83,15 @@ def _print(tables: list[Any], most: int = 10) -> None:
     from fedtide.league.page import effect
 
     for each in tables:
-        shown = Table(box=None, padding=(0, 1), title=escape(each.arena.title), title_justify="left")
-        for column in ("rank", "range", "method", "accuracy", "gain over random"):
-            shown.add_column(column)
-        for row in each.rows:
-            if row.rank <= most or row.name in (PAPER, REFERENCE):
-                span = f"{row.highest} to {row.lowest}"
-                shown.add_row(str(row.rank), span, escape(row.name), f"{row.accuracy:.3f}", effect(row.over_reference))
-        out.print(shown, highlight=False)
+        rows = [
+            (
+                escape(row.name),
+                str(row.rank),
+                f"{row.highest} to {row.lowest}",
+                f"{row.accuracy:.3f}",
+                escape(effect(row.over_reference)),
+            )
+            for row in each.rows
+            if row.rank <= most or row.name in (PAPER, REFERENCE)
+        ]
+        out.print(listed(COLUMNS, rows, out.width, escape(each.arena.title)), highlight=False)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, Border, err, friendly, out, print_json, say, warn
 from fedtide.cli.drawing import SCREEN, DrawingStyle
@@ -115,7 +114,8 @@ def _experiment(words: list[str] | None) -> Experiment:
 def run(
     words: Words = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run folder (default: runs/<what>-<hash>).")
+        Path | None,
+        typer.Option("--out", "-o", help="Run folder (default: runs/, named by what it holds)."),
     ] = None,
     threads: Threads = CORES,
     as_json: AsJson = False,
@@ -137,8 +137,10 @@ def run(
 
         list_keys(as_json)
         return
+    from fedtide.cli.naming import default_folder
+
     experiment = _experiment(words)
-    folder = folder or _default_folder(experiment)
+    folder = folder or default_folder(experiment)
     _check_handed(folder, experiment)
     _run(experiment, folder, threads, as_json)
 
@@ -153,14 +155,6 @@ def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> N
     refuse_pipes(run)
     with parts.beside(policy_folder(run)):
         _run(read_experiment(run), run, threads, as_json)
-
-
-def _default_folder(experiment: Experiment) -> Path:
-    from fedtide import config
-
-    named = (experiment.timeline.name, experiment.policy.scheduler, experiment.data.partition)
-    words = [Path(name.rpartition(":")[2]).name for name in named]
-    return Path("runs") / "-".join([*words, config.digest(experiment)[:8]])
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
@@ -247,6 +241,7 @@ def show(run: RunPath, style: DrawingStyle = SCREEN, as_json: AsJson = False) ->
 
 def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
     from fedtide.records import is_deployment, made_on, read_run, refuse_pipes
+    from fedtide.report.chance import chance
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
@@ -259,12 +254,14 @@ def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
         print_json({"folder": str(folder), "complete": complete, **summary})
         return
     scored = evaluated(rounds)
-    out.print(curve([each.time for each in scored], [each.test_accuracy or 0.0 for each in scored], out.width - 10))
+    times, accuracies = [each.time for each in scored], [each.test_accuracy or 0.0 for each in scored]
+    out.print(curve(times, accuracies, out.width, chance(experiment)))
     how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
     state = "complete" if complete else f"stopped at time {summary['time']:g}: {how}"
-    out.print(summary_table(f"{folder} ({state})", summary), highlight=False)
+    out.print(summary_table(f"{folder} ({state})", summary, out.width), highlight=False)
     if (folder / "curve.png").exists():
-        out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False)
+        # A path is copied: only the terminal may break it.
+        out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -288,7 +285,7 @@ def plan(
     if as_json:
         print_json({"summary": summary, "aggregations": rows})
         return
-    for table in plan_tables(system, rows, summary, ticks):
+    for table in plan_tables(system, rows, summary, ticks, out.width):
         out.print(table, highlight=False)
 
 
@@ -343,6 +340,7 @@ def data(
     [dim]fedtide data fashion_mnist cifar10[/]
     """
     from fedtide.data import fetched
+    from fedtide.report.tables import Column, listed
 
     found = {name: fetched(name, folder, None if status else say) for name in names or ["mnist"]}
     states = {name: {file.name: file.problem or "verified" for file in each.files} for name, each in found.items()}
@@ -354,12 +352,12 @@ def data(
         print_json(told if len(told) > 1 else told[0])
         return
     for name, each in found.items():
-        table = Table(box=None, padding=(0, 2), title=f"{each.title} in {each.folder}", title_justify="left")
-        for heading in ("file", "state"):
-            table.add_column(heading)
-        for file, state in states[name].items():
-            table.add_row(file, "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
-        out.print(table, highlight=False)
+        rows = [
+            (escape(file), "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
+            for file, state in states[name].items()
+        ]
+        columns = (Column("file"), Column("state", wraps=True))
+        out.print(listed(columns, rows, out.width, escape(f"{each.title} in {each.folder}")), highlight=False)
 
 
 @app.command()
@@ -394,12 +392,14 @@ def theory(
 
 @app.callback(invoke_without_command=True)
 def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, the kernel and its instruction path, and stop.")
+    ] = False,
 ) -> None:
     if version:
-        from fedtide import __version__
+        from fedtide.cli.version import version_line
 
-        out.print(__version__, highlight=False)
+        out.print(version_line(), highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(0)
 
 

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rich.markup import escape
+
 from fedtide.cli.command import err, say
 from fedtide.core import stop
 
+LEAST_BAR = 10  # columns of a bar that still shows something
 LINE_SECONDS = 15.0  # between two lines about a run whose stderr is no terminal
 
 
@@ -23,9 +26,10 @@ def shown_progress(label: str) -> Iterator[Callable[[Any, int], None]]:
 
     columns = (
         rich.TextColumn("[bold]{task.description}"),
-        rich.BarColumn(),
+        rich.BarColumn(bar_width(62)),
         rich.MofNCompleteColumn(),
-        rich.TextColumn("time {task.fields[time]:.4g}  accuracy {task.fields[accuracy]}"),
+        *([rich.TextColumn("time {task.fields[time]:.4g}")] if err.width >= 76 else []),
+        rich.TextColumn("accuracy {task.fields[accuracy]}"),
         rich.TimeElapsedColumn(),
         rich.TimeRemainingColumn(),
     )
@@ -39,6 +43,62 @@ def shown_progress(label: str) -> Iterator[Callable[[Any, int], None]]:
                 progress.update(task, accuracy=f"{record.test_accuracy:.4f}")
 
         yield advance
+
+
+@contextmanager
+def study_progress(name: str, runs: int, work: float) -> Iterator[Callable[[float, int, str], None]]:
+    """Show a study as it goes, on a terminal: a bar with its times, and in a line of its own what ended last.
+
+    Yields what is told of a run that ended: its work, how many have ended, and its result in words. Runs differ in length:
+    the time left goes by their expected work, not by their number.
+    """
+    if not err.is_terminal:
+        yield lambda *_: None
+        return
+    from rich import progress as rich
+    from rich.console import Group, RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
+    progress = rich.Progress(*study_columns(len(name), runs), console=err, speed_estimate_period=3600)
+    task = progress.add_task(escape(name), total=work, done=0, runs=runs)
+    last = Text(style="dim", no_wrap=True, overflow="ellipsis")
+
+    def shown() -> RenderableType:
+        return Group(progress, last) if last else progress
+
+    with Live(get_renderable=shown, console=err, transient=True):
+
+        def advance(more: float, done: int, text: str) -> None:
+            progress.update(task, advance=more, done=done)
+            last.plain = " ".join(text.split())
+
+        yield advance
+
+
+def study_columns(name: int, runs: int) -> tuple[Any, ...]:
+    """Return the columns of a study's bar, which fit: a long name is cut, bar and times are not."""
+    from rich import progress as rich
+    from rich.table import Column
+
+    count = 2 * len(str(runs)) + len("/ runs")
+    beside = count + len("0:00:00 left 0:00:00") + 5  # with the gaps
+    title = max(min(name, err.width // 3, err.width - beside - LEAST_BAR), 4)
+    return (
+        rich.TextColumn(
+            "[bold]{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", width=title)
+        ),
+        rich.BarColumn(bar_width(title + beside)),
+        rich.TextColumn("{task.fields[done]}/{task.fields[runs]} runs", table_column=Column(no_wrap=True)),
+        rich.TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        rich.TextColumn("left"),
+        rich.TimeRemainingColumn(elapsed_when_finished=True, table_column=Column(no_wrap=True)),
+    )
+
+
+def bar_width(beside: int) -> int:
+    """Return how wide a bar may be next to so many columns of words."""
+    return max(LEAST_BAR, min(40, err.width - beside))
 
 
 def _lines(label: str) -> Callable[[Any, int], None]:

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, err, friendly, out, print_json, say, warn
 from fedtide.cli.drawing import SCREEN, DrawingStyle
+from fedtide.cli.progress import study_progress
 from fedtide.errors import FedtideError
+from fedtide.report.tables import Column, listed
+from fedtide.report.terminal import NOT_REACHED
 from fedtide.studies.reaching import HELP
 from fedtide.studies.result import Store
 from fedtide.studies.spec import Study, read
@@ -84,21 +85,7 @@ def do_runs(
         say(f"{have} of {len(study.runs)} runs are in {store.folder} already")
     for line in plans.warnings:
         warn(line)
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[done]}/{task.fields[runs]} runs"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        TextColumn("[dim]{task.fields[last]}"),
-    )
-    with Progress(
-        *columns, console=err, transient=True, disable=not err.is_terminal, speed_estimate_period=3600
-    ) as progress:
-        # Runs differ in length: the time left goes by their expected work, not by their number.
-        total = sum(expected_work(run) for run in todo)
-        task = progress.add_task(escape(study.name), total=total, last="", done=0, runs=len(todo))
+    with study_progress(study.name, len(todo), sum(expected_work(run) for run in todo)) as advance:
         done = 0
 
         def on_done(outcome: Outcome) -> None:
@@ -107,7 +94,7 @@ def do_runs(
             accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
             word = f"{accuracy:.4f}" if accuracy is not None else f"failed: {outcome.reason}"
             text = f"{outcome.run.label}, seed {outcome.run.experiment.seed}: {word}"
-            progress.update(task, advance=expected_work(outcome.run), done=done, last=escape(text))
+            advance(expected_work(outcome.run), done, text)
             if not err.is_terminal:
                 say(text)
 
@@ -246,12 +233,13 @@ def study_paths(
     if as_json:
         print_json([each._asdict() for each in sources])
         return
-    table = Table(title=escape(str(store)), title_justify="left", box=None, padding=(0, 2))
-    for heading in ("results", "instruction path", "found by", "version", "commit"):
-        table.add_column(heading, justify="right" if heading == "results" else "left", overflow="fold")
-    for path, found_by, version, commit, count in sources:
-        table.add_row(f"{count:,}", *(escape(each or "-") for each in (path, found_by, version, (commit or "")[:12])))
-    out.print(table, highlight=False)
+    rows = [
+        (f"{count:,}", *(escape(each or "-") for each in (path, found_by, version, (commit or "")[:12])))
+        for path, found_by, version, commit, count in sources
+    ]
+    names = ("instruction path", "found by", "version", "commit")
+    columns = (Column("results", right=True), *(Column(name, wraps=True) for name in names))
+    out.print(listed(columns, rows, out.width, escape(str(store))), highlight=False)
 
 
 def _rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
@@ -265,19 +253,40 @@ def _compared(row: dict[str, Any]) -> tuple[str, str]:
 
     if "mean" in row:
         return effect(row), row["verdict"]
-    return "-" if row["against"] else "(others' reference)", row["reason"]
+    if not row["against"]:
+        return "(others' reference)", row["reason"]
+    return _nothing(row), row["reason"]
+
+
+def _mean(row: dict[str, Any]) -> str:
+    if row["mean_value"] is not None:
+        return f"{row['mean_value']:.4f}"
+    return _nothing(row)
+
+
+def _nothing(row: dict[str, Any]) -> str:
+    """Say in the place of a number that there is none, and whether that is because a target was not reached."""
+    from fedtide.studies.reaching import UNCOUNTED
+
+    counted = not any(row["reason"].endswith(each) for each in UNCOUNTED.values())
+    return NOT_REACHED if row["reason"] and counted else "-"
 
 
 def _print_table(study: Study, store: Store, metric: str, against: str | None = None) -> None:
-    table = Table(title=escape(f"{study.name}: {metric}"), title_justify="left", box=None, padding=(0, 2))
     rows = _rows(study, store, metric, against)
     other = next((row["against_part"] for row in rows if row["against_part"]), "another")
-    for heading in ("variant", "seeds", "mean", escape(f"difference from {other} (95 % interval)"), "verdict"):
-        table.add_column(heading, justify="right" if heading in ("seeds", "mean") else "left", overflow="fold")
-    for row in rows:
-        mean = "-" if row["mean_value"] is None else f"{row['mean_value']:.4f}"
-        table.add_row(escape(row["variant"]), f"{row['done']}/{row['seeds']}", mean, *_compared(row))
-    out.print(table, highlight=False)
+    columns = (
+        Column("variant", wraps=True),
+        Column("seeds", right=True),
+        Column("mean", right=True),
+        Column(f"difference from {other} (95 % interval)", wraps=True),
+        Column("verdict", wraps=True),
+    )
+    cells = [
+        (escape(row["variant"]), f"{row['done']}/{row['seeds']}", _mean(row), *map(escape, _compared(row)))
+        for row in rows
+    ]
+    out.print(listed(columns, cells, out.width, escape(f"{study.name}: {metric}")), highlight=False)
     for line in _foot(study, store, any(row["paths_note"] for row in rows)):
         out.print(f"[dim]{escape(line)}[/]", highlight=False)
 

@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
 from fedtide.cli.drawing import SCREEN, DrawingStyle
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
 from fedtide.errors import FedtideError
+from fedtide.report.tables import Column, listed
 from fedtide.studies.result import Store
 from fedtide.studies.work import Failure
+
+WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of them
 
 
 @friendly
@@ -75,11 +77,19 @@ def worlds(
 
 def _print(found: list[Any]) -> None:
     colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
-    table = Table(box=None, padding=(0, 1))
-    table.add_column("claim")
-    for each in found:
-        table.add_column(escape(each.world.name))
-    for number, verdict in enumerate(found[0].verdicts):
-        cells = [each.verdicts[number].verdict for each in found]
-        table.add_row(escape(verdict.claim.text), *(f"[{colours.get(cell, 'dim')}]{cell}[/]" for cell in cells))
-    out.print(table, highlight=False)
+    names = [each.world.name for each in found]
+    claims = [verdict.claim.text for verdict in found[0].verdicts]
+    verdicts = [[each.verdicts[number].verdict for each in found] for number in range(len(claims))]
+    if out.width >= WIDE * (len(names) + 2):
+        columns = (Column("claim", wraps=True), *(Column(name, wraps=True) for name in names))
+        rows = [
+            (escape(claim), *(f"[{colours.get(cell, 'dim')}]{cell}[/]" for cell in cells))
+            for claim, cells in zip(claims, verdicts, strict=True)
+        ]
+        out.print(listed(columns, rows, out.width), highlight=False)
+        return
+    for claim, cells in zip(claims, verdicts, strict=True):  # a column for every world would cut their verdicts
+        where = {cell: [name for name, one in zip(names, cells, strict=True) if one == cell] for cell in cells}
+        out.print(f"[bold]{escape(claim)}[/]", highlight=False)
+        for cell, those in where.items():
+            out.print(f"  [{colours.get(cell, 'dim')}]{cell}:[/] {escape(', '.join(those))}", highlight=False)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
-from rich.table import Table
+from rich.console import RenderableType
 
 from fedtide.codec.base import checked_kept
 from fedtide.core import parts
 from fedtide.drivers.planned import planned
 from fedtide.policy.label_variance import label_variance
+from fedtide.report.tables import Column, listed, pairs
 from fedtide.system import System, parameter_count
 from fedtide.world.access import separate
 
@@ -118,40 +119,55 @@ def _sent_in_words(summary: Mapping[str, Any]) -> str:
     return _bits_in_words(sent) + ("; this codec does not keep to the budget" if sent["max"] > budget["max"] else "")
 
 
-def plan_tables(system: System, rows: list[dict[str, Any]], summary: dict[str, Any], limit: int) -> list[Table]:
+def plan_tables(
+    system: System, rows: list[dict[str, Any]], summary: dict[str, Any], limit: int, room: int = 80
+) -> list[RenderableType]:
     """Lay the plan out: the numbers, then the first ticks."""
-    facts = Table(title="Plan (nothing trained)", title_justify="left", show_header=False, box=None, padding=(0, 2))
-    facts.add_column(style="dim")
-    facts.add_column()
+    return [
+        pairs(_facts(system, summary), room, "Plan (nothing trained)"),
+        listed(TICKS, _tick_rows(rows[:limit], summary), room, f"First {min(limit, len(rows))} aggregations", 1),
+    ]
+
+
+def _facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
     ready, kept = summary["ready"], summary["kept_share"]
-    facts.add_row("model parameters d", f"{summary['num_parameters']:,}")
-    facts.add_row("aggregations", f"{summary['aggregations']:,} ({summary['empty_aggregations']} with nobody ready)")
-    facts.add_row("ready devices", f"{ready['mean']:.1f} on average, {ready['min']} to {ready['max']}")
-    facts.add_row("ages of ready devices", ages_in_words(summary["ages_of_ready"]))
-    facts.add_row("symbols per aggregation", f"{summary['symbols_per_aggregation']:,.0f}")
+    facts = {}
+    facts["model parameters d"] = f"{summary['num_parameters']:,}"
+    facts["aggregations"] = f"{summary['aggregations']:,} ({summary['empty_aggregations']} with nobody ready)"
+    facts["ready devices"] = f"{ready['mean']:.1f} on average, {ready['min']} to {ready['max']}"
+    facts["ages of ready devices"] = ages_in_words(summary["ages_of_ready"])
+    facts["symbols per aggregation"] = f"{summary['symbols_per_aggregation']:,.0f}"
     if kept is None:
         names = {"update_sq_norm": "update norms", "loss": "losses"}
         asks = " and ".join(names[each] for each in system.policy.needs)
         why = f"not known before training: this scheduler asks for {asks}" if asks else "nobody is ever ready"
-        facts.add_row("schedule", why)
+        facts["schedule"] = why
     else:
-        facts.add_row("uploads", f"{summary['uploads']:,}")
-        facts.add_row("airtime", f"{summary['symbols']:,.0f} symbols in all")
-        facts.add_row("ages of scheduled devices", ages_in_words(summary["ages_of_picked"]))
-        facts.add_row("budget of an upload", _bits_in_words(summary["budget_bits_per_upload"]))
-        facts.add_row("sent in an upload", _sent_in_words(summary))
-        facts.add_row(
-            "kept share r/d", f"{kept['mean']:.3f} on average, least {kept['min']:.4f}, whole in {kept['full']:.0%}"
-        )
+        facts["uploads"] = f"{summary['uploads']:,}"
+        facts["airtime"] = f"{summary['symbols']:,.0f} symbols in all"
+        facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
+        facts["budget of an upload"] = _bits_in_words(summary["budget_bits_per_upload"])
+        facts["sent in an upload"] = _sent_in_words(summary)
+        facts["kept share r/d"] = f"{kept['mean']:.3f} on average, least {kept['min']:.4f}, whole in {kept['full']:.0%}"
         if summary["proved_minimal_share"] is not None:
-            facts.add_row("label variance proved minimal", f"{summary['proved_minimal_share']:.0%} of aggregations")
-    ticks = Table(title=f"First {min(limit, len(rows))} aggregations", title_justify="left", box=None, padding=(0, 1))
-    for name in ("t", "time", "ready"):
-        ticks.add_column(name, justify="right")
-    ticks.add_column("picked (age)")
-    for name in ("kbit granted", "sent", "r/d", "label variance"):
-        ticks.add_column(name, justify="right")
-    for row in rows[:limit]:
+            facts["label variance proved minimal"] = f"{summary['proved_minimal_share']:.0%} of aggregations"
+    return facts
+
+
+TICKS: Final = (
+    Column("t", right=True),
+    Column("time", right=True),
+    Column("ready", right=True),
+    Column("picked (age)", wraps=True),
+    Column("kbit granted", right=True),
+    Column("sent", right=True),
+    Column("r/d", right=True),
+    Column("label variance", right=True),
+)
+
+
+def _tick_rows(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> Iterator[list[str]]:
+    for row in rows:
         cells = [str(row["index"]), f"{row['time']:.3g}", str(len(row["ready"]))]
         if row.get("picked"):
             who = " ".join(f"{k}({a})" for k, a in zip(row["picked"], row["age"], strict=True))
@@ -159,5 +175,4 @@ def plan_tables(system: System, rows: list[dict[str, Any]], summary: dict[str, A
             sent = "-" if row["sent_bits"] is None else f"{row['sent_bits'][0] / 1000:,.1f}"
             cells += [who, f"{row['budget_bits'][0] / 1000:,.1f}", sent, f"{share:.3f}"]
             cells += [f"{row['label_variance']:,.0f}"]
-        ticks.add_row(*cells)
-    return [facts, ticks]
+        yield cells + [""] * (len(TICKS) - len(cells))

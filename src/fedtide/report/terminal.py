@@ -1,4 +1,4 @@
-"""Tables and a small curve for the terminal."""
+"""A run for the terminal: its curve, and its numbers as a table."""
 
 from __future__ import annotations
 
@@ -6,31 +6,44 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fedtide.report.summary import TARGETS
+from fedtide.report.tables import pairs
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
+MARGIN = 7  # columns left of the blocks: the axis and its numbers
+NARROWEST = 8  # columns of blocks
+NOT_REACHED = "not reached"
 
 
-def curve(time: Sequence[float], value: Sequence[float], room: int = 64, height: int = 8) -> Text:
-    """Draw values over time as block columns, with the axis values at the sides; room: columns at hand for the blocks."""
-    text, width = Text(), min(max(room, 8), 64)
+def curve(
+    time: Sequence[float], value: Sequence[float], room: int = 80, chance: float | None = None, height: int = 10
+) -> Text:
+    """Draw accuracies over time as block columns, on 0 to 1, as wide as the room.
+
+    room: columns of the terminal. chance: the accuracy of guessing, drawn as a line; None: not known.
+    """
+    text, width = Text(), max(room - MARGIN, NARROWEST)
     if not value:
         return text
-    low, high = min(value), max(value)
-    low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
     columns = np.interp(np.linspace(time[0], time[-1], width), time, value)
-    eighths = np.round((columns - low) / (high - low) * (8 * height - 1)).astype(int) + 1
+    eighths = np.clip(np.round(columns * 8 * height), 0, 8 * height).astype(int)
+    at = None if chance is None else max(int(np.ceil(chance * height - 1e-9)) - 1, 0)  # the row that the line is in
     for row in range(height - 1, -1, -1):
-        label = f"{high:7.3f} ┤" if row == height - 1 else f"{low:7.3f} ┤" if row == 0 else "        │"
-        text.append(label, style="dim")
-        text.append("".join(BLOCKS[int(np.clip(each - 8 * row, 0, 8))] for each in eighths), style="cyan")
-        text.append("\n")
-    right = f"{time[-1]:g}"
-    text.append(f"        └{'─' * width}\n         {time[0]:<g}{right:>{width - len(f'{time[0]:g}')}}\n", style="dim")
-    text.append(f"{'test accuracy over simulated time':^{width + 9}}", style="dim")
+        label = "1.00 ┤" if row == height - 1 else f"{chance:.2f} ┤" if row == at else "│"
+        blank = "┄" if row == at else " "
+        blocks = "".join((blank + BLOCKS[1:])[int(np.clip(each - 8 * row, 0, 8))] for each in eighths)
+        text.append(f"{label:>{MARGIN}}", style="dim")
+        text.append(f"{blocks}\n", style="cyan")
+    first, last = f"{time[0]:g}", f"{time[-1]:g}"
+    text.append(f"{'0.00 └':>{MARGIN}}{'─' * width}\n", style="dim")
+    text.append(f"{'':{MARGIN}}{first}{last:>{width - len(first)}}\n", style="dim")
+    text.append("test accuracy over simulated time".center(width + MARGIN).rstrip(), style="dim")
+    if chance is not None:
+        text.append("\n" + f"┄ chance, {chance:.3g}".center(width + MARGIN).rstrip(), style="dim")
     return text
 
 
@@ -38,40 +51,47 @@ def _number(value: Any, pattern: str = "{:,.4g}") -> str:
     return "-" if value is None else pattern.format(value)
 
 
-def summary_table(title: str, summary: Mapping[str, Any]) -> Table:
-    """Lay a summary out as a table."""
-    table = Table(
-        title=Text(title, style="table.title"), title_justify="left", show_header=False, box=None, padding=(0, 2)
-    )
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
-    table.add_column(justify="right")
+def _reached(value: float | None) -> str:
+    return NOT_REACHED if value is None else f"{value:g}"
+
+
+def summary_table(title: str, summary: Mapping[str, Any], room: int = 80) -> RenderableType:
+    """Lay a summary out as a table: two names and numbers in a line if there is room, else one."""
     reached = summary["time_to_accuracy"]
-    cells = [
-        ("final test accuracy", _number(summary["final_accuracy"], "{:.4f}")),
-        ("aggregations", f"{summary['aggregations']:,}"),
-        ("best test accuracy", _number(summary["best_accuracy"], "{:.4f}")),
-        ("uploads", f"{summary['uploads']:,}"),
-        ("final test loss", _number(summary["final_loss"], "{:.4f}")),
-        ("kept share r/d, mean", _number(summary["mean_kept_share"], "{:.3f}")),
-        *((f"time to {target:.0%}", _number(reached[str(target)], "{:g}")) for target in TARGETS[1:3]),
-        ("age of updates, mean", _number(summary["mean_age"], "{:.2f}")),
-        ("label variance, mean", _number(summary["mean_label_variance"])),
-        ("symbols spent", f"{summary['symbols']:,.0f}"),
-        ("proved minimal", _number(summary["proved_minimal_share"], "{:.0%}")),
-        ("bits sent", f"{summary['bits']:,.0f}"),
-        ("header bits besides", f"{summary['overhead_bits']:,}"),
-        ("bits of models down", f"{summary['bits_down']:,.0f}"),
-        ("control bits", f"{summary['control_bits']:,.0f}"),
-        ("time on the air", _number(summary["air_time"] or None, "{:,.4g}")),
-        ("joules", _number(summary["joules"], "{:,.4g}")),
-        ("samples used", f"{summary['samples_used']:,}"),
-        ("samples wasted", f"{summary['samples_wasted']:,}"),
+    cells = {
+        "final test accuracy": _number(summary["final_accuracy"], "{:.4f}"),
+        "aggregations": f"{summary['aggregations']:,}",
+        "best test accuracy": _number(summary["best_accuracy"], "{:.4f}"),
+        "uploads": f"{summary['uploads']:,}",
+        "final test loss": _number(summary["final_loss"], "{:.4f}"),
+        "kept share r/d, mean": _number(summary["mean_kept_share"], "{:.3f}"),
+        **{f"time to {target:.0%}": _reached(reached[str(target)]) for target in TARGETS[1:3]},
+        "age of updates, mean": _number(summary["mean_age"], "{:.2f}"),
+        "label variance, mean": _number(summary["mean_label_variance"]),
+        "symbols spent": f"{summary['symbols']:,.0f}",
+        "proved minimal": _number(summary["proved_minimal_share"], "{:.0%}"),
+        "bits sent": f"{summary['bits']:,.0f}",
+        "header bits besides": f"{summary['overhead_bits']:,}",
+        "bits of models down": f"{summary['bits_down']:,.0f}",
+        "control bits": f"{summary['control_bits']:,.0f}",
+        "time on the air": _number(summary["air_time"] or None, "{:,.4g}"),
+        "joules": _number(summary["joules"], "{:,.4g}"),
+        "samples used": f"{summary['samples_used']:,}",
+        "samples wasted": f"{summary['samples_wasted']:,}",
         # Digits are the same on the same path only.
-        ("instruction path", summary["instruction_path"] or "-"),
-        ("trainer", summary["trainer"]),
-    ]
-    for (left, a), (right, b) in zip(cells[::2], cells[1::2], strict=False):
-        table.add_row(left, a, right, b)
-    return table
+        "instruction path": summary["instruction_path"] or "-",
+        "trainer": summary["trainer"],
+    }
+    heading = Text(title, style="table.title", overflow="fold")
+    names, rows = [*cells.items()][::2], [*cells.items()][1::2]
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    widths = []
+    for side in (names, rows):
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        widths += [max(len(name) for name, _ in side), max(len(str(text)) for _, text in side)]
+    if sum(widths) + 16 > room:
+        return pairs(cells, room, heading)
+    for (left, a), (right, b) in zip(names, rows, strict=True):
+        table.add_row(left, a, right, str(b))
+    return Group(heading, table)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from fedtide.errors import FedtideError
@@ -17,6 +18,7 @@ from fedtide.records import write_atomically
 from fedtide.report.figure import our_style, save
 from fedtide.report.figure import write as write_figure
 from fedtide.report.style import SCREEN
+from fedtide.report.tables import Column, listed
 from fedtide.theory import bound, constants, figures, measure
 from fedtide.theory.options import Options, parse
 from fedtide.theory.problem import Problem, make_problem
@@ -155,13 +157,15 @@ def show(report: Report, console: Console) -> None:
     for row in report.rows:
         table.add_row(row.symbol, f"{row.value:.5g}", row.how)
     console.print(table)
-    table = Table("bound", "step limit", "alpha", "C-bar", "asymptote", "measured below?", title="What the bounds say")
+    rows = []
     for each in report.curves:
         verdict = each.problem or _verdict(report, each.variant)
         floor = "-" if each.values is None else f"{each.asymptote:.4g}"
         limit, contraction = f"{each.step_limit:.4g}", f"{each.contraction:.6f}"
-        table.add_row(each.variant, limit, f"{report.alpha:.4g}", contraction, floor, verdict)
-    console.print(table)
+        rows.append((each.variant, limit, f"{report.alpha:.4g}", contraction, floor, escape(verdict)))
+    numbers = (Column(name) for name in ("bound", "step limit", "alpha", "C-bar", "asymptote"))
+    columns = (*numbers, Column("measured below?", wraps=True))
+    console.print(listed(columns, rows, console.width, "What the bounds say"))
     table = Table("t", *(each.variant for each in report.curves), "measured", "+-", title="E||theta(t) - theta*||^2")
     for t in _some(len(report.measured.mean)):
         values = ["-" if each.values is None else f"{each.values[t - 2]:.4g}" for each in report.curves]
@@ -169,7 +173,7 @@ def show(report: Report, console: Console) -> None:
         table.add_row(str(t), *values, f"{mean:.4g}", f"{half:.2g}")
     console.print(table)
     for key, points in report.sweeps.items():
-        console.print(_sweep_table(key, points))
+        console.print(_sweep_table(key, points, console.width))
 
 
 def _verdict(report: Report, variant: str) -> str:
@@ -178,18 +182,18 @@ def _verdict(report: Report, variant: str) -> str:
     return "at every t (the mean)" if report.below[variant] else "NO"
 
 
-def _sweep_table(key: str, points: Sequence[Point]) -> Table:
-    table = Table(key, "r_min/d", "zeta", "a_lim", "limit", "alpha", title=f"sweep over {key}")
-    for name in [*(variant.name for variant in bound.VARIANTS), "measured"]:
-        table.add_column(f"{name}: ends / halves")
+def _sweep_table(key: str, points: Sequence[Point], room: int) -> RenderableType:
+    ends = [f"{name}: ends / halves" for name in [*(variant.name for variant in bound.VARIANTS), "measured"]]
+    columns = [Column(name) for name in (key, "r_min/d", "zeta", "a_lim", "limit", "alpha", *ends)]
+    rows = []
     for point in points:
         c = point.constants
         limit = point.curves[bound.PAPER.name].step_limit
         cells = [f"{each.asymptote:.3g} / {point.half_life[name]:.0f}" for name, each in point.curves.items()]
         numbers = (c.rho, c.zeta, c.a_lim, limit, point.alpha)
         measured = f"{'' if point.settled else '> '}{point.floor:.3g} / {point.measured_half_life:.0f}"
-        table.add_row(f"{point.value:g}", *(f"{number:.3g}" for number in numbers), *cells, measured)
-    return table
+        rows.append((f"{point.value:g}", *(f"{number:.3g}" for number in numbers), *cells, measured))
+    return listed(columns, rows, room, f"sweep over {key}")
 
 
 def _some(num_ticks: int) -> list[int]:

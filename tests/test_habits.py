@@ -1,0 +1,75 @@
+"""What the project promises about itself: workflows that call the Makefile, one version, notes of every release."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import fedtide
+from fedtide.cli import version
+from fedtide.learning import native
+
+ROOT = Path(__file__).parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def steps(path: Path) -> list[dict[str, str]]:
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    return [step for job in jobs.values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_parses_and_calls_what_the_makefile_has(path):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    lines = [step["run"] for step in steps(path) if "run" in step]
+    called = {word for line in lines for word in re.findall(r"make ([\w-]+)", line)}
+    assert called <= targets
+    assert all(re.fullmatch(r"[\w./-]+@[\w.]+", step["uses"]) for step in steps(path) if "uses" in step)
+    assert yaml.safe_load(path.read_text())["permissions"] == {"contents": "read"}
+
+
+def test_every_python_and_machine_is_tested():
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["test"]
+    matrix = job["strategy"]["matrix"]
+    wheels = PROJECT["tool"]["cibuildwheel"]["build"].split()
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert wheels == [f"cp{each.replace('.', '')}-*" for each in matrix["python"]]
+    machines = {*matrix["os"], *(each["os"] for each in matrix["include"])}
+    assert {re.split("-", each)[0] for each in machines} == {"ubuntu", "macos"}
+    assert any(each.endswith("-arm") for each in machines)
+
+
+def test_the_version_stands_in_one_place():
+    project = PROJECT["project"]
+    assert "version" not in project
+    assert project["dynamic"] == ["version"]
+    assert PROJECT["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/fedtide/__init__.py"
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == fedtide.__version__
+    notes = re.findall(
+        r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert notes[0][0] == fedtide.__version__
+    assert all(date != "unreleased" for _, date in notes[1:])
+
+
+@pytest.mark.parametrize(
+    ("available", "wanted", "words"),
+    [
+        (True, None, f"fedtide {fedtide.__version__}, native kernel, instruction path one (of one, two)"),
+        (True, "two", "instruction path two"),
+        (True, "three", "FEDTIDE_ISA=three is not among its paths one, two"),
+        (False, None, "without the native kernel"),
+    ],
+)
+def test_the_version_tells_kernel_and_path(monkeypatch, available, wanted, words):
+    assert version.paths() == native.isas()
+    monkeypatch.setattr(version, "paths", lambda: ["one", "two"] if available else [])
+    monkeypatch.delenv("FEDTIDE_ISA", raising=False)
+    if wanted:
+        monkeypatch.setenv("FEDTIDE_ISA", wanted)
+    assert words in version.version_line()
