@@ -44,7 +44,7 @@ def league(
     """Ask which method to deploy: schedulers, servers, codecs and local methods, ranked with paired intervals.
 
     [dim]fedtide league --draw-only[/]   the page and its figures, from the runs there are
-    [dim]fedtide league macro[/]         one world; all three take about two hours of two cores
+    [dim]fedtide league macro[/]         one world; all three take one to two hours of two cores
 
     Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in league/methods.py.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fedtide.report.palette import COLOURS
 from fedtide.studies.statistics import band
 
 SHOWN = {"higher": COLOURS[2], "lower": COLOURS[1]}  # else grey
+LEFT = -0.35  # what is further behind is cut off
 OVER = {"time": r"time (units of $T_{\max}$)", "bits": "Mbit sent", "joules": "J spent"}
 SCALE = {"time": 1.0, "bits": 1e6, "joules": 1.0}
 
@@ -31,13 +33,14 @@ def draw_gains(tables: Sequence[Table], stem: Path) -> list[Path]:
                     continue
                 found = row.over_reference
                 colour = SHOWN.get(found.verdict, "#888888")
-                panel.plot([found.low, found.high], [line, line], color=colour, linewidth=1.4, solid_capstyle="butt")
+                if math.isfinite(found.low):  # not with one seed
+                    ends = [found.low, found.high]
+                    panel.plot(ends, [line, line], color=colour, linewidth=1.4, solid_capstyle="butt")
                 panel.plot(found.mean, line, "o", color=colour, markersize=3.6)
             panel.axvline(0, color="black", linewidth=0.8)
             panel.set_title(each.arena.title, fontsize=8.5)
-            low = min(row.over_reference.mean for row in each.rows if row.over_reference)
-            high = max(row.over_reference.high for row in each.rows if row.over_reference)
-            panel.set_xlim(max(low - 0.03, -0.35), high + 0.02)
+            means = [row.over_reference.mean for row in each.rows if row.over_reference]
+            panel.set_xlim(max(min(means, default=0.0) - 0.05, LEFT), max(means, default=0.0) + 0.08)
             panel.tick_params(labelsize=7)
             panel.set_ylim(-0.7, len(names) - 0.3)
             panel.set_yticks(range(len(names)), list(reversed(names)), fontsize=7)

@@ -17,6 +17,7 @@ from fedtide.studies.pairing import summary
 from fedtide.studies.statistics import Comparison
 
 MARKS = {"higher": "+", "lower": "−"}
+MOST_RIVALS = 8  # that are named
 UNITS = {"time": ("time", 1.0, "{:.2f}"), "bits": ("Mbit", 1e6, "{:.1f}"), "joules": ("J", 1.0, "{:.0f}")}
 
 
@@ -90,7 +91,8 @@ def _answers(tables: Sequence[Table]) -> list[str]:
     ]
     for each in tables:
         first, paper = each.winner, next((row for row in each.rows if row.name == PAPER), None)
-        rivals = ", ".join(f"`{row.name}`" for row in each.level) or "nobody"
+        rivals = ", ".join(f"`{row.name}`" for row in each.level[:MOST_RIVALS]) or "nobody"
+        rivals += f" and {len(each.level) - MOST_RIVALS} more" if len(each.level) > MOST_RIVALS else ""
         place = f"{paper.rank} ({paper.highest} to {paper.lowest})" if paper else ""
         over = [effect(each.confirmed.get(name)) for name in (REFERENCE, PAPER)]
         lines.append(

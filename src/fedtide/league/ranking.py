@@ -86,12 +86,13 @@ def gain(
 def table(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Table | None:
     """Rank the methods of a world by their mean accuracy over the horizon; None if nobody has played.
 
-    A method's range of ranks: behind those that are ahead of it by a resolved difference (95 % interval), before those
-    that are so behind it.
+    Means compare on the same seeds only: a method that lacks a seed of the reference is left out. A range of ranks: behind
+    those that are ahead by a resolved difference (95 % interval), before those that are so behind.
     """
-    ranked = {name: {seed: run for seed, run in seeds.items() if seed < SEEDS} for name, seeds in runs.items()}
-    played = [each for each in entries if ranked.get(each.method.name)]
-    if REFERENCE not in ranked:
+    wanted = [seed for seed in sorted(runs.get(REFERENCE, {})) if seed < SEEDS]
+    ranked = {name: {seed: seeds[seed] for seed in wanted if seed in seeds} for name, seeds in runs.items()}
+    played = [each for each in entries if len(ranked.get(each.method.name, {})) == len(wanted)]
+    if not wanted:
         return None
     level = {each.method.name: _mean(ranked[each.method.name], mean_accuracy) for each in played}
     order = sorted(played, key=lambda each: -level[each.method.name])
