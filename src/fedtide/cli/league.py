@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.report.tables import Column, listed
 from fedtide.studies.result import Store
 from fedtide.studies.work import Failure
@@ -60,12 +60,14 @@ def league(
     failures: list[Failure] = []
     if not draw_only:
         for stage, parts in stages([known[name] for name in names or known], kept):
-            failures += do_runs(stage, parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
-    found = [each for arena in ARENAS if (each := played(arena, kept)) is not None]
-    if not found:
+            found = do_runs(stage, parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
+            is_tuning = stage.startswith("tuning")  # there, a candidate that diverges is out, and that is all
+            failures += [each for each in found if not (is_tuning and each.exit_code == TrainingError.exit_code)]
+    seasons = [each for arena in ARENAS if (each := played(arena, kept)) is not None]
+    if not seasons:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
-    tables = [table for table, _ in found]
-    runs = {table.arena.name: results for table, results in found}
+    tables = [table for table, _ in seasons]
+    runs = {table.arena.name: results for table, results in seasons}
     figures = to / "figures"
     drawn = draw.draw_gains(tables, figures / "league") + draw.draw_curves(tables, runs, figures / "league-curves")
     page.write(to / "league.md", Path("figures/league.png"), Path("figures/league-curves.png"), tables, runs)

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.league.methods import GROUPS, PAPER, REFERENCE
+from fedtide.league.page import is_analog
 from fedtide.league.playing import JOINED
 from fedtide.league.ranking import Row, Runs, Table
 from fedtide.report.figure import new_figure, our_style, save
 from fedtide.report.palette import COLOURS
+from fedtide.studies.reaching import SPENT
+from fedtide.studies.result import RunResult
 from fedtide.studies.statistics import band
 
 SHOWN = {"higher": COLOURS[2], "lower": COLOURS[1]}  # else grey
@@ -57,7 +60,9 @@ def draw_curves(tables: Sequence[Table], runs: Mapping[str, Runs], stem: Path) -
         for line, each in zip(panels, tables, strict=True):
             for panel, (over, name) in zip(line, OVER.items(), strict=True):
                 for row, style in zip(leaders(each), STYLES, strict=False):
-                    found = [run for seed, run in sorted(runs[each.arena.name][row.name].items()) if seed < 5]
+                    if over == "bits" and is_analog(row):
+                        continue
+                    found = [_with_reports(runs[each.arena.name][row.name][seed]) for seed in each.seeds]
                     mean = band(found, "test_accuracy", over)
                     panel.plot(mean.x / SCALE[over], mean.mean, label=row.name, linewidth=1.2, **style)
                 panel.axhline(each.target, color="#aaaaaa", linewidth=0.7, linestyle=":")
@@ -67,6 +72,11 @@ def draw_curves(tables: Sequence[Table], runs: Mapping[str, Runs], stem: Path) -
             line[0].set_ylabel(f"{each.arena.title}\ntest accuracy", fontsize=7.5)
             line[-1].legend(fontsize=6.5, loc="lower right")
         return save(page, stem)
+
+
+def _with_reports(run: RunResult) -> RunResult:
+    """Return a run whose bits include what devices report to the server, as costs do."""
+    return run._replace(columns={**run.columns, "bits": SPENT["bits"](run).tolist()})
 
 
 STYLES: tuple[dict[str, Any], ...] = (

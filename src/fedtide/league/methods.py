@@ -1,9 +1,10 @@
 """Who plays: every method as what it changes in the reference, and the one thing about it that is tuned.
 
-The reference is the paper's periodic design with random scheduling: every method differs from it in what its own paper is
-about, be it the schedule, the server, the codec or the devices, so that the differences add up to an answer. Four candidates
-each: two learning rates of the devices times two settings of the method (for one that has no setting of its own, the
-weights gamma^age of updates, equal or in favour of fresh ones).
+The reference is the paper's periodic design with random scheduling. A method changes what its own paper is about: the
+schedule, the server, the codec or the devices. Four candidates each: two learning rates of the devices times two settings of
+the method; for one that has no setting of its own, the weights gamma^age of updates, equal or in favour of fresh ones. What
+a method has besides what its paper is about is what its control has too: equal weights where gamma is not tuned, or dense
+updates that are added to the current model, which robust servers and SCAFFOLD need.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from fedtide.paper.figures import FRESH, Tree
 
 RATES = (0.07, 0.2)  # learning rates that every method is tried with
 REFERENCE = "random"
+EVEN = "equal_weights"
+DENSE = "dense_mean"
 PAPER = "proposed"
 
 
@@ -25,6 +28,7 @@ class Method(NamedTuple):
     tree: Tree
     settings: tuple[Tree, Tree]
     alone: bool = False  # it cannot be joined to methods of other groups
+    control: str = REFERENCE  # what has all of it but the method itself
 
 
 class Group(NamedTuple):
@@ -41,7 +45,7 @@ _AGES: tuple[Tree, Tree] = ({"policy": {"age_base": 1.0}}, {"policy": {"age_base
 def _scheduler(name: str, title: str, *, settings: tuple[dict[str, Any], dict[str, Any]] | None = None) -> Method:
     """Return a schedule, with two choices of its arguments."""
     chosen = _AGES if settings is None else _both("policy", "scheduler_args", settings)
-    return Method(name, title, {"policy": {"scheduler": name}}, chosen)
+    return Method(name, title, {"policy": {"scheduler": name}}, chosen, control=EVEN if settings else REFERENCE)
 
 
 def _combiner(
@@ -49,7 +53,8 @@ def _combiner(
 ) -> Method:
     """Return a server's method, with two choices of its arguments."""
     tree: Tree = {"policy": {"combiner": combiner or name}, **({"codec": {"name": codec}} if codec else {})}
-    return Method(name, title, tree, _both("policy", "combiner_args", (first, second)), alone=bool(codec))
+    control = DENSE if codec and name != DENSE else EVEN
+    return Method(name, title, tree, _both("policy", "combiner_args", (first, second)), bool(codec), control)
 
 
 def _codec(name: str, title: str, args: dict[str, Any] | None = None, codec: str = "") -> Method:
@@ -69,6 +74,13 @@ _SCHEDULES = (
         _AGES,
     ),
     Method(REFERENCE, "random: the reference", {}, _AGES),
+    Method(
+        EVEN,
+        "random with gamma = 1: the control of methods that have a setting of their own",
+        {"policy": {"age_base": 1.0}},
+        ({"policy": {"weighting": "age_aware"}}, {"policy": {"weighting": "uniform"}}),
+        control=EVEN,
+    ),
     _scheduler("best_channel", "best channels (BC)"),
     _scheduler("age_based", "age-based, of the better half of channels"),
     _scheduler("round_robin", "round robin"),
@@ -119,6 +131,7 @@ _CODECS = (
         {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"combiner": "majority_vote"}},
         _both("policy", "combiner_args", ({"rate": 0.001}, {"rate": 0.003})),
         alone=True,
+        control=EVEN,
     ),
     Method(
         "ef21",
@@ -126,9 +139,18 @@ _CODECS = (
         {"codec": {"name": "ef21"}, "policy": {"combiner": "ef21"}},
         _both("policy", "combiner_args", ({"rate": 1.0}, {"rate": 2.0})),
         alone=True,
+        control=EVEN,
     ),
 )
 _ROBUST = (
+    _combiner(
+        DENSE,
+        "mean of dense updates: the control of these and of SCAFFOLD",
+        {"server_rate": 1.0},
+        {"server_rate": 1.5},
+        "average_deltas",
+        "dead_zone",
+    ),
     _combiner("median", "median", {"server_rate": 1.0}, {"server_rate": 2.0}, codec="dead_zone"),
     _combiner("trimmed_mean", "trimmed mean", {"trim": 0.125}, {"trim": 0.25}, codec="dead_zone"),
     _combiner("krum", "multi-Krum", {"kept": 3}, {"kept": 5}, codec="dead_zone"),
@@ -137,15 +159,17 @@ _ROBUST = (
 _LOCAL = (
     Method(
         "fedprox",
-        "FedProx, far from the paper's 0.02",
+        "FedProx: a stronger pull than the paper's 0.02",
         {},
-        ({"learning": {"proximal": 0.0}}, {"learning": {"proximal": 0.2}}),
+        ({"learning": {"proximal": 0.1}}, {"learning": {"proximal": 0.5}}),
+        control=EVEN,
     ),
     Method(
         "momentum",
         "local momentum",
         {},
         _both("learning", "trainer_args", ({"momentum": 0.5}, {"momentum": 0.9})),
+        control=EVEN,
     ),
     Method(
         "scaffold",
@@ -153,6 +177,7 @@ _LOCAL = (
         {"learning": {"trainer": "scaffold"}, "policy": {"combiner": "scaffold"}, "codec": {"name": "dead_zone"}},
         _both("learning", "trainer_args", ({"damping": 0.3}, {"damping": 1.0})),
         alone=True,
+        control=DENSE,
     ),
 )
 _CLOCKS = (
@@ -162,6 +187,7 @@ _CLOCKS = (
         {"framework": "fedavg", "policy": {"scheduler": "random"}},
         ({"policy": {"limit": 8}}, {"policy": {"limit": 32}}),
         alone=True,
+        control=EVEN,
     ),
 )
 _AIR = (
@@ -171,6 +197,7 @@ _AIR = (
         {"radio": {"access": "over_the_air"}, "codec": {"name": "ideal"}},
         ({"policy": {"limit": 8}}, {"policy": {"limit": 40}}),
         alone=True,
+        control=EVEN,
     ),
 )
 GROUPS = (

@@ -10,7 +10,7 @@ from typing import Any
 from fedtide.core.files import write_atomically
 from fedtide.league.methods import GROUPS, PAPER, RATES, REFERENCE
 from fedtide.league.playing import BASE, CONFIRMING, JOINED, SEEDS, TUNING_SEED
-from fedtide.league.ranking import Cost, Row, Runs, Table
+from fedtide.league.ranking import Row, Runs, Table
 from fedtide.league.words import FOUND, RULES
 from fedtide.paper.worlds import plain
 from fedtide.studies.pairing import summary
@@ -26,7 +26,10 @@ def write(page: Path, gains: Path, curves: Path, tables: Sequence[Table], runs: 
     lines = ["# A league of methods: same clock, same radio, same airtime", "", *_opening(tables, runs), ""]
     lines += ["## What to deploy, and how sure we are", "", *_answers(tables), "", *FOUND.strip().splitlines(), ""]
     lines += [f"![Gains over random scheduling in every world]({gains})", ""]
-    lines += ["Green: ahead of random scheduling; orange: behind; grey: not resolved. Far left ends are cut.", ""]
+    lines += [
+        "Green: ahead of random scheduling; orange: behind; grey: not resolved. What lies beyond a panel is cut.",
+        "",
+    ]
     for each in tables:
         lines += [f"## {each.arena.title}", "", f"{each.arena.differs}.", "", *_standings(each), ""]
     lines += ["## Over time, bits and joules", "", f"![Accuracy of the leaders]({curves})", ""]
@@ -47,8 +50,10 @@ def rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "rank_range": [row.highest, row.lowest],
             "mean_accuracy": row.accuracy,
             "final_accuracy": row.final,
-            "gain_over_random": row.over_reference and row.over_reference._asdict(),
-            "gain_over_proposed": row.over_paper and row.over_paper._asdict(),
+            "gain_over_random": _plain(row.over_reference),
+            "control": row.entry.method.control,
+            "gain_over_control": _plain(row.over_control or row.over_reference),
+            "gain_over_proposed": _plain(row.over_paper),
             "target": each.target,
             **{
                 f"{what}_to_target": cost.middle if math.isfinite(cost.middle) else None
@@ -59,6 +64,14 @@ def rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
         for each in tables
         for row in each.rows
     ]
+
+
+def _plain(found: Comparison | None) -> dict[str, Any] | None:
+    """Return a gain as plain data, without what JSON cannot say."""
+    return found and {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in found._asdict().items()
+    }
 
 
 def effect(found: Comparison | None) -> str:
@@ -74,10 +87,11 @@ def _opening(tables: Sequence[Table], runs: Mapping[str, Runs]) -> list[str]:
     results = [result for world in runs.values() for seeds in world.values() for result in seeds.values()]
     methods = max(len(each.rows) for each in tables)
     return [
-        f"{methods} methods in {len(tables)} worlds: the same devices, data, fading and symbols for all, each method tuned "
+        f"{methods} entries in {len(tables)} worlds: the same devices, data, fading and symbols for all, each method tuned "
         "with the same number of runs on a seed that does not rank, differences taken seed by seed. `fedtide league` runs "
-        "what is missing and writes this page; the runs are in `results/league`. What the methods are: "
-        "[methods](methods.md), [schedulers](schedulers.md), [codecs](codec.md).",
+        "what is missing and writes this page; the runs are in `results/league`, and `fedtide report results/league` is a "
+        "page to click through. What the methods are: [methods](methods.md), [schedulers](schedulers.md), "
+        "[codecs](codec.md).",
         "",
         summary(results),
     ]
@@ -86,14 +100,14 @@ def _opening(tables: Sequence[Table], runs: Mapping[str, Runs]) -> list[str]:
 def _answers(tables: Sequence[Table]) -> list[str]:
     lines = [
         "| world | deploy | accuracy over the horizon, at its end | not to be told from it | over random "
-        f"| over the paper's schedule | the paper's schedule: rank (range) of {max(len(each.rows) for each in tables)} |",
+        "| over the paper's schedule | the paper's schedule: rank (range) |",
         f"|{'---|' * 7}",
     ]
     for each in tables:
         first, paper = each.winner, next((row for row in each.rows if row.name == PAPER), None)
         rivals = ", ".join(f"`{row.name}`" for row in each.level[:MOST_RIVALS]) or "nobody"
         rivals += f" and {len(each.level) - MOST_RIVALS} more" if len(each.level) > MOST_RIVALS else ""
-        place = f"{paper.rank} ({paper.highest} to {paper.lowest})" if paper else ""
+        place = f"{paper.rank} ({paper.highest} to {paper.lowest}) of {len(each.rows)}" if paper else "lacks runs"
         over = [effect(each.confirmed.get(name)) for name in (REFERENCE, PAPER)]
         lines.append(
             f"| {each.arena.title} | **{_named(first)}** | {first.accuracy:.3f}, {first.final:.3f} | {rivals} "
@@ -115,40 +129,50 @@ def _named(row: Row) -> str:
 def _standings(each: Table) -> list[str]:
     heads = " | ".join(f"{unit} to {each.target:.2f}" for unit, _, _ in UNITS.values())
     lines = [
-        f"| rank (range) | method | changes | gain over random | accuracy: mean, at the end | {heads} |",
-        f"|{'---|' * 8}",
+        f"| rank (range) | method | changes | gain over random | over its control | accuracy: mean, at the end | {heads} |",
+        f"|{'---|' * 9}",
     ]
     for row in each.rows:
         name = f"**`{row.name}`**" if row.name in (PAPER, REFERENCE, JOINED) else f"`{row.name}`"
         mark = MARKS.get(row.over_reference.verdict, "·") if row.over_reference else ""
         mark = f"**{mark}{mark}**" if row.surely else mark
-        costs = " | ".join(_cost(row.costs[what], each, *UNITS[what][1:]) for what in UNITS)
+        costs = " | ".join(_cost(row, what) for what in UNITS)
         lines.append(
             f"| {row.rank} ({row.highest} to {row.lowest}) | {name} | {row.entry.group} "
-            f"| {mark} {effect(row.over_reference)} | {row.accuracy:.3f}, {row.final:.3f} | {costs} |"
+            f"| {mark} {effect(row.over_reference)} | {effect(row.over_control)} | {row.accuracy:.3f}, {row.final:.3f} "
+            f"| {costs} |"
         )
+    if each.left_out:
+        missing = ", ".join(f"`{name}` ({count} of {len(each.seeds)})" for name, count in each.left_out.items())
+        lines += ["", f"Left out, since runs are missing or diverged: {missing}."]
     return lines
 
 
-def _cost(cost: Cost, each: Table, unit: float, form: str) -> str:
+def _cost(row: Row, what: str) -> str:
     """Write what the target costs, in brackets as a share of the reference's."""
-    seeds = max(row.costs["time"].reached for row in each.rows)
+    cost, (_, unit, form) = row.costs[what], UNITS[what]
+    if what == "bits" and is_analog(row):
+        return "analog"
+    some = f", {cost.reached} of {cost.seeds}" if cost.reached < cost.seeds else ""
     if not math.isfinite(cost.middle):
-        return f"not reached ({cost.reached} of {seeds})"
+        return f"not reached{some}"
     words = form.format(cost.middle / unit)
     if cost.ratio is None or cost.ratio.verdict == "no difference":
-        return words
+        return words + some
     star = "" if cost.ratio.verdict == "not resolved" else "*"
-    return f"{words} (×{math.exp(cost.ratio.mean):.2f}{star})"
+    return f"{words} (×{math.exp(cost.ratio.mean):.2f}{star}{some})"
+
+
+def is_analog(row: Row) -> bool:
+    """Say whether what a method sends is no bits."""
+    return bool(row.entry.tree.get("radio", {}).get("access", "orthogonal") != "orthogonal")
 
 
 def _rules() -> list[str]:
     common = ", ".join(f"`{word}`" for word in plain(BASE))
     rates = " and ".join(f"{rate:g}" for rate in RATES)
     return [
-        RULES.strip().format(
-            common=common, rates=rates, candidates=2 * len(RATES), seed=TUNING_SEED, seeds=SEEDS, fresh=len(CONFIRMING)
-        )
+        RULES.strip().format(common=common, rates=rates, candidates=2 * len(RATES), seed=TUNING_SEED, last=SEEDS - 1)
     ]
 
 
@@ -164,4 +188,11 @@ def _settings(tables: Sequence[Table]) -> list[str]:
             ]
             same = " ".join(f"`{word}`" for word in plain(method.tree)) or "the reference"
             lines.append(f"| `{method.name}` | {method.title} | {same} | {' | '.join(cells)} |")
+    for each in tables:
+        for row in each.rows:
+            if row.name == JOINED:
+                words = " ".join(f"`{word}`" for word in plain(row.entry.tree))
+                lines.append(
+                    f"| `{JOINED}` | in {each.arena.title}: {row.entry.method.title} | {words} |{' |' * len(tables)}"
+                )
     return ["<details><summary>All of them</summary>", "", *lines, "", "</details>"]

@@ -115,7 +115,7 @@ def tuned(arena: Arena, methods: Sequence[Method], store: Store) -> list[Entry]:
 def joined(found: Sequence[Entry]) -> Method | None:
     """Return the best schedule, server, codec and training of a world in one, by their tuning; None before all are tuned.
 
-    Of a group in which nothing did better than the reference, nothing is taken. What it is tuned with are the weights
+    Of a group whose best did no better than its control, nothing is taken. What it is tuned with are the weights
     gamma^age, as for all methods that have no setting of their own.
     """
     by_name = {each.method.name: each for each in found}
@@ -127,10 +127,10 @@ def joined(found: Sequence[Entry]) -> Method | None:
         best = max(
             (each for each in found if each.group == group and not each.method.alone), key=lambda each: each.tuned
         )
-        if best.tuned > by_name[REFERENCE].tuned:
+        if best.tuned > by_name[best.method.control].tuned:
             tree = merge(tree, merge(best.method.tree, best.setting))
             titles.append(best.method.name)
-    return Method(JOINED, " + ".join(titles), tree, METHODS[REFERENCE].settings)
+    return Method(JOINED, " + ".join(titles), tree, METHODS[REFERENCE].settings) if tree else None
 
 
 def results(arena: Arena, entries: Sequence[Entry], store: Store, most: int = 20) -> dict[str, dict[int, RunResult]]:

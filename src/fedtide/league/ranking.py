@@ -26,6 +26,7 @@ class Cost(NamedTuple):
 
     middle: float  # median over the seeds; infinite if fewer than half reach it
     reached: int  # seeds that do
+    seeds: int
     ratio: Comparison | None  # log of what it is of the reference's, seed by seed; None if a seed of either does not
 
 
@@ -38,9 +39,11 @@ class Row(NamedTuple):
     lowest: int
     accuracy: float  # mean over the horizon and the seeds
     final: float
-    over_reference: Comparison | None  # None: the method itself, or no shared seed
+    over_reference: Comparison | None  # None: the method itself
+    over_control: Comparison | None  # None: its control is the reference, itself, or has not played
     over_paper: Comparison | None
     surely: str  # `ahead` or `behind` the reference among so many comparisons (Bonferroni), or nothing
+    is_level: bool  # its difference from the winner is not resolved
     costs: Mapping[str, Cost]
 
     @property
@@ -54,7 +57,9 @@ class Table(NamedTuple):
 
     arena: Arena
     target: float  # accuracy
+    seeds: tuple[int, ...]
     rows: tuple[Row, ...]  # by rank
+    left_out: Mapping[str, int]  # methods that lack runs, with how many they have
     confirmed: Mapping[str, Comparison]  # the winner's gain on fresh seeds, over the reference and the paper's schedule
 
     def row(self, name: str) -> Row:
@@ -68,8 +73,8 @@ class Table(NamedTuple):
 
     @property
     def level(self) -> list[Row]:
-        """Who could be first as well: those whose range of ranks begins at 1."""
-        return [each for each in self.rows[1:] if each.highest == 1]
+        """Who cannot be told from the winner."""
+        return [each for each in self.rows[1:] if each.is_level]
 
 
 def gain(
@@ -84,42 +89,57 @@ def gain(
 
 
 def table(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Table | None:
-    """Rank the methods of a world by their mean accuracy over the horizon; None if nobody has played.
+    """Rank the methods of a world by their mean accuracy over the horizon; None if the reference has not played.
 
-    Means compare on the same seeds only: a method that lacks a seed of the reference is left out. A range of ranks: behind
-    those that are ahead by a resolved difference (95 % interval), before those that are so behind.
+    Means compare on the same seeds only: those that the reference and most methods have. A method that lacks one of them is
+    left out, and said to be. A range of ranks: behind those that are ahead by a resolved difference (95 % interval), before
+    those that are so behind.
     """
-    wanted = [seed for seed in sorted(runs.get(REFERENCE, {})) if seed < SEEDS]
-    ranked = {name: {seed: seeds[seed] for seed in wanted if seed in seeds} for name, seeds in runs.items()}
-    played = [each for each in entries if len(ranked.get(each.method.name, {})) == len(wanted)]
-    if not wanted:
+    names = [each.method.name for each in entries]
+    seeds = [
+        seed
+        for seed in sorted(runs.get(REFERENCE, {}))
+        if seed < SEEDS and 2 * sum(seed in runs.get(name, {}) for name in names) > len(names)
+    ]
+    if not seeds:
         return None
+    ranked = {name: {seed: found[seed] for seed in seeds if seed in found} for name, found in runs.items()}
+    played = [each for each in entries if len(ranked.get(each.method.name, {})) == len(seeds)]
     level = {each.method.name: _mean(ranked[each.method.name], mean_accuracy) for each in played}
     order = sorted(played, key=lambda each: -level[each.method.name])
-    target = STEP * math.floor(_mean(ranked[REFERENCE], final_accuracy) / STEP)
-    rows = []
-    for rank, each in enumerate(order, 1):
-        own = ranked[each.method.name]
+    target = STEP * math.floor(_mean(ranked[REFERENCE], final_accuracy) / STEP + 1e-9)
+    first = order[0].method.name
+
+    def row(rank: int, each: Entry) -> Row:
+        name, control = each.method.name, each.method.control
+        own, reference = ranked[name], ranked[REFERENCE]
         against = [_verdict(gain(own, ranked[other.method.name])) for other in order if other is not each]
-        family = gain(own, ranked[REFERENCE], 1 - (1 - CONFIDENCE) / max(1, len(order) - 1))
-        rows.append(
-            Row(
-                each,
-                rank,
-                1 + against.count("lower"),
-                len(order) - against.count("higher"),
-                level[each.method.name],
-                _mean(own, final_accuracy),
-                None if each.method.name == REFERENCE else gain(own, ranked[REFERENCE]),
-                None if each.method.name == PAPER else gain(own, ranked.get(PAPER, {})),
-                {"higher": "ahead", "lower": "behind"}.get(_verdict(family), ""),
-                {what: _cost(what, target, own, ranked[REFERENCE]) for what in SPENT},
-            )
+        family = gain(own, reference, 1 - (1 - CONFIDENCE) / max(1, len(order) - 1))
+        return Row(
+            each,
+            rank,
+            1 + against.count("lower"),
+            len(order) - against.count("higher"),
+            level[name],
+            _mean(own, final_accuracy),
+            None if name == REFERENCE else gain(own, reference),
+            None if control in (name, REFERENCE) else gain(own, ranked.get(control, {})),
+            None if name == PAPER else gain(own, ranked.get(PAPER, {})),
+            {"higher": "ahead", "lower": "behind"}.get(_verdict(family), ""),
+            name == first or _verdict(gain(own, ranked[first])) != "lower",
+            {what: _cost(what, target, own, reference) for what in SPENT},
         )
-    first = rows[0].name
-    fresh = {name: {seed: run for seed, run in seeds.items() if seed in CONFIRMING} for name, seeds in runs.items()}
-    found = {name: gain(fresh.get(first, {}), fresh.get(name, {})) for name in (REFERENCE, PAPER) if name != first}
-    return Table(arena, target, tuple(rows), {name: each for name, each in found.items() if each is not None})
+
+    fresh = {name: {seed: run for seed, run in found.items() if seed in CONFIRMING} for name, found in runs.items()}
+    again = {name: gain(fresh.get(first, {}), fresh.get(name, {})) for name in (REFERENCE, PAPER) if name != first}
+    return Table(
+        arena,
+        target,
+        tuple(seeds),
+        tuple(row(rank, each) for rank, each in enumerate(order, 1)),
+        {name: len(ranked.get(name, {})) for name in names if len(ranked.get(name, {})) < len(seeds)},
+        {name: each for name, each in again.items() if each is not None},
+    )
 
 
 def _verdict(comparison: Comparison | None) -> str:
@@ -135,6 +155,7 @@ def _cost(what: str, target: float, own: Mapping[int, RunResult], reference: Map
     spent = np.array([until(each) for each in own.values()])
     middle = float(np.median(np.where(np.isnan(spent), math.inf, spent)))
     pairs = list(paired(own, reference).values())
-    first, second = (np.log([until(pair[side]) for pair in pairs]) for side in (0, 1))
-    ratio = compare(list(first), list(second)) if pairs and np.isfinite([*first, *second]).all() else None
-    return Cost(middle, int(np.isfinite(spent).sum()), ratio)
+    first, second = (np.array([until(pair[side]) for pair in pairs]) for side in (0, 1))
+    known = np.isfinite([*first, *second]).all() and min(*first, *second) > 0
+    ratio = compare(list(np.log(first)), list(np.log(second))) if known else None
+    return Cost(middle, int(np.isfinite(spent).sum()), len(spent), ratio)

@@ -13,8 +13,14 @@ RULES = """
   its own clock).
 - **Equal tuning.** Each method has {candidates} candidates: learning rates {rates} of the devices, times two settings of its
   own; where it has none, the weights gamma^age with gamma = 1 or 0.846. The best by mean accuracy on seed {seed}, world by
-  world, plays on seeds 0 to {seeds}-1. The grids are ours, the same in all worlds.
-- **`joined`** is the best schedule, server, codec and local method of a world in one, as their tuning on that seed says.
+  world, plays on seeds 0 to {last}. A candidate whose numbers do not stay finite is out. The grids are ours, the same in all
+  worlds.
+- **Controls.** The reference may choose gamma; a method with a setting of its own has gamma = 1, and is compared with random
+  scheduling at gamma = 1 (`equal_weights`), too. Robust servers and SCAFFOLD need dense updates, and have `dead_zone` and
+  updates added to the current model: so has their control, `dense_mean`. What they gain over random scheduling is mostly that.
+  `over_the_air` may have 40 devices send at a time, and sends no bits.
+- **`joined`** is the best schedule, server, codec and local method of a world in one (those that beat their controls), as
+  tuning on that seed says: it has had the tuning of all, and four runs of its own.
 - **Ranks** go by the accuracy averaged over the horizon from time 0. The range in brackets is what the 95 % intervals of
   paired differences leave open. **++** and **−−**: resolved even among all comparisons of a world (Bonferroni); + and −: by its
   own 95 % interval, of which one in twenty misleads; · not resolved.

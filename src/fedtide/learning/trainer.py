@@ -115,8 +115,12 @@ def _check_job(job: Job, name: str, num_parameters: int) -> None:
 
 def engine(experiment: Experiment) -> str:
     """Return who does the steps, which the bits depend on: the trainer, or the one that it stands around."""
-    wanted = experiment.learning
-    return str(wanted.trainer_args.get("inner", "native")) if wanted.trainer in AROUND else wanted.trainer
+    return engine_of(experiment.learning.trainer, experiment.learning.trainer_args)
+
+
+def engine_of(trainer: str, args: Mapping[str, Any]) -> str:
+    """Return who does the steps of a trainer with these arguments."""
+    return str(args.get("inner", "native")) if trainer in AROUND else trainer
 
 
 def known_as(samples: Samples) -> TableId:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.learning.trainer import engine_of
 from fedtide.records import UNKNOWN, RoundRecord, machine_fault, provenance, sweep, write_atomically, write_new
 from fedtide.records.columns import unpack as unpack_column
 from fedtide.report.summary import evaluated
@@ -76,9 +77,15 @@ class RunResult(NamedTuple):
         return 1 / (self.totals.get("num_labels") or USUAL_LABELS)
 
     @property
+    def engine(self) -> str:
+        """Who did the steps of the training."""
+        learning = self.experiment.get("learning", {})
+        return engine_of(learning.get("trainer", "native"), learning.get("trainer_args") or {})
+
+    @property
     def path(self) -> str:
         """The instruction path on which it was made, or the package that trained; other paths give other bits."""
-        known, trainer = self.provenance or {}, self.experiment.get("learning", {}).get("trainer", "native")
+        known, trainer = self.provenance or {}, self.engine
         if trainer == "native":
             return str(known.get("isa") or UNKNOWN)
         return f"{trainer} {known.get(trainer) or UNKNOWN}"
