@@ -26,10 +26,12 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Every figure of README and docs, and the pages docs/paper.md and docs/worlds.md, from stored results: minutes, nothing is run.
+# Every figure of README and docs but the picture of the explorer, and the pages docs/paper.md, worlds.md and league.md, from
+# stored results: minutes, nothing is run.
 figures: $(VENV)/.core
 	$(BIN)/fedtide paper --draw-only
 	$(BIN)/fedtide worlds --draw-only
+	$(BIN)/fedtide league --draw-only
 	$(BIN)/fedtide study plot examples/study.yaml --store results/paper --out docs/figures/readme-schedulers
 	$(BIN)/python benchmarks/codec_study.py
 	$(BIN)/python benchmarks/figures.py

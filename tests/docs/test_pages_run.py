@@ -1,4 +1,7 @@
-"""Every command and every block of Python in the README, the tutorial and the how-tos runs as it stands, on small settings."""
+"""Commands and blocks of Python in the README, the tutorial and the how-tos run as they stand, on small settings.
+
+Commands in ELSEWHERE have tests of their own.
+"""
 
 from __future__ import annotations
 
