@@ -19,6 +19,7 @@ from fedtide.policy.certified import STEPS, certify
 from fedtide.policy.label_variance import label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
 
+SMALL: Final = 1000  # values that are sorted as a whole
 PoolShare = Annotated[float, arg("share of the N devices, those with the best channels, that are chosen from")]
 
 
@@ -37,18 +38,18 @@ def looks_back(scheduler: Scheduler) -> bool:
 
 def largest(value: Floats | Ints, count: int) -> Ints:
     """Return the positions of the `count` largest values, the earlier position first among equals."""
+    if len(value) <= SMALL:
+        return np.argsort(-value, kind="stable")[:count]
     top = _top(value, count)
     return top[np.argsort(-value[top], kind="stable")]
 
 
 def _top(value: Floats | Ints, count: int) -> Ints:
-    """Return the positions of the `count` largest values, ascending; of equals the earlier ones. Nothing large is sorted."""
+    """Return the positions of the `count` largest values, ascending; of equals the earlier ones."""
     if count >= len(value):
         return np.arange(len(value))
-    if count <= 0:
-        return np.zeros(0, np.int64)
-    last = np.partition(-value, count - 1)[count - 1]
-    if last != last:  # not a number: these come last, in their order
+    last = np.partition(-value, count - 1)[count - 1] if len(value) > SMALL and count else np.nan
+    if last != last:  # few, or not numbers: these come last, in their order
         return np.sort(np.argsort(-value, kind="stable")[:count])
     ahead = np.flatnonzero(-value < last)
     level = np.flatnonzero(-value == last)[: count - len(ahead)]
