@@ -26,6 +26,7 @@ struct Proof {
 };
 
 struct Cut {
+    std::vector<std::int64_t> direction;  // u [width]
     std::int64_t below;  // the least u . sum of any set
     std::int64_t square;  // ||u||^2; below > 0 proves ||sum||^2 >= below^2 / square
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "schedule.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr double epsilon = std::numeric_limits<double>::epsilon();
 constexpr int sweeps = 30;                   // of Jacobi's rotations; ten labels need about six
+constexpr std::int64_t rounds = 100;          // towards a separating direction
 constexpr std::int64_t look_every = 1 << 14;  // nodes
 
 std::size_t u(std::int64_t index) { return static_cast<std::size_t>(index); }
@@ -78,11 +80,35 @@ std::vector<double> spread(const Rows& rows) {
     return found;
 }
 
+// Orthonormal axes: those in which the rows spread most, after the direction that keeps sums from the origin, if there is one.
+std::vector<double> axes_of(const Rows& rows, const Cut& cut) {
+    const std::int64_t n = rows.width;
+    std::vector<double> matrix = spread(rows);
+    if (cut.below <= 0) return eigenvectors(std::move(matrix), n);
+    std::vector<double> axis(u(n)), image(u(n), 0.0);
+    double trace = 0, within = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+        axis[u(i)] = static_cast<double>(cut.direction[u(i)]) / std::sqrt(static_cast<double>(cut.square));
+        trace += matrix[u(i * n + i)];
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) image[u(i)] += matrix[u(i * n + j)] * axis[u(j)];
+        within += image[u(i)] * axis[u(i)];
+    }
+    for (std::int64_t i = 0; i < n; ++i)  // nothing is left along the axis; then it is made the longest
+        for (std::int64_t j = 0; j < n; ++j)
+            matrix[u(i * n + j)] += (within + 2 * trace + 1) * axis[u(i)] * axis[u(j)] - axis[u(i)] * image[u(j)] -
+                                    image[u(i)] * axis[u(j)];
+    return eigenvectors(std::move(matrix), n);
+}
+
 // Chooses `take` rows to be added to `base`, depth first. If most rows are to be picked, it is those left out that are
 // chosen: base is then the sum of all, and the rows count negatively.
 class Tree {
+    typedef double Vector __attribute__((vector_size(16), aligned(8), may_alias));
+
    public:
-    Tree(const Rows& rows, std::int64_t size, const Look& look)
+    Tree(const Rows& rows, std::int64_t size, const Cut& cut, const Look& look)
         : rows_(rows),
           leaves_out_(rows.count - size < size),
           take_(leaves_out_ ? rows.count - size : size),
@@ -97,7 +123,7 @@ class Tree {
           sums_(u((take_ + 1) * padded_), 0.0),
           chosen_(u(take_)) {
         arrange();
-        project();
+        project(axes_of(rows, cut));
         tabulate();
     }
 
@@ -136,9 +162,8 @@ class Tree {
                          [&](std::int64_t a, std::int64_t b) { return length[u(a)] > length[u(b)]; });
     }
 
-    void project() {
+    void project(const std::vector<double>& axes) {
         const std::int64_t n = rows_.width;
-        const std::vector<double> axes = eigenvectors(spread(rows_), n);
         double widest = 0;
         for (std::int64_t j = 0; j < shown_; ++j) {
             for (std::int64_t k = 0; k < rows_.count; ++k) {
@@ -198,31 +223,32 @@ class Tree {
 
     // Whether no choice of `rest` of the rows from `from` on brings the sum below the limit.
     bool far(std::int64_t from, std::int64_t rest, const double* sum) const {
-        const double* low = low_.data() + cell(from, rest);
-        const double* high = high_.data() + cell(from, rest);
-        double even = 0, odd = 0;
-        for (std::int64_t j = 0; j < padded_; j += 2) {
-            double a = std::max(sum[j] + low[j], -(sum[j] + high[j]));
-            double b = std::max(sum[j + 1] + low[j + 1], -(sum[j + 1] + high[j + 1]));
-            a = a > 0 ? a : 0;
-            b = b > 0 ? b : 0;
-            even += a * a;
-            odd += b * b;
+        const auto* low = reinterpret_cast<const Vector*>(low_.data() + cell(from, rest));
+        const auto* high = reinterpret_cast<const Vector*>(high_.data() + cell(from, rest));
+        const auto* at = reinterpret_cast<const Vector*>(sum);
+        Vector total{};
+        for (std::int64_t j = 0; j < padded_ / 2; ++j) {
+            const Vector above = at[j] + low[j], under = -(at[j] + high[j]);
+            Vector away = above > under ? above : under;
+            away = away > 0.0 ? away : Vector{};
+            total += away * away;
         }
-        return even + odd > threshold_;
+        return total[0] + total[1] > threshold_;
     }
 
     void below(std::int64_t from, std::int64_t rest) {
         const double* sum = sums_.data() + (take_ - rest) * padded_;
         double* next = sums_.data() + (take_ - rest + 1) * padded_;
         for (std::int64_t place = from; place + rest <= rows_.count; ++place) {
-            if (place > from && rest > 1 && far(place, rest, sum)) return;  // those after it have even fewer to choose from
             if (--steps_ < 0) stopped_ = true;
             if (steps_ % look_every == 0) look_();
             if (stopped_) return;
             const double* point = point_.data() + place * padded_;
             for (std::int64_t j = 0; j < padded_; ++j) next[j] = sum[j] + point[j];
-            if (far(place + 1, rest - 1, next)) continue;
+            if (far(place + 1, rest - 1, next)) {
+                if (rest > 1 && far(place, rest, sum)) return;  // those after it have even fewer to choose from
+                continue;
+            }
             chosen_[u(take_ - rest)] = place;
             if (rest == 1) {
                 leaf();
@@ -269,23 +295,17 @@ Proof branch(const Rows& rows, std::int64_t size, std::int64_t reached, std::int
              const Look& look) {
     Proof proof{{{}, reached}, enough, 0};
     if (reached <= enough || steps <= 0) return proof;
-    Tree tree(rows, size, look);
+    Tree tree(rows, size, separate(rows, size, rounds, look), look);
     tree.enough = enough;
-    // Half of the steps for all of it. If that does not do, less is asked: that nothing lies below a part of what was reached.
-    std::int64_t limit = reached, left = steps, share = steps / 2;
-    while (left > 0 && proof.bound < proof.found.reached) {
-        const bool all = tree.search(std::min(limit, proof.found.reached), share);
+    // Most of the steps for all of it. If that does not do, less is asked: that nothing lies just above the bound.
+    std::int64_t span = reached - enough, left = steps, share = steps - steps / 4;
+    while (left > 0 && proof.bound < proof.found.reached && span > reached / 1000) {
+        const bool all = tree.search(std::min(proof.bound + span, proof.found.reached), share);
         left -= share - std::max<std::int64_t>(tree.steps_left(), 0);
-        if (tree.found().reached < proof.found.reached && !tree.found().picked.empty()) proof.found = tree.found();
-        if (all) {
-            proof.bound = std::max(proof.bound, tree.limit());
-            limit = limit > reached / 4 ? reached : 4 * limit;
-            share = left;
-        } else {
-            limit /= 16;
-            share = std::min(left, share / 2 + 1);
-            if (limit <= proof.bound) break;
-        }
+        if (!tree.found().picked.empty()) proof.found = tree.found();
+        if (all) proof.bound = tree.limit();
+        span = all ? 2 * span : span / 8;
+        share = all ? left : left - left / 2;
     }
     proof.steps = steps - left;
     return proof;
@@ -294,7 +314,7 @@ Proof branch(const Rows& rows, std::int64_t size, std::int64_t reached, std::int
 Cut separate(const Rows& rows, std::int64_t size, std::int64_t rounds, const Look& look) {
     const std::int64_t n = rows.width;
     std::vector<double> at(u(n), 0.0), score(u(rows.count)), corner(u(n));
-    std::vector<std::int64_t> order(u(rows.count)), whole(u(rows.count)), direction(u(n));
+    std::vector<std::int64_t> order(u(rows.count)), whole(u(rows.count));
     for (std::int64_t k = 0; k < rows.count; ++k)  // begin in the middle: the mean of all sets
         for (std::int64_t j = 0; j < n; ++j) at[u(j)] += static_cast<double>(rows.value[k * n + j]);
     for (double& value : at) value *= static_cast<double>(size) / static_cast<double>(rows.count);
@@ -325,15 +345,15 @@ Cut separate(const Rows& rows, std::int64_t size, std::int64_t rounds, const Loo
     }
     double widest = 0;
     for (const double value : at) widest = std::max(widest, std::abs(value));
-    Cut cut{0, 0};
+    Cut cut{std::vector<std::int64_t>(u(n), 0), 0, 0};
     if (widest == 0) return cut;
     for (std::int64_t j = 0; j < n; ++j) {
-        direction[u(j)] = static_cast<std::int64_t>(std::floor(at[u(j)] / widest * 1024.0 + 0.5));
-        cut.square += direction[u(j)] * direction[u(j)];
+        cut.direction[u(j)] = static_cast<std::int64_t>(std::floor(at[u(j)] / widest * 1024.0 + 0.5));
+        cut.square += cut.direction[u(j)] * cut.direction[u(j)];
     }
     for (std::int64_t k = 0; k < rows.count; ++k) {
         whole[u(k)] = 0;
-        for (std::int64_t j = 0; j < n; ++j) whole[u(k)] += direction[u(j)] * rows.value[k * n + j];
+        for (std::int64_t j = 0; j < n; ++j) whole[u(k)] += cut.direction[u(j)] * rows.value[k * n + j];
     }
     std::nth_element(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size), whole.end());
     for (std::int64_t k = 0; k < size; ++k) cut.below += whole[u(k)];
