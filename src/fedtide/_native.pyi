@@ -80,7 +80,7 @@ def branch(
     enough: int,  # no set is below
     steps: int,  # nodes at most
 ) -> tuple[Ints, int, int, int]:
-    """Search a tree for sets below reached; return one or an empty array, what it reaches, a bound that is proved, and the steps."""
+    """Search a tree for sets below reached; return one or none, what it reaches, what is proved, and the steps."""
 
 def separate(
     centred: Ints,  # [m c]

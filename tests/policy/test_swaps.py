@@ -46,9 +46,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 def test_the_same_sets_as_with_matrices(path: str) -> None:
     for number in range(400 if path == "native" else 120):
         counts, size = drawn(number)
-        theirs, value = dense_descent.descend(
-            swaps.centred(counts).astype(float), size, np.random.default_rng(number)
-        )
+        theirs, value = dense_descent.descend(swaps.centred(counts).astype(float), size, np.random.default_rng(number))
         for enough in (-1, 0):
             ours, reached = swaps.search(counts, size, np.random.default_rng(number), 96, enough)
             assert ours.tolist() == theirs.tolist(), number

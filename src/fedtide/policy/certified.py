@@ -47,7 +47,7 @@ class Certified(NamedTuple):
 def certify(label_counts: Ints, size: int, rng: Rng, steps: int = STEPS) -> Certified:
     """Return the best `size` rows of label_counts [m c] that are found, and what is proved of them.
 
-    steps: of random swaps (a fifth of them) and of the tree; a step is a member that is compared with up to 32 others, or a node.
+    steps: of random swaps (a fifth of them) and of the tree. A step is a member compared with up to 32 others, or a node.
     """
     picked = enumerated(label_counts, size)
     if picked is not None:
@@ -86,7 +86,8 @@ def rounding(label_counts: Ints, size: int) -> int:
         rests = _sums(np.bincount(residues, minlength=num_labels), size)
     else:
         return 0  # with so many rows there is a set for every residue, or nearly so
-    return common**2 * num_labels * min(rest * (num_labels - rest) for rest in rests)
+    least: int = min(rest * (num_labels - rest) for rest in rests)
+    return common * common * num_labels * least
 
 
 def _common(label_counts: Ints) -> int:
@@ -111,7 +112,7 @@ def separation(centred: Ints, size: int) -> int:
     """Return a c^2 Omega that no `size` rows v_k [m c] are below, by a direction that keeps all of them from the origin."""
     native = swaps.native()
     assert native is not None
-    below, square = native.separate(centred, size, max(1, min(100, LOOKED_AT // centred.size)))
+    below, square = map(int, native.separate(centred, size, max(1, min(100, LOOKED_AT // centred.size))))
     return -(-(below**2) // square) if below > 0 else 0
 
 

@@ -2,7 +2,8 @@
 
 With so many candidates nearly every set can be made even, so it is enough to look at some of them: `size` random members, each
 in turn compared with a block of random others. A swap that helps is made. Those that do not help are kept, the best of each
-comparison: two of them at once often do, since what both leave is small. In the compiled extension, or in NumPy with the same sets.
+comparison: two of them at once often do, since what both leave is small. In the compiled extension, or in NumPy, with the
+same sets.
 """
 
 from __future__ import annotations

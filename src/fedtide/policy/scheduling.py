@@ -113,10 +113,13 @@ class DataImportance:
     pool_share: PoolShare = 0.5
     search: Annotated[
         Literal["swaps", "certified"],
-        arg("beyond 3 million subsets; swaps: descent from 96 starts; certified: longer, with a proved gap in the record"),
+        arg(
+            "beyond 3 million subsets; swaps: descent from 96 starts; certified: longer, with a proved gap in the record"
+        ),
     ] = "swaps"
     time_limit: Annotated[
-        int, arg("of the certified search, in steps (400,000 are about 10 ms; 0: no tree)", unit="steps", ge=0, le=10**12)
+        int,
+        arg("of the certified search, in steps (400,000 are about 10 ms; 0: no tree)", unit="steps", ge=0, le=10**12),
     ] = STEPS
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
