@@ -86,8 +86,8 @@ def rounding(label_counts: Ints, size: int) -> int:
         rests = _sums(np.bincount(residues, minlength=num_labels), size)
     else:
         return 0  # with so many rows there is a set for every residue, or nearly so
-    least: int = min(rest * (num_labels - rest) for rest in rests)
-    return common * common * num_labels * least
+    least: int = common * common * num_labels * min(rest * (num_labels - rest) for rest in rests)
+    return least
 
 
 def _common(label_counts: Ints) -> int:

@@ -119,7 +119,7 @@ class DataImportance:
     ] = "swaps"
     time_limit: Annotated[
         int,
-        arg("of the certified search, in steps (400,000 are about 10 ms; 0: no tree)", unit="steps", ge=0, le=10**12),
+        arg("of the certified search; the default is about 10 ms, 0: no tree", unit="steps", ge=0, le=10**12),
     ] = STEPS
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
