@@ -18,7 +18,8 @@ import fedtide
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import native as kernel
 from fedtide.policy import certified, label_variance, swaps
-from fedtide.policy.certified import Certified, certify, rounding, separation
+from fedtide.policy.certified import Certified, certify, separation
+from fedtide.policy.rounding import rounding
 from fedtide.policy.scheduling import DataImportance
 from fedtide.server.state import Policy
 from fedtide.server.step import plan
@@ -42,7 +43,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, int]:
     """Few rows, of all kinds: ties, equal totals, labels that are rare, counts with a common divisor."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     num_rows, num_labels = draw(st.integers(3, 12)), draw(st.integers(1, 6))
-    kind = draw(st.sampled_from(["any", "ties", "equal", "rare", "common", "huge"]))
+    kind = draw(st.sampled_from(["any", "ties", "equal", "rare", "common", "huge", "shards"]))
     most = {"ties": 2, "huge": 3_000_000}.get(kind, 60)
     counts = rng.integers(0, most, (num_rows, num_labels))
     if kind == "equal":
@@ -51,6 +52,10 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, int]:
         counts[1:, 0] = 0
     if kind == "common":
         counts *= 7
+    if kind == "shards":  # two each, of which one or two straddle two labels
+        counts = 30 * rng.multinomial(2, [1 / num_labels] * num_labels, num_rows)
+        for row in rng.integers(0, num_rows, 2) if num_labels > 1 else []:
+            counts[row] = np.bincount([int(counts[row].argmax())] * 57 + [0, 1, 1], minlength=num_labels)
     return counts, draw(st.integers(1, num_rows - 1))
 
 
@@ -124,6 +129,10 @@ def test_label_shards_are_proved_by_rounding_alone() -> None:
         counts[np.arange(50), column] += 300
     found = certify(counts, 30, rng, 0)
     assert (found.proved, found.reached, found.bound) == (True, 0, 0)
+    straddling = counts.copy()
+    straddling[7] = [0, 0, 0, 290, 10, 300, 0, 0, 0, 0]
+    straddling[9] = [0, 0, 0, 0, 0, 0, 0, 4, 296, 300]
+    assert rounding(straddling, 30) == 0  # without these two
     odd = certify(counts, 27, rng, 0)  # 54 shards on 10 labels: four labels have one more
     assert odd.proved
     assert odd.reached == odd.bound == 300**2 * 4 * 6 / 10

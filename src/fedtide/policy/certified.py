@@ -2,8 +2,7 @@
 
 Three bounds, in units of c^2 Omega, which are whole numbers (label_variance.py has the rows v_k and c):
 
-    rounding    counts with the total T = g T' (g divides all counts) cannot always be even: Omega >= g^2 rest (c - rest) / c,
-                rest = T' mod c; the least over all totals that `size` rows can have
+    rounding    what whole numbers allow at all (rounding.py)
     separation  ||sum|| >= (sum of the `size` smallest u v_k) / ||u|| for any direction u: how far labels that are rare among
                 the candidates keep every set from even (u: from Frank and Wolfe's steps towards the nearest point)
     tree        branch and bound over the coordinates in which the rows spread most (native/schedule_tree.cpp)
@@ -22,6 +21,7 @@ import numpy as np
 from fedtide.errors import FedtideError
 from fedtide.policy import swaps
 from fedtide.policy.label_variance import enumerated
+from fedtide.policy.rounding import rounding
 from fedtide.types import Ints, Rng
 
 RESTARTS: Final = 200
@@ -73,39 +73,6 @@ def certify(label_counts: Ints, size: int, rng: Rng, steps: int = STEPS) -> Cert
         better, reached, bound, _ = native.branch(rows, size, reached, bound, steps - steps // 5)
         picked = better if len(better) else picked
     return _certified(label_counts, picked, 0 if coarse else bound)
-
-
-def rounding(label_counts: Ints, size: int) -> int:
-    """Return the least c^2 Omega that whole numbers with the totals of `size` rows of label_counts [m c] allow."""
-    num_labels = label_counts.shape[1]
-    common = _common(label_counts)
-    residues = label_counts.sum(axis=1) // common % num_labels
-    if np.all(residues == residues[0]):
-        rests = [size * int(residues[0]) % num_labels]
-    elif len(residues) * size <= MOST_CELLS:
-        rests = _sums(np.bincount(residues, minlength=num_labels), size)
-    else:
-        return 0  # with so many rows there is a set for every residue, or nearly so
-    least: int = common * common * num_labels * min(rest * (num_labels - rest) for rest in rests)
-    return least
-
-
-def _common(label_counts: Ints) -> int:
-    """Return the greatest common divisor of all counts, at least 1."""
-    some = int(np.gcd.reduce(label_counts[:64], axis=None))
-    return max(1, some if some == 1 else int(np.gcd.reduce(label_counts, axis=None)))
-
-
-def _sums(num_rows: Ints, size: int) -> list[int]:
-    """Return the residues that sums of `size` rows can have, given how many rows there are of each residue [c]."""
-    num_labels = len(num_rows)
-    can = np.zeros((size + 1, num_labels), bool)  # by how many rows are taken, and the residue of their sum
-    can[0, 0] = True
-    for residue, there in enumerate(num_rows.tolist()):
-        before = can.copy()
-        for taken in range(1, min(there, size) + 1):
-            can[taken:] |= np.roll(before[: size + 1 - taken], taken * residue, axis=1)
-    return [int(each) for each in np.flatnonzero(can[size])]
 
 
 def separation(centred: Ints, size: int) -> int:
