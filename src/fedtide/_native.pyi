@@ -44,3 +44,47 @@ def evaluate(
     isa: str,
 ) -> tuple[int, float]:
     """Return how many samples the model labels right and the sum of its losses in nats."""
+
+def descend(
+    centred: Ints,  # c b - sum b of each row [m c]
+    size: int,
+    starts: npt.NDArray[np.bool_],  # which rows are members at first, size of them [n m]
+    enough: int,  # no set is below: the first start that reaches it is the last
+) -> tuple[Ints, int]:
+    """Swap from the greedy set and then from every start; return the first best set, ascending, and ||sum||^2 of it."""
+
+def disturb(
+    centred: Ints,  # [m c]
+    size: int,
+    start: npt.NDArray[np.bool_],  # one row [1 m]
+    enough: int,
+    seed: int,
+    steps: int,  # members that are compared with up to 32 others, at most
+) -> tuple[Ints, int]:
+    """Swap at random and descend again, over and over; return the best set, ascending, and ||sum||^2 of it."""
+
+def sample(
+    centred: Ints,  # those that are members at first come first [m c]
+    size: int,
+    enough: int,
+    block: int,  # others that a member is compared with at once, a multiple of 8
+    visits: int,  # of members, at most
+    kept: int,  # swaps that did not help, of which pairs are tried
+) -> tuple[Ints, int]:
+    """Swap among the first rows and the others, looking at a part of all swaps; return the set, ascending, and ||sum||^2."""
+
+def branch(
+    centred: Ints,  # [m c]
+    size: int,
+    reached: int,
+    enough: int,  # no set is below
+    steps: int,  # nodes at most
+) -> tuple[Ints, int, int, int]:
+    """Search a tree for sets below reached; return one or none, what it reaches, what is proved, and the steps."""
+
+def separate(
+    centred: Ints,  # [m c]
+    size: int,
+    rounds: int,
+) -> tuple[int, int]:
+    """Return the least u . sum over all sets for a whole-numbered u of the search's own choosing, and ||u||^2."""

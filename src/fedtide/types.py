@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -149,6 +149,7 @@ class Selection(NamedTuple):
 
     picked: Ints  # positions within the candidates [r]
     proved_minimal: bool | None = None  # is the label variance proved the smallest possible? None: not the aim
+    metrics: Mapping[str, float] = {}  # what else is worth recording of this choice, by name; finite numbers
 
 
 @documented
@@ -160,3 +161,4 @@ class Grant(NamedTuple):
     bits: Floats  # n_k C_k [r]
     proved_minimal: bool | None = None
     memory: Memory | None = None  # what the scheduler remembers after it; None: it has no memory
+    metrics: Mapping[str, float] = {}  # what the scheduler said of its choice, for the record

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -762,15 +761,6 @@ NO_SIZES = [
 @pytest.mark.parametrize("case", NO_SIZES, ids=str)
 def test_sizes_that_cannot_be_had(case: Any) -> None:
     refused(case)
-
-
-def test_too_many_devices_for_the_default_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: 20_000)
-    case = ("fleet.num_devices=60", "data.partition=iid", "policy.limit=9", "data.num_train=300", "timeline.horizon=9")
-    for name in ("fedtide.data.synthetic", "fedtide.world.timeline"):
-        monkeypatch.setattr(sys.modules[name], "need", lambda *_: None)
-    says = "choosing 9 of .* devices by their labels would need .* of memory, and 20 kB are free: take policy.scheduler=random"
-    refused(wrong("plan", *SMALL, *case, says=says))
 
 
 def test_sizes_for_people() -> None:

@@ -2,7 +2,7 @@
 
 Omega(Pi) = sum_j |sum_{k in Pi} b_k^j - mean|^2. With the centred rows v_k = c b_k - sum_j b_k^j (whole numbers, c labels)
 it is ||sum_{k in Pi} v_k||^2 / c^2: a cardinality-constrained binary quadratic problem. All arithmetic here is on whole
-numbers held in float64, so it is exact (below 2^53) whatever the order of summation, and ties are real ties.
+numbers, held in float64 where it is exact (below 2^53), whatever the order of summation, so ties are real ties.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from fedtide.core.ram import need
+from fedtide.policy import swaps
 from fedtide.types import Floats, Ints, Rng
 
 # Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).
 ENUMERATION_LIMIT = 3_000_000
 RESTARTS = 96
-MOST_SWAPS = 4_000_000  # looked at in one step: with thousands of candidates, fewer starts, to bound the memory
 
 
 def label_variance(label_counts: Ints) -> float:
@@ -35,18 +33,38 @@ def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
     Among equals the set that is first in lexicographic order wins where all subsets are enumerated; beyond that, greedy
     descent by swaps from `RESTARTS` starts, proved only if it reaches the least value that whole numbers allow.
     """
+    exact = enumerated(label_counts, size)
+    if exact is not None:
+        return exact, True
+    counts, coarse = swaps.manageable(label_counts, size)
+    totals = counts.sum(axis=1)
+    # Omega >= rest (c - rest) / c for whole counts with one total, rest = total mod c; reached = c^2 Omega.
+    num_labels = counts.shape[1]
+    rest = size * int(totals[0]) % num_labels if np.all(totals == totals[0]) else 0
+    enough = rest * (num_labels - rest) * num_labels
+    picked, reached = swaps.search(counts, size, rng, RESTARTS, enough)
+    return picked, reached <= enough and not coarse
+
+
+def enumerated(label_counts: Ints, size: int) -> Ints | None:
+    """Return the best `size` rows of label_counts [m c], the first in lexicographic order; None: there are too many subsets."""
     num_rows, num_labels = label_counts.shape
     if size >= num_rows:
-        return np.arange(num_rows), True
+        return np.arange(num_rows)
+    if not _few(num_rows, min(size, num_rows - size)):
+        return None
     centred = (num_labels * label_counts - label_counts.sum(axis=1, keepdims=True)).astype(np.float64)
-    if math.comb(num_rows, size) <= ENUMERATION_LIMIT:
-        return _enumerate(centred, size), True
-    picked, reached = _descend(centred, size, rng)
-    total = int(label_counts[picked].sum())
-    same_total = bool(np.all(label_counts.sum(axis=1) == label_counts[0].sum()))
-    # Omega >= rest (c - rest) / c for whole counts with this total, rest = total mod c; reached = c^2 Omega.
-    rest = total % num_labels
-    return picked, reached == 0 or (same_total and reached <= rest * (num_labels - rest) * num_labels)
+    return _enumerate(centred, size)
+
+
+def _few(width: int, size: int) -> bool:
+    """Say whether there are few enough subsets of `size`, at most width / 2, without counting millions of digits."""
+    count = 1
+    for taken in range(size):
+        count = count * (width - taken) // (taken + 1)
+        if count > ENUMERATION_LIMIT:
+            return False
+    return count <= ENUMERATION_LIMIT
 
 
 @lru_cache(maxsize=64)
@@ -91,50 +109,3 @@ def _enumerate(centred: Floats, size: int) -> Ints:
             chosen = [*_subset(half, from_left, row).tolist(), *rest.tolist()]
             best = min(best, (float(values[row, column]), chosen))
     return np.array(best[1], np.int64)
-
-
-def _descend(centred: Floats, size: int, rng: Rng) -> tuple[Ints, float]:
-    """Best-improvement swaps from a greedy and many random starts; return the best set and its ||sum v||^2."""
-    num_rows = len(centred)
-    starts = max(1, min(RESTARTS, MOST_SWAPS // (size * (num_rows - size))))
-    need(
-        8.0
-        * (4 * num_rows**2 + 4 * starts * size * (num_rows - size)),  # gram, pair and what they are made from; changes
-        f"choosing {size} of {num_rows:,} devices by their labels",
-        "take policy.scheduler=random, best_channel or best_of_random_subsets, fewer devices (fleet.num_devices), or a smaller "
-        "pool (policy.scheduler_args.pool_share)",
-    )
-    gram = centred @ centred.T
-    own = np.diag(gram)
-    pair = own[:, None] + own[None, :] - 2 * gram  # ||v_in - v_out||^2
-    member = np.zeros((starts, num_rows), bool)
-    np.put_along_axis(member, rng.random((starts, num_rows)).argsort(axis=1)[:, :size], True, axis=1)
-    member[0] = _greedy(centred, size)
-    active = np.arange(starts)
-    while len(active):
-        order = np.argsort(~member[active], axis=1, kind="stable")
-        inside, outside = order[:, :size, None], order[:, None, size:]
-        pull = member[active] @ gram  # s . v_k for the current sums s
-        row = np.arange(len(active))[:, None, None]
-        change = (pair[inside, outside] + 2 * (pull[row, outside] - pull[row, inside])).reshape(len(active), -1)
-        best = change.argmin(axis=1)
-        improves = np.flatnonzero(change[row[:, 0, 0], best] < 0)
-        out, into = np.divmod(best[improves], num_rows - size)
-        active = active[improves]
-        member[active, inside[improves, out, 0]] = False
-        member[active, outside[improves, 0, into]] = True
-    values = ((member @ centred) ** 2).sum(axis=1)
-    winner = int(values.argmin())
-    return np.flatnonzero(member[winner]), float(values[winner])
-
-
-def _greedy(centred: Floats, size: int) -> npt.NDArray[np.bool_]:
-    member = np.zeros(len(centred), bool)
-    total = np.zeros(centred.shape[1])
-    for _ in range(size):
-        cost = ((total + centred) ** 2).sum(axis=1)
-        cost[member] = math.inf
-        added = int(cost.argmin())
-        member[added] = True
-        total += centred[added]
-    return member

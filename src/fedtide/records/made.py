@@ -48,4 +48,5 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs) -> Ro
         train_loss=scores.train_loss,
         ledger=costs.after(ledger, info, sum(packet.bits for packet in packets if packet), sending),
         lost=[device for device in picked if device in info.sent and device not in weight],
+        metrics=grant.metrics,
     )

@@ -5,7 +5,9 @@ Ours run under the contract tests, and through here too: what is cheap is checke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,19 @@ def truth(answer: Any, scheduler: str) -> bool | None:
     if answer is None or isinstance(answer, (bool, np.bool_)):
         return None if answer is None else bool(answer)
     raise TrainingError(f"{scheduler} said proved_minimal={shown(answer)}: say True, False or None")
+
+
+def metrics(answer: Any, scheduler: str) -> dict[str, float]:
+    """Return what a scheduler says besides of its choice: finite numbers by name, for the record."""
+    if not isinstance(answer, Mapping):
+        raise TrainingError(f"{scheduler} said metrics={shown(answer)}: give finite numbers by name, or nothing")
+    for name, value in answer.items():
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        if not isinstance(name, str) or not number:
+            raise TrainingError(
+                f"{scheduler} said metrics[{shown(name)}]={shown(value)}: give finite numbers by name, or leave it out"
+            )
+    return {name: float(value) for name, value in answer.items()}
 
 
 def weights(answer: Any, count: int, weighting: str) -> Floats:

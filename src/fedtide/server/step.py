@@ -107,7 +107,8 @@ def plan(
     picked = border.positions(selection.picked, most, ready, label)
     believed = candidates.capacity[picked]
     symbols, bits = allocation(believed, num_symbols)
-    return Grant(picked, symbols, bits, border.truth(selection.proved_minimal, label), memory)
+    proved, metrics = border.truth(selection.proved_minimal, label), border.metrics(selection.metrics, label)
+    return Grant(picked, symbols, bits, proved, memory, metrics)
 
 
 def absorb(
