@@ -55,22 +55,6 @@ static int append_nonzeros(const float* slope, const std::int32_t* choice, int c
     return length;
 }
 
-// The list's end may be followed by anything: the zeros make whole vectors of it.
-FEDTIDE_INLINE float sum_of(float* value, int begin, int end) {
-    store<W>(value + end, F<W>{});
-    F<W> sum = {};
-    for (int i = begin; i < end; i += W) sum += load<W>(value + i);
-    float total = 0;
-    for (int i = 0; i < W; ++i) total += sum[i];
-    return total;
-}
-
-// Keeps a pointer in one register: otherwise the compiler spends a register or an addition on every address near it.
-FEDTIDE_INLINE const float* pinned(const float* p) {
-    __asm__("" : "+r"(p));
-    return p;
-}
-
 // sum[ROWS][NV] += g * patch.
 template <int L, int ROWS, int NV>
 FEDTIDE_INLINE void add_patch(F<L> (&sum)[ROWS][NV], const float* patch, std::int64_t pitch, float value) {
@@ -157,10 +141,29 @@ FEDTIDE_INLINE void split_vectors(int vectors, Visit visit) {
 }
 
 struct Lists {
-    const std::int32_t *channel, *start, *offset;  // list of channel[i]: start[i] .. start[i + 1]
+    const std::int32_t *channel, *begin, *end, *offset;  // list of channel[i]: begin[i] .. end[i], begin[i] at a whole vector
     const float* value;
     int count;
 };
+
+// bias[channel] += sum of its list. The lists end in zeros that make whole vectors of them. Vectors are added up first, then
+// lane after lane, for as many channels at once as there are lanes.
+static void bias_gradient(const Lists& lists, float* bias) {
+    for (int first = 0; first < lists.count; first += W) {
+        const int count = least(W, lists.count - first);
+        F<W> sum[W] = {};
+        for (int i = 0; i < count; ++i)
+            for (int place = lists.begin[first + i]; place < lists.end[first + i]; place += W)
+                sum[i] += load<W>(lists.value + place);
+        transpose<W>(sum);
+        F<W> totals = {};
+#pragma GCC unroll 16
+        for (int lane = 0; lane < W; ++lane) totals += sum[lane];
+        float total[W];
+        store<W>(total, totals);
+        for (int i = 0; i < count; ++i) bias[lists.channel[first + i]] += total[i];
+    }
+}
 
 template <int L>
 static void weight_gradient(const Stage& s, const Lists& lists, const float* input, float* gradient) {
@@ -171,9 +174,9 @@ static void weight_gradient(const Stage& s, const Lists& lists, const float* inp
             const int rows = least(most, s.kernel - row);
             const WeightTile tile = find_weight_tile<L>(rows, vectors);
             for (int i = 0; i < lists.count; ++i) {
-                const int begin = lists.start[i];
+                const int begin = lists.begin[i];
                 tile(input + row * pitch + first * L, pitch, lists.offset + begin, lists.value + begin,
-                     lists.start[i + 1] - begin,
+                     lists.end[i] - begin,
                      gradient + (std::int64_t{lists.channel[i]} * s.kernel + row) * s.weight_row + first * L, s.weight_row);
             }
             row += rows;
@@ -187,9 +190,9 @@ static void input_gradient(const Stage& s, const Lists& lists, const float* weig
     split_vectors(s.patch_vectors, [&](int first, int vectors) {
         const InputTile tile = find_input_tile<L>(vectors);
         for (int i = 0; i < lists.count; ++i) {
-            const int begin = lists.start[i];
+            const int begin = lists.begin[i];
             tile(weight + std::int64_t{lists.channel[i]} * s.kernel * s.weight_row + first * L, s.weight_row, s.kernel,
-                 lists.offset + begin, lists.value + begin, lists.start[i + 1] - begin, target + first * L, pitch);
+                 lists.offset + begin, lists.value + begin, lists.end[i] - begin, target + first * L, pitch);
         }
     });
 }

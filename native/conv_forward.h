@@ -8,147 +8,175 @@
 #pragma once
 
 // Copies count floats in vectors of L, running over the end: the next row to be written lies there, or a tail.
-template <int L>
+// ONE: one vector is enough.
+template <int L, bool ONE>
 FEDTIDE_INLINE void copy_over(float* to, const float* from, int count) {
     int i = 0;
     do {
         store<L>(to + i, load<L>(from + i));
         i += L;
-    } while (i < count);
+    } while (!ONE && i < count);
 }
 
-// Deinterleaves a row by Q: out[phase * pitch + i] = row[Q * i + phase]. May run over the end of both.
-template <int Q>
-FEDTIDE_INLINE void split_columns(const float* row, int width, float* out, int pitch) {
+// Copies count floats and touches no others.
+FEDTIDE_INLINE void copy_exactly(float* to, const float* from, int count) {
+    int i = 0;
+    for (; i + 4 <= count; i += 4) store<4>(to + i, load<4>(from + i));
+    for (; i < count; ++i) to[i] = from[i];
+}
+
+// Copies a plane into the middle of a padded one; the margins hold the arena's zeros.
+static void pad_plane(const Stage& s, const float* plane, float* padded) {
+    for (int y = 0; y < s.in_height; ++y)
+        copy_exactly(padded + std::int64_t{y + s.padding} * s.padded_width + s.padding, plane + std::int64_t{y} * s.in_width,
+                     s.in_width);
+}
+
+// One row of the padded input for shifts 0 .. shifts: to[shift * next + x] = row[Q x + shift]. May run over the end of all.
+template <int Q, int L, bool ONE>
+FEDTIDE_INLINE void copy_row(float* to, std::int64_t next, const float* row, int shifts, int width) {
     if constexpr (Q == 1) {
-        copy_over<4>(out, row, width);
+        for (int shift = 0; shift < shifts; ++shift, to += next) copy_over<L, ONE>(to, row + shift, width);
     } else if constexpr (Q == 2) {
-        for (int i = 0; 2 * i < width; i += W) store<W>(out + i, evens(load<W>(row + 2 * i), load<W>(row + 2 * i + W)));
-        out += pitch;
-        for (int i = 0; 2 * i < width; i += W) store<W>(out + i, odds(load<W>(row + 2 * i), load<W>(row + 2 * i + W)));
+        int shift = 0;
+        for (; shift + 2 <= shifts; shift += 2, to += 2 * next, row += 2) {
+            int x = 0;
+            do {
+                const F<L> a = load<L>(row + 2 * x), b = load<L>(row + 2 * x + L);
+                store<L>(to + x, evens(a, b));
+                store<L>(to + next + x, odds(a, b));
+                x += L;
+            } while (!ONE && x < width);
+        }
+        if (shift < shifts)
+            for (int x = 0; x < width; x += L) store<L>(to + x, evens(load<L>(row + 2 * x), load<L>(row + 2 * x + L)));
     } else {
-        for (int x = 0; x < width; ++x) out[x % Q * pitch + x / Q] = row[x];
+        for (int shift = 0; shift < shifts; ++shift, to += next)
+            for (int x = 0; x < width; ++x) to[x] = row[Q * x + shift];
     }
 }
 
 // copies[shift][row parity][channel][row][column] = padded input[channel][Q row + parity][Q column + shift].
-// A plane is padded and split completely before it is copied: a load right behind two stores that it overlaps would wait.
-template <int Q, int L>
-static void make_copies(const Stage& s, const float* planes, float* copies) {
+// A plane is padded one channel ahead: a load right behind two stores that it overlaps would wait.
+template <int Q, int L, bool ONE>
+static void make_copies(const Stage& s, const float* planes, float* padded, float* copies) {
     const int shifts = s.kernel + Q - 1, rows = Q * s.out_height + s.kernel - 1;
-    const std::int64_t next_shift = std::int64_t{Q} * s.copy_block;
-    float* padded = copies + next_shift * shifts;  // scratch: one padded row, then the split plane
-    float* split = padded + s.padded_width + 64;
-    const int split_pitch = s.padded_width / Q + 1, split_row = Q * split_pitch;
-    const bool direct = Q == 1 && s.padding == 0;
-    for (int x = 0; x < s.padding; ++x) padded[x] = 0;
+    const std::int64_t next_shift = std::int64_t{Q} * s.copy_block, padded_plane = std::int64_t{s.padded_height} * s.padded_width;
+    if (s.padding > 0) pad_plane(s, planes, padded);
     for (int c = 0; c < s.in_channels; ++c) {
-        const float* plane = planes + std::int64_t{c} * s.in_plane;
-        for (int y = 0; y < rows && !direct; ++y) {
-            const int source = y - s.padding;
-            float* to = split + std::int64_t{y} * split_row;
-            if (source < 0 || source >= s.in_height) {
-                for (int x = 0; x < split_row; ++x) to[x] = 0;
-                continue;
-            }
-            const float* row = plane + std::int64_t{source} * s.in_width;
-            if (s.padding > 0) {
-                copy_over<L>(padded + s.padding, row, s.in_width);
-                for (int x = 0; x < s.padding; ++x) padded[s.padding + s.in_width + x] = 0;
-                row = padded;
-            }
-            split_columns<Q>(row, s.padded_width, to, split_pitch);
+        const float* row = planes + std::int64_t{c} * s.in_plane;
+        if (s.padding > 0) {
+            if (c + 1 < s.in_channels) pad_plane(s, row + s.in_plane, padded + (c + 1) % 2 * padded_plane);
+            row = padded + c % 2 * padded_plane;
         }
-        const float* from = direct ? plane : split;
-        const std::int64_t pitch = direct ? s.in_width : split_row;
-        for (int y = 0; y < rows; ++y, from += pitch) {
-            float* to = copies + std::int64_t{y % Q} * s.copy_block + std::int64_t{c} * s.copy_plane + y / Q * s.out_width;
-            int shift = 0;
-            for (; shift + Q <= shifts; shift += Q) {
-#pragma GCC unroll 3
-                for (int phase = 0; phase < Q; ++phase, to += next_shift)
-                    copy_over<L>(to, from + phase * split_pitch + shift / Q, s.out_width);
-            }
-            for (int phase = 0; shift + phase < shifts; ++phase, to += next_shift)
-                copy_over<L>(to, from + phase * split_pitch + shift / Q, s.out_width);
-        }
+        float* to = copies + std::int64_t{c} * s.copy_plane;
+        for (int y = 0; y < rows; ++y, row += s.padded_width)
+            copy_row<Q, L, ONE>(to + y % Q * std::int64_t{s.copy_block} + y / Q * s.out_width, next_shift, row, shifts, s.out_width);
     }
 }
 
 template <int Q>
-static void make_copies(const Stage& s, const float* planes, float* copies) {
-    if (W > 4 && s.out_width > 4) {
-        if (W > 8 && s.out_width > 8)
-            make_copies<Q, W>(s, planes, copies);
-        else
-            make_copies<Q, (W > 8 ? 8 : W)>(s, planes, copies);
-    } else {
-        make_copies<Q, 4>(s, planes, copies);
-    }
+static void make_copies(const Stage& s, const float* planes, float* padded, float* copies) {
+    constexpr int eight = W >= 8 ? 8 : 4;
+    if (s.out_width <= 4)
+        make_copies<Q, 4, true>(s, planes, padded, copies);
+    else if (s.out_width <= eight)
+        make_copies<Q, eight, true>(s, planes, padded, copies);
+    else if (s.out_width <= 16)
+        make_copies<Q, eight, false>(s, planes, padded, copies);
+    else
+        make_copies<Q, W, false>(s, planes, padded, copies);
 }
 
 // What the tiles of one sample share.
 struct Forward {
     const float *copies, *weight, *bias;
-    float scale;           // of channel dropout
+    float scale;           // of channel dropout while training
     float* out;            // planes
-    std::int32_t* choice;  // planes: offset of the patch that gave the maximum, negative without gradient; or null
+    std::int32_t* choice;  // planes: offset of the patch that gave the maximum, negative without gradient; null: only scores are wanted
 };
 
 // CH output channels at V vectors of pooled positions from `position` on. GREY: the input has one channel.
-template <int Q, int V, int CH, bool GREY>
+// ROWS: rows of the pool block that are summed at once, Q or 1.
+template <int Q, int V, int CH, bool GREY, int ROWS>
 static void conv_tile(const Stage& s, const Forward& f, const std::int32_t* channel, int position) {
-    constexpr int phases = Q * Q, slots = phases * V;
-    F<W> sum[CH][slots];
-    const float* weight[CH];
+    constexpr int phases = ROWS * Q, slots = phases * V;
+    const std::int64_t next_shift = std::int64_t{Q} * s.copy_block, plane = s.copy_plane;
+    const std::int64_t channels = GREY ? 1 : s.in_channels, next_weight = GREY ? 1 : s.channel_stride;
+    const F<W> scale = splat<W>(f.scale), zero = {};
+    F<W> best[CH][V];
+    I<W> offset[CH][V] = {};
+#pragma GCC unroll 3
+    for (int dy = 0; dy < Q; dy += ROWS) {
+        F<W> sum[CH][slots];
+        const float* weight[CH];
 #pragma GCC unroll 8
-    for (int c = 0; c < CH; ++c) {
-        weight[c] = f.weight + std::int64_t{channel[c]} * s.kernel * s.weight_row;
+        for (int c = 0; c < CH; ++c) {
+            weight[c] = f.weight + std::int64_t{channel[c]} * s.kernel * s.weight_row;
 #pragma GCC unroll 16
-        for (int slot = 0; slot < slots; ++slot) sum[c][slot] = splat<W>(f.bias[channel[c]]);
-    }
-    const int taps = s.kernel * s.kernel, plane = s.copy_plane;
-    const std::int64_t channels = GREY ? 1 : s.in_channels;
-    const float* copies = f.copies + position;
-    for (const Tap* tap = s.taps; tap != s.taps + taps; ++tap) {
-        const float* from[phases];
-        for (int phase = 0; phase < phases; ++phase) from[phase] = copies + tap->input[phase];
-        const std::int64_t first = tap->weight;
-        for (std::int64_t i = 0; i < channels; ++i) {
-            F<W> w[CH];
-#pragma GCC unroll 8
-            for (int c = 0; c < CH; ++c) w[c] = splat<W>(weight[c][first + i]);
+            for (int slot = 0; slot < slots; ++slot) sum[c][slot] = splat<W>(f.bias[channel[c]]);
+        }
+        const std::int32_t* row_start = s.row_start + dy;
+        for (int ky = 0; ky < s.kernel; ++ky, ++row_start) {
+            const float* from[phases];
 #pragma GCC unroll 16
-            for (int slot = 0; slot < slots; ++slot) {
-                const F<W> x = load<W>(from[slot / V] + i * plane + slot % V * W);
+            for (int phase = 0; phase < phases; ++phase)
+                from[phase] = pinned(f.copies + position + row_start[phase / Q] + phase % Q * next_shift);
+            for (std::int64_t kx = 0, shift = 0; kx < s.kernel; ++kx, shift += next_shift) {
+                for (std::int64_t i = 0; i < channels; ++i) {
+                    F<W> w[CH];
 #pragma GCC unroll 8
-                for (int c = 0; c < CH; ++c) sum[c][slot] += x * w[c];
+                    for (int c = 0; c < CH; ++c) w[c] = splat<W>(weight[c][kx * next_weight + i]);
+#pragma GCC unroll 16
+                    for (int slot = 0; slot < slots; ++slot) {
+                        const F<W> x = load<W>(from[slot / V] + shift + i * plane + slot % V * W);
+#pragma GCC unroll 8
+                        for (int c = 0; c < CH; ++c) sum[c][slot] += x * w[c];
+                    }
+                }
+            }
+#pragma GCC unroll 8
+            for (int c = 0; c < CH; ++c) weight[c] = pinned(weight[c] + s.weight_row);
+        }
+        if (!f.choice) {  // scores only: nothing to remember, nothing dropped
+#pragma GCC unroll 8
+            for (int c = 0; c < CH; ++c) {
+#pragma GCC unroll 16
+                for (int slot = 0; slot < slots; ++slot) {
+                    F<W>& most = best[c][slot % V];
+                    most = dy + slot / V == 0 ? sum[c][slot] : sum[c][slot] > most ? sum[c][slot] : most;
+                }
+            }
+            continue;
+        }
+#pragma GCC unroll 8
+        for (int c = 0; c < CH; ++c) {
+#pragma GCC unroll 16
+            for (int slot = 0; slot < slots; ++slot) {  // the first maximum stays
+                const int v = slot % V, phase = dy * Q + slot / V;
+                const F<W> other = sum[c][slot] * scale;
+                const I<W> place = splat_int<W>(s.phase_offset[phase]);
+                if (phase == 0) {
+                    best[c][v] = other;
+                    offset[c][v] = place;
+                    continue;
+                }
+                const I<W> larger = other > best[c][v];
+                best[c][v] = larger ? other : best[c][v];
+                offset[c][v] = larger ? place : offset[c][v];
             }
         }
     }
-    const F<W> scale = splat<W>(f.scale), zero = {};
 #pragma GCC unroll 8
     for (int c = 0; c < CH; ++c) {
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
             const std::int64_t place = std::int64_t{channel[c]} * s.out_plane + position + v * W;
-            F<W> best = sum[c][v] * scale;
-            I<W> offset = splat_int<W>(s.phase_offset[0]);
-#pragma GCC unroll 8
-            for (int phase = 1; phase < phases; ++phase) {  // the first maximum stays
-                const F<W> other = sum[c][phase * V + v] * scale;
-                const I<W> larger = other > best;
-                best = larger ? other : best;
-                offset = larger ? splat_int<W>(s.phase_offset[phase]) : offset;
-            }
-            offset += load_ints<W>(s.patch_base + position + v * W);
-            if (s.relu) {
-                const I<W> off = best <= zero;
-                best = off ? zero : best;
-                offset = off ? splat_int<W>(-1) : offset;
-            }
-            store<W>(f.out + place, best);
-            if (f.choice) store_ints<W>(f.choice + place, offset);
+            const I<W> off = s.relu ? best[c][v] <= zero : I<W>{};
+            store<W>(f.out + place, off ? zero : best[c][v]);
+            if (!f.choice) continue;
+            const I<W> patch = offset[c][v] + load_ints<W>(s.patch_base + position + v * W);
+            store_ints<W>(f.choice + place, off ? splat_int<W>(-1) : patch);
         }
     }
 }
@@ -160,18 +188,24 @@ static constexpr int max_channels() {
     return sums / (Q * Q * V) < 1 ? 1 : (sums / (Q * Q * V) > 8 ? 8 : sums / (Q * Q * V));
 }
 
-template <int Q, int V, int CH = max_channels<Q, V>()>
+template <int Q, int V, int ROWS = Q, int CH = max_channels<Q, V>()>
 FEDTIDE_INLINE void conv_channels(const Stage& s, const Forward& f, const std::int32_t* channel, int count, int position) {
     if (count == CH) {
-        if (s.in_channels == 1) return conv_tile<Q, V, CH, true>(s, f, channel, position);
-        return conv_tile<Q, V, CH, false>(s, f, channel, position);
+        if (s.in_channels == 1) return conv_tile<Q, V, CH, true, ROWS>(s, f, channel, position);
+        return conv_tile<Q, V, CH, false, ROWS>(s, f, channel, position);
     }
-    if constexpr (CH > 1) conv_channels<Q, V, CH - 1>(s, f, channel, count, position);
+    if constexpr (CH > 1) conv_channels<Q, V, ROWS, CH - 1>(s, f, channel, count, position);
 }
 
 template <int Q, int V>
 static void conv_block(const Stage& s, const Forward& f, const std::int32_t* channel, int count, int position) {
-    const int groups = (count + max_channels<Q, V>() - 1) / max_channels<Q, V>();
+    constexpr int most = max_channels<Q, V>();
+    if constexpr (Q == 2 && V == 1 && most == 3) {
+        // Two channels are too few sums to hide the latency: 3 + 5 or 5 + 5, row by row of the pool block, not 3 + 3 + 2 or 3 + 3 + 2 + 2.
+        for (; count % 3 == 1 ? count >= 10 : count % 3 == 2 && count >= 5; count -= 5, channel += 5)
+            conv_channels<2, 1, 1, 5>(s, f, channel, 5, position);
+    }
+    const int groups = (count + most - 1) / most;
     for (int group = 0; group < groups; ++group) {  // even groups: 13 channels are 5 + 4 + 4, not 6 + 6 + 1
         const int size = (count + groups - 1 - group) / groups;
         conv_channels<Q, V>(s, f, channel, size, position);

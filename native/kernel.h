@@ -48,7 +48,7 @@ struct Kernel {
     const char* name;
     int lanes;
     std::int64_t (*train)(const Plan&, const Data&, const Job&, float* arena);
-    // Scores samples first .. first + count (at most plan.batch) with the packed parameters at arena.theta.
+    // Scores samples first .. first + count with the packed parameters at arena.theta.
     std::int64_t (*evaluate)(const Plan&, const Data&, std::int64_t first, int count, float* arena, Sum* sum);
 };
 

@@ -311,6 +311,8 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
     return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(updates, {jobs, d}, owner));
 }
 
+constexpr std::int64_t score_chunk = 64;  // losses are summed within chunks, then over them: the sum's bits depend on it
+
 std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers, Images images,
                                           Array<std::uint8_t, 1> labels, Array<float, 2> values, Array<float, 1> model,
                                           int threads, const std::string& isa) {
@@ -319,7 +321,7 @@ std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers,
     require_aligned(model, "model");
     require(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
     const auto count = static_cast<std::int64_t>(images.shape(0));
-    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, 64, false);
+    const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, score_chunk, false);
     const Plan& plan = network->plan;
     require(static_cast<std::int64_t>(model.shape(0)) == plan.num_parameters,
             "the vector has " + std::to_string(model.shape(0)) + " parameters, the model has " +
@@ -329,7 +331,7 @@ std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers,
         require(labels.data()[i] < plan.num_labels, "sample " + std::to_string(i) + " has label " +
                                                         std::to_string(labels.data()[i]) + ", but the model gives " +
                                                         std::to_string(plan.num_labels) + " logits");
-    const std::int64_t chunk = plan.batch, chunks = (count + chunk - 1) / chunk;
+    const std::int64_t chunk = score_chunk, chunks = (count + chunk - 1) / chunk;
     std::vector<Sum> sums(static_cast<std::size_t>(chunks));
     std::vector<std::int64_t> bad(static_cast<std::size_t>(chunks), all_finite);
     Signals signals;

@@ -90,9 +90,10 @@ static void run_conv(const Run& run, const Stage& s, const float* in, int sample
     active[0] = count;
     {
         FEDTIDE_SECTION(copies, "conv: shifted copies");
-        if (s.pool == 1) make_copies<1>(s, in, copies);
-        if (s.pool == 2) make_copies<2>(s, in, copies);
-        if (s.pool == 3) make_copies<3>(s, in, copies);
+        float* padded = run.at(s.padded);
+        if (s.pool == 1) make_copies<1>(s, in, padded, copies);
+        if (s.pool == 2) make_copies<2>(s, in, padded, copies);
+        if (s.pool == 3) make_copies<3>(s, in, padded, copies);
     }
     {
         FEDTIDE_SECTION(forward, "conv: forward, pool, ReLU");
@@ -214,19 +215,22 @@ static void backward_conv(const Run& run, const Stage& s, const float* slope, in
     const Plan& plan = run.plan;
     float* kept = run.kept(sample);
     const std::int32_t *active = ints(kept + s.kept_active), *choice = ints(kept + s.kept_choice);
-    std::int32_t *offset = ints(run.at(plan.arena.list_offset)), *start = ints(run.at(plan.arena.list_start));
+    std::int32_t* offset = ints(run.at(plan.arena.list_offset));
+    std::int32_t *begin = ints(run.at(plan.arena.list_begin)), *end = ints(run.at(plan.arena.list_end));
     float* value = run.at(plan.arena.list_value);
-    float* bias = run.at(plan.arena.gradient + s.bias);
-    const Lists lists = {active + 1, start, offset, value, active[0]};
+    const Lists lists = {active + 1, begin, end, offset, value, active[0]};
     {
         FEDTIDE_SECTION(list, "conv: list of non-zeros");
-        start[0] = 0;
+        int length = 0;
         for (int i = 0; i < lists.count; ++i) {
             const std::int64_t plane = std::int64_t{lists.channel[i]} * s.out_plane;
-            start[i + 1] = append_nonzeros(slope + plane, choice + plane, s.out_plane, s.drops ? s.keep_scale : 1.0f, offset,
-                                           value, start[i]);
-            bias[lists.channel[i]] += sum_of(value, start[i], start[i + 1]);
+            begin[i] = length;
+            end[i] = append_nonzeros(slope + plane, choice + plane, s.out_plane, s.drops ? s.keep_scale : 1.0f, offset, value,
+                                     length);
+            store<W>(value + end[i], F<W>{});
+            length = (end[i] + W - 1) / W * W;
         }
+        bias_gradient(lists, run.at(plan.arena.gradient + s.bias));
     }
     {
         FEDTIDE_SECTION(weight, "conv: weight gradient");
@@ -359,15 +363,18 @@ static std::int64_t train(const Plan& plan, const Data& data, const Job& job, fl
 
 static std::int64_t evaluate(const Plan& plan, const Data& data, std::int64_t first, int count, float* arena, Sum* sum) {
     const Run run = {plan, arena, false, 0, 0};
-    for (int b = 0; b < count; ++b)
-        if (!forward_sample(run, data, first + b, b, 0)) return first + b;
-    const float* logits = forward_batch(run, count, 0);
-    const int stride = plan.stages[plan.num_stages - 1].stride;
     *sum = {0, 0.0};
-    for (int b = 0; b < count; ++b) {
-        bool correct;
-        sum->loss += cross_entropy(logits + std::int64_t{b} * stride, plan.num_labels, data.labels[first + b], 0, nullptr, &correct);
-        sum->correct += correct;
+    for (const std::int64_t last = first + count; first < last; first += plan.batch) {
+        const int batch = last - first < plan.batch ? static_cast<int>(last - first) : plan.batch;
+        for (int b = 0; b < batch; ++b)
+            if (!forward_sample(run, data, first + b, b, 0)) return first + b;
+        const float* logits = forward_batch(run, batch, 0);
+        const int stride = plan.stages[plan.num_stages - 1].stride;
+        for (int b = 0; b < batch; ++b) {
+            bool correct;
+            sum->loss += cross_entropy(logits + std::int64_t{b} * stride, plan.num_labels, data.labels[first + b], 0, nullptr, &correct);
+            sum->correct += correct;
+        }
     }
     return all_finite;
 }

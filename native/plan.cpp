@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::int64_t max_size = std::int64_t{1} << 30;  // floats of any one buffer: keeps 32-bit offsets safe
 constexpr int tail = 64;      // floats after every buffer, so that vectors may run over its end
-constexpr int max_batch = 64; // more samples at once would leave the second-level cache
+constexpr std::int64_t min_batch = 8, max_batch = 64;
+constexpr std::int64_t max_kept = 384 << 10; // floats that the samples of a batch keep: more would leave the caches
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -77,17 +78,6 @@ void plan_conv(Compiled& out, Stage& s, const Layer& layer, std::size_t number, 
     checked(std::int64_t{s.padded_height} * s.padded_width * s.channel_stride, number);
     checked(std::int64_t{s.weight_row} * k * s.out_channels, number);
 
-    auto taps = std::make_unique<Tap[]>(static_cast<std::size_t>(k) * k);
-    for (int ky = 0; ky < k; ++ky) {
-        for (int kx = 0; kx < k; ++kx) {
-            Tap& tap = taps[static_cast<std::size_t>(ky) * k + kx];
-            tap.weight = ky * s.weight_row + kx * s.channel_stride;
-            for (int dy = 0; dy < q; ++dy)
-                for (int dx = 0; dx < q; ++dx)
-                    tap.input[dy * q + dx] =
-                        ((kx + dx) * q + (ky + dy) % q) * s.copy_block + (ky + dy) / q * s.out_width;
-        }
-    }
     for (int dy = 0; dy < q; ++dy)
         for (int dx = 0; dx < q; ++dx) s.phase_offset[dy * q + dx] = (dy * s.padded_width + dx) * s.channel_stride;
     const std::int64_t positions = std::int64_t{s.out_height} * s.out_width;
@@ -98,10 +88,12 @@ void plan_conv(Compiled& out, Stage& s, const Layer& layer, std::size_t number, 
         base[j] = j < positions
                       ? (j / s.out_width * q * s.padded_width + j % s.out_width * q) * s.channel_stride
                       : INT32_MIN / 2;
-    s.taps = taps.get();
+    auto starts = std::make_unique<std::int32_t[]>(static_cast<std::size_t>(k + q - 1));
+    for (int y = 0; y < k + q - 1; ++y) starts[y] = y % q * s.copy_block + y / q * s.out_width;
+    s.row_start = starts.get();
     s.patch_base = base.get();
-    out.taps.push_back(std::move(taps));
-    out.bases.push_back(std::move(base));
+    out.tables.push_back(std::move(starts));
+    out.tables.push_back(std::move(base));
 }
 
 }  // namespace
@@ -114,13 +106,12 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
     if (channels < 1 || height < 1 || width < 1) throw std::invalid_argument("the input shape must be positive");
     if (layers.size() > 4096) throw std::invalid_argument("too many layers");
     plan.lanes = lanes;
-    plan.batch = static_cast<int>(std::clamp<std::int64_t>(longest_batch, 1, max_batch));
     plan.image_size = checked(std::int64_t{channels} * height * width, 0);
     plan.image_plane = checked(round_up(std::int64_t{height} * width, lanes), 0);
     checked(std::int64_t{channels} * plan.image_plane, 0);
 
     Allocator packed, kept, arena;
-    std::int64_t copies = 0, patches = 0, slopes = 0, planes = 0, list = 0, list_starts = 0;
+    std::int64_t copies = 0, patches = 0, widest = 0, planes = 0, list = 0, list_channels = 0;
     bool flat = false, parameters_before = false;
     int features = 0;
     int c = channels, h = height, w = width, plane = plan.image_plane;
@@ -165,11 +156,11 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
                 s.kept_input = kept.take(input + s.weight_row);
                 s.kept_choice = kept.take(std::int64_t{s.out_channels} * s.out_plane);
                 s.kept_active = kept.take(s.out_channels + 1);
-                copies = std::max(copies, std::int64_t{s.copy_block} * (s.kernel + s.pool - 1) * s.pool +
-                                              (s.padded_height + 1) * (s.padded_width + std::int64_t{4}) + 3 * tail);
+                copies = std::max(copies, std::int64_t{s.copy_block} * (s.kernel + s.pool - 1) * s.pool);
+                s.padded = arena.take(s.padding > 0 ? std::int64_t{2} * s.padded_height * s.padded_width : 0);
                 patches = std::max(patches, input + s.weight_row);
                 list = std::max(list, std::int64_t{s.out_channels} * s.out_plane);
-                list_starts = std::max<std::int64_t>(list_starts, s.out_channels + 1);
+                list_channels = std::max<std::int64_t>(list_channels, s.out_channels);
                 plan.num_parameters +=
                     std::int64_t{s.out_channels} * (std::int64_t{s.in_channels} * s.kernel * s.kernel + 1);
                 break;
@@ -220,17 +211,19 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
         plane = s.out_plane;
         s.stride = checked(std::int64_t{c} * plane, i);
         out->stages.push_back(s);
-        if (flat) slopes = std::max(slopes, std::int64_t{s.stride} * plan.batch);
+        if (flat) widest = std::max(widest, std::int64_t{s.stride});
         planes = std::max({planes, std::int64_t{s.stride}, std::int64_t{s.in_channels} * s.in_plane});
     }
     if (!flat) throw std::invalid_argument("the model needs a linear layer");
     plan.num_labels = features;
-    slopes = std::max(slopes, std::int64_t{plan.feature_stride} * plan.batch);
+    plan.kept_stride = kept.size;
+    plan.batch = static_cast<int>(std::clamp<std::int64_t>(
+        longest_batch, 1, std::clamp(max_kept / std::max<std::int64_t>(plan.kept_stride, 1), min_batch, max_batch)));
+    const std::int64_t slopes = std::max(widest, std::int64_t{plan.feature_stride}) * plan.batch;
 
     for (Stage& s : out->stages) s.value = arena.take(std::int64_t{s.stride} *
         (&s - out->stages.data() >= plan.first_linear ? plan.batch : 1));
     plan.packed_size = round_up(packed.size, lanes);
-    plan.kept_stride = kept.size;
     plan.arena.theta = arena.take(plan.packed_size);
     plan.arena.start = arena.take(plan.packed_size);
     plan.arena.gradient = arena.take(plan.packed_size);
@@ -245,7 +238,8 @@ std::unique_ptr<Compiled> compile(const std::vector<Layer>& layers, int channels
     plan.arena.planes[1] = arena.take(planes);
     plan.arena.list_offset = arena.take(list);
     plan.arena.list_value = arena.take(list);
-    plan.arena.list_start = arena.take(list_starts);
+    plan.arena.list_begin = arena.take(list_channels);
+    plan.arena.list_end = arena.take(list_channels);
     plan.steers = steers;
     plan.arena.correction = arena.take(steers ? plan.packed_size : 0);
     plan.arena.velocity = arena.take(steers ? plan.packed_size : 0);

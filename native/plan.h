@@ -23,13 +23,6 @@ struct Layer {
 // Pool blocks of up to 3 x 3 are computed in registers right after their convolution; see conv.h.
 constexpr int max_fused_pool = 3;
 
-// One (ky, kx) of a convolution: where its weights start within an output channel, and where its input starts within the
-// shifted copies, for each position ("phase") of the pool block.
-struct Tap {
-    std::int32_t weight;
-    std::int32_t input[max_fused_pool * max_fused_pool];
-};
-
 // A stage is one layer, or a convolution with the channel dropout, pool and ReLU that follow it.
 // Spatial values are planes: channel c of a sample starts at c * plane (plane >= height * width).
 struct Stage {
@@ -58,7 +51,7 @@ struct Stage {
     int weight_row;                   // floats per kernel row in the packed weights: patch_vectors * patch_lanes
     int copy_rows, copy_plane;        // of a shifted copy: rows, floats per channel
     int copy_block;                   // floats per (shift, row parity) block of the shifted copies
-    const Tap* taps;                  // [kernel * kernel]
+    const std::int32_t* row_start;    // [kernel + pool - 1] where a row of the padded input starts within the shifted copies
     const std::int32_t* patch_base;   // [out_plane] offset of a block's first patch; negative beyond the last block
     std::int32_t phase_offset[max_fused_pool * max_fused_pool];  // patch offset of each position in a block
 
@@ -73,6 +66,7 @@ struct Stage {
     std::int64_t kept_factor;  // ReLU, dropout: what each element was multiplied by
     std::int64_t value;        // the stage's output: spatial stages one sample, others [batch stride]
     int stride;                // of one sample in `value`, linear and later
+    std::int64_t padded;       // convolution with padding: two planes of its input, padded
 };
 
 // Places of the buffers of one thread, in floats from its arena.
@@ -85,14 +79,14 @@ struct Arena {
     std::int64_t patches;                 // channel-last gradient of one convolution input
     std::int64_t slopes[2];               // gradients of the linear part, [batch stride]
     std::int64_t planes[2];               // gradients of the spatial part, one sample
-    std::int64_t list_offset, list_value, list_start;
+    std::int64_t list_offset, list_value, list_begin, list_end;
     std::int64_t correction, velocity;  // packed parameters, of a plan that steers
     std::int64_t size;
 };
 
 struct Plan {
     int lanes;
-    int batch;         // samples processed together; longer mini-batches accumulate
+    int batch;         // samples processed together; longer mini-batches accumulate, with the same bits
     int num_features;  // inputs of the first linear layer
     int feature_stride;
     int num_labels;
@@ -109,8 +103,7 @@ struct Plan {
 struct Compiled {
     Plan plan;
     std::vector<Stage> stages;
-    std::vector<std::unique_ptr<Tap[]>> taps;
-    std::vector<std::unique_ptr<std::int32_t[]>> bases;
+    std::vector<std::unique_ptr<std::int32_t[]>> tables;
 };
 
 // Raises std::invalid_argument if the layers do not fit the input. steers: room is made for a correction and momentum.

@@ -52,6 +52,12 @@ FEDTIDE_INLINE I<L> splat_int(std::int32_t x) {
     return I<L>{} + x;
 }
 
+// Keeps a pointer in one register: otherwise the compiler spends a register or an addition on every address near it.
+FEDTIDE_INLINE const float* pinned(const float* p) {
+    __asm__("" : "+r"(p));
+    return p;
+}
+
 FEDTIDE_INLINE int least(int a, int b) { return a < b ? a : b; }
 
 // Elements of a and b, counted through, picked by number. GCC has the name that it shares with Clang since version 12.
