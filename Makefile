@@ -35,6 +35,7 @@ figures: $(VENV)/.core
 	$(BIN)/fedtide study plot examples/study.yaml --store results/paper --out docs/figures/readme-schedulers
 	$(BIN)/python benchmarks/codec_study.py
 	$(BIN)/python benchmarks/figures.py
+	$(BIN)/python benchmarks/draw_performance.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/kernel.py
