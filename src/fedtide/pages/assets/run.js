@@ -401,7 +401,8 @@
         const wide = (symbols[i] / all) * width, share = Math.min(1, capacity[i] / state.scale);
         draw.fillStyle = colour.heat[Math.round(255 * share)]; draw.fillRect(px, 0, wide, height);
         draw.strokeStyle = colour.paper; draw.lineWidth = 1.5; draw.strokeRect(px, 0, wide, height);
-        if (wide > 20) { draw.fillStyle = onHeat(share); draw.fillText(String(picked[i]), px + wide / 2, height / 2 + 0.5); }
+        const name = String(picked[i]);
+        if (wide > 6 + 7.5 * name.length) { draw.fillStyle = onHeat(share); draw.fillText(name, px + wide / 2, height / 2 + 0.5); }
         px += wide;
       }
       draw.strokeStyle = colour.line; draw.lineWidth = 1; draw.strokeRect(0.5, 0.5, width - 1, height - 1);
