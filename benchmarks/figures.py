@@ -37,11 +37,7 @@ def draw_demo() -> None:
 def main() -> None:
     draw_demo()
     for name, bounds in (("least-squares", "bound-least-squares"), ("mnist", "bound-mnist"), ("broken", "broken")):
-        file = RESULTS / "theory" / f"{name}.json"
-        if not file.exists():
-            print(f"{file} is not there: the figures of {name} stay as they are")
-            continue
-        report = stored.read(file)
+        report = stored.read(RESULTS / "theory" / f"{name}.json")
         command.draw(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")
 
 

@@ -49,7 +49,9 @@ def test_the_version_stands_in_one_place():
     assert "version" not in project
     assert project["dynamic"] == ["version"]
     assert PROJECT["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/fedtide/__init__.py"
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == fedtide.__version__
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == fedtide.__version__
+    assert cited["references"][0]["url"] == project["urls"]["Paper"]
     notes = re.findall(
         r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
     )

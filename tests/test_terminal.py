@@ -114,6 +114,9 @@ def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
     assert lines[11].split() == ["0", "4"]
     assert "chance, 0.3" in lines[-1]
     assert all(each.strip("│ ") == "" for each in lines[1:7])
+    above = curve([0.0, 4.0], [0.9, 0.9], 40, chance=0.3)
+    assert str(above).splitlines()[7] == " 0.30 ┤" + "┄" * 33  # seen through the columns, which are as high as before
+    assert sum(span.style == "cyan reverse" for span in above.spans) == 33
     full = str(curve([0.0, 4.0], [1.0, 1.0], 40)).splitlines()
     assert full[0] == " 1.00 ┤" + "█" * 33
     assert "┄" not in "".join(full)

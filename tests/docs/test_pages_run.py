@@ -37,7 +37,7 @@ ELSEWHERE = {
     "--address": "tests/study, with a cluster",
     "scenario": "tests/test_scenarios.py, in the scenario's own units",
     "paper R": "tests/paper/test_reproduce.py",
-    "report": "tests/pages",
+    "report runs/NAME": "tests/pages",
     "resume RUN": "tests/test_resume.py",
 }
 

@@ -263,3 +263,34 @@ def test_without_scripts_there_is_a_still_picture(made_run: Callable[..., Path])
     assert "<svg" in still
     assert "<polyline" in still
     assert "style=" not in made.split('id="data"')[0].split("</style>")[-1]  # the policy would refuse it
+
+
+def test_paper_is_light_and_nothing_on_it_is_squeezed(
+    made_run: Callable[..., Path], opened: Callable[..., Any]
+) -> None:
+    one, other = made_run(), made_run(policy={"scheduler": "random"})
+    page = opened(run_page([one, other]), "#t=7", 1920)
+    page.execute_script(
+        "document.getElementById('theme').click(); if (!fedtide.isDark()) document.getElementById('theme').click()"
+    )
+    page.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.execute_script("return fedtide.isDark()") is False
+    sizes = """return [...document.querySelectorAll("figure:not([hidden]) > canvas")].map(
+      c => [parseFloat(c.style.width), c.clientWidth, c.getBoundingClientRect().right])"""
+    for drawn, shown, right in page.execute_script(sizes):
+        assert drawn == pytest.approx(shown, abs=1)
+        assert right <= 700
+    page.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert page.execute_script("return fedtide.isDark()") is True
+    assert max(right for _, _, right in page.execute_script(sizes)) > 1500
+    page.find_element("id", "theme").click()
+
+
+def test_settings_are_listed_key_by_key(made_run: Callable[..., Path]) -> None:
+    made = run_page([made_run(radio={"channel": "rician", "channel_args": {"k_factor": 8.0}})])
+    assert "<code>radio.channel_args.k_factor</code></td>" in made
+    assert "<code>radio.channel_args</code>" not in made
+    both = run_page([made_run(), made_run(policy={"scheduler": "random"})])
+    told = both[both.index('id="settings"') : both.index("</section>", both.index('id="settings"'))]
+    assert told.count("<code>") == 1
+    assert "<code>policy.scheduler</code>" in told

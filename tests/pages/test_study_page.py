@@ -62,6 +62,7 @@ def choose(page, name, value) -> None:
 
 
 def at(page):
+    page.execute_async_script("setTimeout(arguments[0], 150)")  # an address is written at most every 120 ms
     return page.current_url.partition("#")[2]
 
 
@@ -279,13 +280,20 @@ def test_fifty_curves_open_in_two_seconds(opened) -> None:
     choose(page, "show", "seeds")
 
 
-def test_print_and_dark_are_drawn_anew(page) -> None:
+def test_dark_is_drawn_anew_and_paper_is_light(page) -> None:
     canvas = "document.querySelector('#charts canvas').toDataURL()"
     light = js(page, canvas)
     page.find_element("id", "theme").click()
     dark = js(page, canvas)
-    page.find_element("id", "theme").click()
     assert light != dark
+    page.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert js(page, "fedtide.isDark()") is False
+    assert (
+        600 < js(page, "document.querySelector('#charts canvas').clientWidth") <= 700
+    )  # a sheet, not the screen's column
+    page.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert js(page, canvas) == dark
+    page.find_element("id", "theme").click()
     assert js(page, canvas) == light
 
 

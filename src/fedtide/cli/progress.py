@@ -92,7 +92,7 @@ def study_columns(name: int, runs: int) -> tuple[Any, ...]:
         rich.TextColumn("{task.fields[done]}/{task.fields[runs]} runs", table_column=Column(no_wrap=True)),
         rich.TimeElapsedColumn(table_column=Column(no_wrap=True)),
         rich.TextColumn("left"),
-        rich.TimeRemainingColumn(elapsed_when_finished=True, table_column=Column(no_wrap=True)),
+        rich.TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
 
 

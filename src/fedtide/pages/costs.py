@@ -11,7 +11,7 @@ from fedtide.pages.family import Family, cut, even_runs
 from fedtide.pages.pool import is_whole, spent
 
 SPENT = ("bits", "symbols", "air_time", "joules", "samples_trained", "bits_down")
-_ASIDE = ("seed", "trackers")  # in which runs differ that are compared
+_ASIDE = ("seed", "tracker")  # in which runs differ that are compared
 
 
 def ledger(family: Family) -> list[dict[str, Any]]:

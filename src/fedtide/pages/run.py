@@ -10,6 +10,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError
 from fedtide.pages import rows
+from fedtide.pages.costs import leaves
 from fedtide.pages.rebuilt import seen
 from fedtide.pages.seen import Seen
 from fedtide.pages.shell import as_json, label, page, text
@@ -154,33 +155,27 @@ def _body(runs: Sequence[tuple[str, Seen]], told: Sequence[dict[str, Any]]) -> s
 
 def _settings(runs: Sequence[Seen]) -> str:
     """List the keys in which the runs differ, or those of one run that are not the default."""
-    trees = [_flat(config.dump(each.experiment)) for each in runs]
+    trees = [_set(each.experiment) for each in runs]
     if len(runs) == 2:
         title, names, compared = "Settings that differ", ("first", "second"), trees
     else:
         title, names = "Settings that are not the default", ("here", "default")
-        compared = [trees[0], _flat(config.dump(config.experiment({})))]
-    keys = [key for key in sorted({*compared[0], *compared[1]}) if key not in NO_RESULT]
+        compared = [trees[0], _set(config.experiment({}))]
+    keys = [key for key in sorted({*compared[0], *compared[1]}) if not key.startswith(NO_RESULT)]
     differ = [key for key in keys if compared[0].get(key) != compared[1].get(key)]
     body = "".join(
-        f'<tr><td class="words"><code>{text(key)}</code></td>'
+        f'<tr><td class="words"><code>{text(key, WIDEST)}</code></td>'
         + "".join(f'<td class="words">{label(_shown(each.get(key)))}</td>' for each in compared)
         + "</tr>"
         for key in differ
     )
     head = "".join(f'<th scope="col" class="words">{each}</th>' for each in ("key", *names))
-    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    table = f'<div class="scroll settings"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     return f'<section aria-labelledby="settings"><h2 id="settings">{title}</h2>{table if differ else "<p>None.</p>"}</section>'
 
 
-def _flat(tree: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict) and not key.endswith("args"):
-            flat |= {f"{key}.{name}": each for name, each in value.items()}
-        else:
-            flat[key] = value
-    return flat
+def _set(experiment: Experiment) -> dict[str, Any]:
+    return {key: value for key, value in leaves(config.dump(experiment)) if value != {}}
 
 
 def _shown(value: Any) -> str:

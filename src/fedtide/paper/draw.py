@@ -11,7 +11,7 @@ import numpy as np
 from fedtide.paper.figures import Figure, label
 from fedtide.report.curves import ACCURACY, draw_curve, draw_end, leave_room
 from fedtide.report.figure import axis_name, legend_below, name_panel, our_style, save, sheet
-from fedtide.report.forest import Row, draw_rows
+from fedtide.report.forest import Row, draw_rows, few_numbers
 from fedtide.report.palette import COLOURS, looks
 from fedtide.report.style import SCREEN, Style
 from fedtide.studies.pairing import across, paired
@@ -104,7 +104,8 @@ def draw_effects(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN
                         differences = tuple(a - b for a, b in zip(*values, strict=True))
                         lines.append(Row(name, compare(values[0], values[1]), single=differences))
             draw_rows(panel, lines, {"": COLOURS[0]})
-            panel.set_xlabel(f"gain in test accuracy over {figure.against['']},\n{words}")
+            few_numbers(panel)
+            panel.set_xlabel(f"accuracy gained over {figure.against['']},\n{words}")
             if not how.titles:
                 name_panel(panel, how, number, "")
         return save(page, stem)

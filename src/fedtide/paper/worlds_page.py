@@ -15,7 +15,7 @@ from fedtide.paper.rows import claims_rows, effect, in_words
 from fedtide.paper.worlds import COMMON, CURVES, HORIZON, World, claims, plain
 from fedtide.paper.worlds_words import EXPLAINED
 from fedtide.report.figure import name_panel, our_style, save, sheet
-from fedtide.report.forest import TINTS, Row, draw_rows
+from fedtide.report.forest import TINTS, Row, draw_rows, few_numbers
 from fedtide.report.style import SCREEN
 from fedtide.studies.pairing import summary
 from fedtide.studies.result import RunResult
@@ -69,6 +69,7 @@ def draw(found: Sequence[Decided], stem: Path, style: str = SCREEN) -> list[Path
                 finding = next(v for v in each.verdicts if v.claim.name == claim).findings[0]
                 rows.append(Row(each.world.title, finding.at(CONFIDENCE), finding.answer(), finding.difference))
             draw_rows(panel, rows, TINTS)
+            few_numbers(panel)
             name_panel(panel, how, number, title.replace("T_max", r"$T_{\max}$"))
         label = "gain in mean accuracy, seed by seed, with its 95 % interval"
         page.supxlabel(label, fontsize=how.size if how.titles else how.small)

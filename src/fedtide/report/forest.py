@@ -78,6 +78,11 @@ def draw_rows(panel: Any, rows: Sequence[Row], tints: Mapping[str, str], wrap: i
     panel.grid(visible=False, axis="y")
 
 
+def few_numbers(panel: Any) -> None:
+    """Put fewer numbers below a narrow panel, in which they would touch."""
+    panel.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
+
+
 def draw_forest(groups: Mapping[str, Sequence[Row]], stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw groups of lines below one another, each on an axis of its own. groups: name of the axis -> lines."""
     from matplotlib.lines import Line2D

@@ -34,10 +34,14 @@ def curve(
     at = None if chance is None else max(int(np.ceil(chance * height - 1e-9)) - 1, 0)  # the row that the line is in
     for row in range(height - 1, -1, -1):
         label = "1.00 ┤" if row == height - 1 else f"{chance:.2f} ┤" if row == at else "│"
-        blank = "┄" if row == at else " "
-        blocks = "".join((blank + BLOCKS[1:])[int(np.clip(each - 8 * row, 0, 8))] for each in eighths)
+        levels = np.clip(eighths - 8 * row, 0, 8).tolist()
         text.append(f"{label:>{MARGIN}}", style="dim")
-        text.append(f"{blocks}\n", style="cyan")
+        if row == at:  # the line goes through columns that are higher, too
+            for level in levels:
+                text.append(*("┄", "cyan reverse") if level == 8 else (("┄" + BLOCKS[1:])[level], "cyan"))
+            text.append("\n")
+        else:
+            text.append(f"{''.join(BLOCKS[level] for level in levels)}\n", style="cyan")
     first, last = f"{time[0]:g}", f"{time[-1]:g}"
     text.append(f"{'0.00 └':>{MARGIN}}{'─' * width}\n", style="dim")
     text.append(f"{'':{MARGIN}}{first}{last:>{width - len(first)}}\n", style="dim")

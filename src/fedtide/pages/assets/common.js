@@ -28,7 +28,8 @@ const fedtide = (() => {
   // A user's label: of its own direction, cut short; the whole of it is in the title.
   function label(words, most = 60) {
     const all = String(words), short = all.length > most ? all.slice(0, most - 1) + "…" : all;
-    return make("bdi", short === all ? null : { title: all.slice(0, 1000) }, short);
+    const parts = (short.match(/[^=_/]*[=_/]|[^=_/]+$/g) || [short]).flatMap((each, i) => (i ? [make("wbr"), each] : [each]));  // where a line may end
+    return make("bdi", short === all ? null : { title: all.slice(0, 1000) }, ...parts);
   }
   function table(head, rows, caption) {
     const body = make("tbody");
@@ -90,24 +91,28 @@ const fedtide = (() => {
   let pending = 0;
   const later = () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(redraw); };
   window.addEventListener("resize", later);
-  let onScreen;  // the theme that is put back after printing, which is always light
-  window.addEventListener("beforeprint", () => { onScreen = root.dataset.theme; root.dataset.theme = "light"; redraw(); });
-  window.addEventListener("afterprint", () => { if (onScreen) root.dataset.theme = onScreen; else delete root.dataset.theme; redraw(); });
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  dark.addEventListener("change", () => { named(); redraw(); });
 
-  const remembered = (() => { try { return localStorage.getItem("fedtide-theme"); } catch { return null; } })();
-  if (remembered === "light" || remembered === "dark") root.dataset.theme = remembered;
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
+  // The theme is the reader's choice, which is remembered, else the system's; paper is light.
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  let chosen = (() => { try { return localStorage.getItem("fedtide-theme"); } catch { return null; } })();
+  const isDark = () => root.dataset.theme === "dark";
   const themeButton = make("button", { type: "button", id: "theme", onclick: toggled });
-  function named() { themeButton.textContent = isDark() ? "Light" : "Dark"; themeButton.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`); }
-  function toggled() {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    try { localStorage.setItem("fedtide-theme", root.dataset.theme); } catch { /* a page from a file may have no memory */ }
-    named();
+  function dressed() {
+    root.dataset.theme = ["light", "dark"].includes(chosen) ? chosen : system.matches ? "dark" : "light";
+    themeButton.textContent = isDark() ? "Light" : "Dark";
+    themeButton.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
     redraw();
   }
-  named();
+  function toggled() {
+    chosen = isDark() ? "light" : "dark";
+    try { localStorage.setItem("fedtide-theme", chosen); } catch { /* a page from a file may have no memory */ }
+    dressed();
+  }
+  system.addEventListener("change", dressed);
+  // What is drawn for the screen would be squeezed: before printing the page is laid out as wide as paper.
+  window.addEventListener("beforeprint", () => { root.dataset.theme = "light"; root.dataset.printing = ""; redraw(); });
+  window.addEventListener("afterprint", () => { delete root.dataset.printing; dressed(); });
+  dressed();
   byId("tools").append(themeButton);
 
   // help([["←", "one aggregation back"], ...]): a dialog, opened by ? or its button.

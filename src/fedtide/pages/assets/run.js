@@ -100,7 +100,7 @@
     if (!fits || time < state.from + pad || time > state.to - pad) state.from = Math.max(0, Math.min(time - wide * (fits && time < state.from + pad ? 0.8 : 0.35), state.end + pad - wide));
     state.to = state.from + wide;
   }
-  const window_ = (run) => [Math.max(0, lastBefore(run.columns.time, state.from) - 1), Math.min(run.C, lastBefore(run.columns.time, state.to) + 2)];
+  const inView = (run) => [Math.max(0, lastBefore(run.columns.time, state.from) - 1), Math.min(run.C, lastBefore(run.columns.time, state.to) + 2)];
 
   // ---- panels ----------------------------------------------------------------------------------------------------------
   function timeAxis(run, draw, y, whole) {
@@ -183,9 +183,8 @@
       ["pick", "up", "uploaded"], run.fine ? ["ring", "drop", "ready, not picked"] : null, lostKnown(run) ? ["cross", "lost", "outage"] : null,
     ],
     back(run, draw, height) {
-      const h = run.rowHeight, bar = Math.max(1, h >= 7 ? h - 2 : h >= 5 ? h - 1 : h), base = (h - bar) / 2;
-      rowNames(run, draw, h);
-      clipped(run, draw, height, () => { if (run.fine) trainings(run, draw, h, base, bar); else shares(run, draw, h); });
+      rowNames(run, draw, run.rowHeight);
+      clipped(run, draw, height, () => { if (run.fine) { trainings(run, draw); marks(run, draw, ...inView(run)); } else shares(run, draw, run.rowHeight); });
       holdings(run, draw);
       timeAxis(run, draw, height, false);
       if (run.cellWidth) beside(run, draw, height, run.cellWidth * run.labels.count > 60 ? `labels 0–${run.labels.count - 1}` : "labels");
@@ -193,7 +192,9 @@
     },
     over(run, draw, height) {
       cursor(run, draw, height, x(run, steps[state.step].time));
-      const c = column(run), left = uploadsLeft(run), most = run.right - (left - MARGIN - inner(run)) - 30;
+      const c = column(run);
+      if (run.fine && c >= 0) clipped(run, draw, height, () => marks(run, draw, c, c + 1, 2.5));  // over the cursor, which would hide them
+      const left = uploadsLeft(run), most = run.right - (left - MARGIN - inner(run)) - 30;
       draw.font = font(10); draw.textAlign = "left"; draw.textBaseline = "middle";
       for (let row = 0; row < run.G; row++) {
         const count = run.uploads[(c + 1) * run.G + row], y = run.place[row] * run.rowHeight, wide = (count / run.mostUploads) * most;
@@ -232,7 +233,9 @@
   }
   function nearest(run, time) { let c = lastBefore(run.columns.time, time); if (c + 1 < run.C && (c < 0 || run.columns.time[c + 1] - time < time - run.columns.time[c])) c++; return c; }
 
-  function trainings(run, draw, h, base, bar) {
+  const barOf = (h) => Math.max(1, h >= 7 ? h - 2 : h >= 5 ? h - 1 : h);
+  function trainings(run, draw) {
+    const h = run.rowHeight, bar = barOf(h), base = (h - bar) / 2;
     const { device, received, begin, done, back, ready } = run.jobs, now = run.columns.time[run.C - 1];
     const paths = { train: new Path2D(), wait: new Path2D(), away: new Path2D() };
     const put = (kind, from, to, y) => { if (to > from && to >= state.from && from <= state.to) { const px = x(run, Math.max(from, state.from)); paths[kind].rect(px, y, Math.max(0.5, x(run, Math.min(to, state.to)) - px), bar); } };
@@ -246,7 +249,10 @@
       put("train", start, over, y); put("away", over, there, y); put("wait", there, end, y);
     }
     for (const kind of ["wait", "train", "away"]) { draw.fillStyle = colour[kind]; draw.fill(paths[kind]); }
-    const [first, last] = window_(run), spread = (x(run, state.gap) - x(run, 0)), mark = Math.max(1.5, Math.min(4.5, spread * 0.3)), ring = Math.max(1, Math.min(3.1, bar * 0.36, spread * 0.3));
+  }
+  // Who was ready at these aggregations: uploaded, lost, or not picked. more: how much larger the marks are, in px.
+  function marks(run, draw, first, last, more = 0) {
+    const h = run.rowHeight, spread = x(run, state.gap) - x(run, 0), mark = Math.max(1.5, Math.min(4.5, spread * 0.3)) + more, ring = Math.max(1, Math.min(3.1, barOf(h) * 0.36, spread * 0.3)) + more / 4;
     const up = new Path2D(), rings = new Path2D(), crosses = new Path2D();
     for (let c = first; c < last; c++) {
       const px = x(run, run.columns.time[c]);
@@ -265,7 +271,7 @@
     draw.strokeStyle = colour.lost; draw.lineWidth = 2; draw.stroke(crosses);
   }
   function shares(run, draw, h) {
-    const [first, last] = window_(run), { training, away, picked, lost } = run.cells;
+    const [first, last] = inView(run), { training, away, picked, lost } = run.cells;
     for (let c = first; c < last; c++) {
       const from = x(run, c ? run.columns.time[c - 1] : 0), to = x(run, run.columns.time[c]), mark = Math.max(1.5, (to - from) * 0.35);
       for (let row = 0; row < run.G; row++) {
@@ -297,7 +303,7 @@
     words: (run) => `Heat map of what each uplink carried at each aggregation, up to ${F.number(run.cells.capacity_max, 3)} bit/symbol; picked devices are marked`,
     legend: (run) => [["gradient", "", `to ${F.number(state.scale, 3)}`], run.fine ? ["faded", "", "faded: not ready"] : null, run.fine ? ["dot", "mark", "picked"] : null, run.fine && lostKnown(run) ? ["cross", "lost", "outage"] : null],
     back(run, draw, height) {
-      const h = run.cellHeight, [first, last] = window_(run), thin = h > 5 ? 0.6 : 0;
+      const h = run.cellHeight, [first, last] = inView(run), thin = h > 5 ? 0.6 : 0;
       rowNames(run, draw, h);
       clipped(run, draw, height, () => {
         const dots = new Path2D(), crosses = new Path2D();
@@ -349,7 +355,7 @@
     words: (run) => `How the symbols of each aggregation were shared, one block per upload, at most ${F.short(run.mostSymbols)} symbols`,
     legend: () => [["gradient", "", "each block an upload, shaded by its channel"]],
     back(run, draw, height) {
-      const [first, last] = window_(run), { offset, symbols, capacity } = run.picks, h = height - 6;
+      const [first, last] = inView(run), { offset, symbols, capacity } = run.picks, h = height - 6;
       draw.font = font(10.5); draw.textAlign = "right"; draw.textBaseline = "middle"; draw.fillStyle = colour.soft;
       draw.fillText(F.short(run.mostSymbols).replace(" ", ""), MARGIN - 5, 8); draw.fillText("0", MARGIN - 7, height - 2);
       draw.fillStyle = colour.line; draw.fillRect(MARGIN, height - 0.5, inner(run), 1);
@@ -395,7 +401,8 @@
         const wide = (symbols[i] / all) * width, share = Math.min(1, capacity[i] / state.scale);
         draw.fillStyle = colour.heat[Math.round(255 * share)]; draw.fillRect(px, 0, wide, height);
         draw.strokeStyle = colour.paper; draw.lineWidth = 1.5; draw.strokeRect(px, 0, wide, height);
-        if (wide > 20) { draw.fillStyle = onHeat(share); draw.fillText(String(picked[i]), px + wide / 2, height / 2 + 0.5); }
+        const name = String(picked[i]);
+        if (wide > 6 + 7.5 * name.length) { draw.fillStyle = onHeat(share); draw.fillText(name, px + wide / 2, height / 2 + 0.5); }
         px += wide;
       }
       draw.strokeStyle = colour.line; draw.lineWidth = 1; draw.strokeRect(0.5, 0.5, width - 1, height - 1);
@@ -412,16 +419,22 @@
       draw.textAlign = "center"; draw.font = font(10.5);
       for (let k = 0; k < count; k++) {
         const value = picked[c * count + k], tall = (value / mostPicked) * h;
-        draw.fillStyle = run.number ? colour.c1 : colour.up; draw.fillRect(k * room + 2, 16 + h - tall, Math.max(1, room - 4), tall);
+        draw.fillStyle = colour.up; draw.fillRect(k * room + 2, 16 + h - tall, Math.max(1, room - 4), tall);
         draw.fillStyle = colour.soft;
         if (room >= 14) { draw.textBaseline = "top"; draw.fillText(String(k), (k + 0.5) * room, 16 + h + 5); }
-        if (room >= 30) { draw.textBaseline = "bottom"; draw.fillText(F.short(value).replace(" ", ""), (k + 0.5) * room, 16 + h - tall - 1); }
       }
       const even = 16 + h - (total / count / mostPicked) * h;
       draw.strokeStyle = colour.ink; draw.setLineDash([3, 3]); draw.lineWidth = 1; draw.beginPath(); draw.moveTo(0, even); draw.lineTo(count * room, even); draw.stroke(); draw.setLineDash([]);
       draw.strokeStyle = colour.line; draw.beginPath(); draw.moveTo(0, 16.5 + h); draw.lineTo(count * room, 16.5 + h); draw.stroke();
+      if (room < 30) return;
+      draw.textBaseline = "bottom"; draw.fillStyle = colour.soft; draw.strokeStyle = colour.paper; draw.lineWidth = 4; draw.lineJoin = "round";
+      for (let k = 0; k < count; k++) {  // over the dashed line, with a rim of paper
+        const value = picked[c * count + k], at = [F.short(value).replace(" ", ""), (k + 0.5) * room, 16 + h - (value / mostPicked) * h - 1];
+        draw.save(); draw.beginPath(); draw.rect(k * room, 0, room, at[2]); draw.clip(); draw.strokeText(...at); draw.restore();
+        draw.fillText(...at);
+      }
     },
-    note: (run, c) => (c < 0 ? "" : `Ω = ${F.number(run.columns.label_variance[c], 5)}${run.columns.proved_minimal[c] ? ", proved minimal" : ""}; dashed: all labels even`),
+    note: (run, c) => (c < 0 ? "" : `Ω = ${F.number(run.columns.label_variance[c], 5)}${run.columns.proved_minimal[c] ? ", proved minimal" : ""}; dashed: even`),
   };
   const old = {
     title: "Ages so far", detail: true, height: (run) => Math.max(40, run.ages.count * 20 + 4),
@@ -436,7 +449,7 @@
         const r = c < 0 ? 0 : ready[c * count + a], p = c < 0 ? 0 : picked[c * count + a], y = a * 20 + 3;
         draw.textAlign = "left"; draw.fillStyle = colour.soft; draw.fillText(`age ${a}${more && a === count - 1 ? "+" : ""}`, 0, y + 8);
         draw.fillStyle = colour.wait; draw.fillRect(48, y, Math.max(1, (r / most) * room), 15);
-        draw.fillStyle = run.number ? colour.c1 : colour.up; draw.fillRect(48, y, (p / most) * room, 15);
+        draw.fillStyle = colour.up; draw.fillRect(48, y, (p / most) * room, 15);
         draw.fillStyle = colour.ink; draw.fillText(`${p} of ${r}`, 54 + (r / most) * room, y + 8);
       }
     },
@@ -499,7 +512,7 @@
   function pointing(view) {
     const { panel, canvas } = view;
     const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-    const seek = (event) => { const time = timeAt(views_run(view), at(event)[0], panel.whole); go(nearestStep(time)); };
+    const seek = (event) => { const time = timeAt(view.run, at(event)[0], panel.whole); go(nearestStep(time)); };
     canvas.addEventListener("pointerdown", (event) => { if (event.button === 0) { stop(); seek(event); if (panel.whole) canvas.setPointerCapture(event.pointerId); } });
     canvas.addEventListener("pointermove", (event) => {
       if (panel.whole && event.buttons & 1) seek(event);
@@ -507,11 +520,10 @@
     });
     canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
   }
-  const views_run = (view) => runs[view.run.number];
   const tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
   document.body.append(tip);
   function hover(view, [px, py], event) {
-    const run = views_run(view), h = view.panel === channel ? run.cellHeight : run.rowHeight, y = Math.floor(py / h);
+    const run = view.run, h = view.panel === channel ? run.cellHeight : run.rowHeight, y = Math.floor(py / h);
     tip.hidden = px < MARGIN || px > MARGIN + inner(run) || y < 0 || y >= run.G;
     if (tip.hidden) return;
     tip.replaceChildren(...view.panel.tip(run, run.order[y], timeAt(run, px, false)).map((each) => make("div", null, each)));
@@ -526,7 +538,7 @@
   }
 
   function paint(view) {
-    const { panel, canvas } = view, run = views_run(view);
+    const { panel, canvas } = view, run = view.run;
     if (view.figure.hidden) return;
     const width = panel.detail ? view.width : run.width, height = panel.height(run), all = height + (panel.axis ? AXIS : 0);
     if (panel.back) {
@@ -584,7 +596,7 @@
     if (all) generation++;
     runs.forEach(measure);
     for (const view of views) {  // sizes are asked for here and not at every step, which would lay the page out each time
-      view.figure.hidden = Boolean(view.panel.when && !view.panel.when(views_run(view)));
+      view.figure.hidden = Boolean(view.panel.when && !view.panel.when(view.run));
       view.width = Math.max(200, Math.floor(view.figure.clientWidth));
     }
     go(state.step, false);

@@ -378,7 +378,7 @@
     ctx.lineJoin = "round";
     if (state.diff) rule(ctx, bbox, Y(0), css("--ink"), scale, []);
     const drawn = mine.filter(({ i }) => lines.get(i) && !state.off.has(i)).sort((a, b) => chosen.has(a.i) - chosen.has(b.i));
-    const others = drawn.some(({ i }) => chosen.has(i));
+    const others = drawn.some(({ i }) => chosen.has(i)), crowded = drawn.length > 12;
     for (const { curve, i } of drawn) {
       const each = lines.get(i), strong = !others || chosen.has(i);
       ctx.strokeStyle = ctx.fillStyle = colour(curve);
@@ -391,12 +391,12 @@
         ctx.fill();
       }
       if (state.show === "seeds" && strong) seeds(ctx, curve, each, X, Y, scale);
-      ctx.globalAlpha = strong ? 1 : 0.4;
+      ctx.globalAlpha = strong ? 1 : crowded ? 0.25 : 0.4;
       ctx.lineWidth = (strong ? 2.2 : 1.3) * scale;
       ctx.setLineDash(curve.line.dash.map((part) => part * scale));
       trace(ctx, each.x, each.mean, X, Y);
       ctx.setLineDash([]);
-      marks(ctx, curve, each, X, Y, scale, i, u);
+      if (strong || !crowded) marks(ctx, curve, each, X, Y, scale, i, u);
       if (!bands() && strong && each.n > 1 && !state.zoom) whisker(ctx, each, X, Y, scale, i);
     }
     ctx.globalAlpha = 1;
