@@ -13,6 +13,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.files import is_there, machine_fault
+from fedtide.core.lasting import Column
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import columns
 from fedtide.records.memory import from_arrays
@@ -60,8 +61,9 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
                 )
             models = dict(zip(saved["versions"].tolist(), saved["models"], strict=True))
             memory, devices = from_arrays({name: saved[name] for name in saved.files if "/" in name})
-            state = ServerState(int(saved["version"]), models, saved["held"], saved["uploads"], memory, devices)
-            _check_state(state, experiment.fleet.num_devices)
+            held, uploads = (_per_device(saved[name], experiment.fleet.num_devices) for name in ("held", "uploads"))
+            state = ServerState(int(saved["version"]), models, held, uploads, memory, devices)
+            _check_state(state)
             ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
             if "control_bits" in saved:  # a run whose rounds are of format 1 counts none
                 ledger = ledger._replace(control_bits=float(saved["control_bits"]))
@@ -81,11 +83,16 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
         raise RunFolderError(f"{path} is damaged ({why(error)}); restore it or start in a new folder") from error
 
 
-def _check_state(state: ServerState, num_devices: int) -> None:
-    """Raise ValueError if a server cannot be in this state."""
-    if any(each.shape != (num_devices,) or each.dtype != np.int64 for each in (state.held, state.uploads)):
+def _per_device(values: Any, num_devices: int) -> Column:
+    """Return a column of the devices [N]; raise ValueError if it is none."""
+    if values.shape != (num_devices,) or values.dtype != np.int64:
         raise ValueError(f"it is not of {num_devices} devices")
-    if state.version not in state.models or not {*state.held.tolist()} <= {*state.models}:
+    return Column(values)
+
+
+def _check_state(state: ServerState) -> None:
+    """Raise ValueError if a server cannot be in this state."""
+    if state.version not in state.models or not {*state.held.tally} <= {*state.models}:
         raise ValueError("it lacks a model that is needed")
     if any(each.dtype != np.float32 or each.ndim != 1 for each in state.models.values()):
         raise ValueError("its models are no vectors of float32")

@@ -14,7 +14,7 @@ from fedtide.codec.base import Packet
 from fedtide.core import parts
 from fedtide.rng import stream
 from fedtide.server import border
-from fedtide.server.state import REPORT_BITS, Arrived, Policy, Rules, ServerState
+from fedtide.server.state import REPORT_BITS, Arrived, Policy, Rules, ServerState, next_state
 from fedtide.types import Candidates, Floats, Grant, Ints, Memory, Rng, Selection, Tick, Vector, lent, read_only
 from fedtide.world.allocation import Allocation, EqualBits
 
@@ -141,13 +141,7 @@ def absorb(
         given = (lent(model), read_only(starts), read_only(updates), lent(weights), lent(age))
         answer = _called("combiner", policy.combiner, memory, lent(model), arrived, *given)
         model = border.vector(answer, len(model), parts.label("combiner", policy.combiner))
-    held, uploads = state.held.copy(), state.uploads.copy()
-    held[ready] = state.version + 1
-    uploads[arrived.device] += 1
-    models = {**state.models, state.version + 1: model}
-    needed = {*held.tolist(), state.version + 1}
-    kept = {version: each for version, each in models.items() if version in needed}
-    return ServerState(state.version + 1, kept, held, uploads, memory, state.devices), weights
+    return next_state(state, ready, arrived.device, model, memory), weights
 
 
 def _called(kind: str, part: Any, memory: dict[str, Memory], first: Any, arrived: Arrived, *given: Any) -> Any:
