@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.config import Experiment
+from fedtide.config.effort import LARGE
 from fedtide.core.answers import as_array
 from fedtide.core.ram import need
 from fedtide.drivers.again import Answered, check_answers
@@ -23,13 +24,14 @@ from fedtide.drivers.training import trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
 from fedtide.learning.trainer import Trainer, samples_per_training
-from fedtide.records import Ledger, RoundRecord, RunFolder, costs, identity, is_complete, round_record
+from fedtide.records import Ledger, RoundRecord, RunFolder, begun_with, costs, identity, is_complete, round_record
 from fedtide.server import border
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import step
 from fedtide.system import System, build, load_dataset, make_trainer
 from fedtide.trackers import Trackers
 from fedtide.types import Dataset, Vector
+from fedtide.world.stepping import since
 
 
 def simulate(
@@ -72,7 +74,7 @@ def simulate(
     run, witness = None, None
     if where is not None:
         witness = Witness(system)
-        run = RunFolder.open(where, experiment, identity(system, trainer), handed)
+        run = RunFolder.open(where, experiment, identity(system, trainer, begun_with(where)), handed)
         run.keeps_state = witness.keeps_state
         system = witness.system
     try:
@@ -87,13 +89,14 @@ def simulate(
         watch.lap("records" if run else "set-up")
         exchange = Simulated(system, trainer, eager, watch)
         spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
+        names_ready = run.names_ready if run else system.fleet.num_devices <= LARGE
         watching.begin(experiment, where, len(system.ticks))
-        for tick in system.ticks[state.version - 1 :]:
+        for tick in since(system.ticks, state.version):
             state, info = step(system.rules, state, tick, exchange)
             watch.lap("aggregation")
             score = evaluate(system, trainer, state, tick)
             watch.lap("evaluation")
-            record = round_record(info, score, ledger, spend)
+            record = round_record(info, score, ledger, spend, names_ready)
             ledger = record.ledger
             rounds.append(record)
             if run:

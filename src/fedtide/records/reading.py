@@ -16,6 +16,7 @@ from fedtide.core.files import is_there, machine_fault
 from fedtide.core.lasting import Column
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import columns
+from fedtide.records.archive import widened
 from fedtide.records.memory import from_arrays
 from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server.state import ServerState
@@ -23,6 +24,9 @@ from fedtide.types import Vector
 
 FILES = ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl")
 FORMAT = 2  # of checkpoint.npz; 1 had neither checksum nor `vouch`
+NARROW = (
+    3  # of large fleets: how many versions back each device holds, and its uploads, in as few bytes as hold the largest
+)
 
 
 class Vouch(NamedTuple):
@@ -54,15 +58,18 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
     try:
         with open(path, "rb") as file, np.load(file) as saved:
             kind = int(saved["format"])
-            if kind not in (1, FORMAT) or str(saved["experiment"]) != config.digest(experiment):
+            if kind not in (1, FORMAT, NARROW) or str(saved["experiment"]) != config.digest(experiment):
                 raise RunFolderError(
                     f"{path} is a checkpoint of another experiment or version than experiment.yaml beside it, whose "
                     f"digest is {config.digest(experiment)}; restore experiment.yaml or start in a new folder"
                 )
             models = dict(zip(saved["versions"].tolist(), saved["models"], strict=True))
             memory, devices = from_arrays({name: saved[name] for name in saved.files if "/" in name})
-            held, uploads = (_per_device(saved[name], experiment.fleet.num_devices) for name in ("held", "uploads"))
-            state = ServerState(int(saved["version"]), models, held, uploads, memory, devices)
+            version, held, uploads = int(saved["version"]), saved["held"], saved["uploads"]
+            if kind == NARROW:
+                held, uploads = version - widened(held), widened(uploads)
+            count = experiment.fleet.num_devices
+            state = ServerState(version, models, _per_device(held, count), _per_device(uploads, count), memory, devices)
             _check_state(state)
             ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
             if "control_bits" in saved:  # a run whose rounds are of format 1 counts none
