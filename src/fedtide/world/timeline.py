@@ -255,13 +255,13 @@ class Buffered:
             filled, device = heapq.heappop(finishing)
             buffer.append(device)
             if len(buffer) == self.size:
-                ready = np.sort(np.array(buffer, np.int64))
+                ready = np.array(sorted(buffer), np.int64)
                 index += 1
                 time = filled + self.upload_time
                 yield Tick(index, time, ready, version[ready])
                 version[ready] = index + 1
                 job[ready] += 1
-                elapsed = clock.elapsed(ready, job[ready], np.full(self.size, time))
+                elapsed = clock.elapsed(ready, job[ready], np.array([time] * self.size))
                 for freed, took in zip(ready.tolist(), elapsed.tolist(), strict=True):
                     heapq.heappush(finishing, (time + took, freed))
                 buffer = []
