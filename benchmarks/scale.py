@@ -1,4 +1,4 @@
-"""What a fleet costs besides its training: build time, time per aggregation, peak memory and bytes on disk, by number of devices.
+"""What a fleet costs besides its training: time to build, time per aggregation, peak memory and bytes on disk, by devices.
 
     python benchmarks/scale.py [--quick] [--out build/scale.json]
 
@@ -10,6 +10,7 @@ the least, as the machine may be busy with other work.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import resource
 import subprocess
@@ -111,10 +112,8 @@ def point(timeline: str, scheduler: str, num_devices: int, count: int) -> dict[s
 
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        try:
+        with contextlib.suppress(Enough):
             simulate(experiment, run, system=system, trainer=Quick(), on_round=on_round)
-        except Enough:
-            pass
         rounds, checkpoint = ((run / name).stat().st_size for name in ("rounds.jsonl", "checkpoint.npz"))
     spent = np.diff(marks) / block
     return {

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedtide.codec.base import Packet
+from fedtide.config.effort import LARGE
 from fedtide.core import parts
 from fedtide.rng import stream
 from fedtide.server import border
@@ -94,8 +95,10 @@ def plan(
     most = min(policy.limit, ready)  # |Pi| <= min(R, |K|)
     if most == 0:
         return Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), memory=memory)
+    # Ours do not write to what they are given; of a large fleet a copy of it would take longer than most schedules.
+    lend = read_only if ready > LARGE and parts.is_ours(scheduler) else lent
     columns: dict[str, Any] = {
-        key: lent(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
+        key: lend(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
     }
     seen = candidates._replace(**columns)
     if memory is not None:
