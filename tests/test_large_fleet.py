@@ -22,6 +22,7 @@ from fedtide.core.lasting import Column
 from fedtide.errors import RunFolderError
 from fedtide.records import read_rounds, read_run
 from fedtide.records.reading import read_checkpoint
+from fedtide.system import make_trainer
 from helpers import FakeTrainer
 from large_run import Enough, experiment, system, until
 
@@ -187,3 +188,40 @@ def test_killed_and_resumed_at_a_hundred_thousand_devices(
 def _lines(folder: Path) -> int:
     path = folder / "rounds.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("timeline", "keys", "says"),
+    [
+        ("periodic", {"policy": {"combiner": "mifa"}}, "=mifa remembers of fleet.num_devices=1,000 devices and 30"),
+        ("periodic", {"policy": {"combiner": "ca2fl"}}, "policy.combiner=ca2fl remembers"),
+        ("periodic", {"codec": {"name": "error_feedback"}}, "=error_feedback remembers of 40 devices and 30 parameters"),
+        ("per_arrival", {}, "timeline.name=per_arrival with fleet.num_devices=1,000: the 1,001 versions of a model of 30"),
+    ],
+)  # fmt: skip
+def test_memory_that_is_not_there_is_told_of_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeline: str, keys: dict[str, Any], says: str
+) -> None:
+    made, trainer = experiment(timeline, 1_000, **keys), FakeTrainer()
+    built = system(made)
+    monkeypatch.setattr("fedtide.core.ram.available", lambda: 3_000)
+    with pytest.raises(fedtide.FedtideError, match=rf"^[^\n]*{says}[^\n]* would need [^\n]*$"):
+        fedtide.simulate(made, tmp_path / "run", system=built, trainer=trainer)
+    assert not trainer.jobs
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    with pytest.raises(Enough):
+        fedtide.simulate(made, tmp_path / "run", system=built, trainer=trainer, on_round=until(2))
+
+
+def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedtide.drivers.room import check_room
+    from fedtide.learning.scaffold import Scaffold
+
+    made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"combiner": "scaffold"})
+    built = system(made)
+    trainer = make_trainer(built)
+    assert isinstance(trainer, Scaffold)
+    monkeypatch.setattr("fedtide.core.ram.available", lambda: 25_000)
+    with pytest.raises(fedtide.FedtideError, match=r"learning.trainer=scaffold remembers of 40 devices"):
+        check_room(built, trainer, trainer.initial_model(0))

@@ -12,18 +12,18 @@ import numpy as np
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE
 from fedtide.core.answers import as_array
-from fedtide.core.ram import need
 from fedtide.drivers.again import Answered, check_answers
 from fedtide.drivers.evaluation import evaluate
 from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
 from fedtide.drivers.result import Result as Result
+from fedtide.drivers.room import check_room
 from fedtide.drivers.simulated import Simulated
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at
 from fedtide.drivers.training import trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
-from fedtide.learning.trainer import Trainer, samples_per_training
+from fedtide.learning.trainer import Trainer
 from fedtide.records import Ledger, RoundRecord, RunFolder, begun_with, costs, identity, is_complete, round_record
 from fedtide.server import border
 from fedtide.server.state import ServerState, begin
@@ -67,9 +67,10 @@ def simulate(
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
         system = build(experiment, dataset=dataset)
-    _check_work(system)
     trainer = trainer or make_trainer(system, threads)
     check_trainer(trainer, system)
+    first = _first_model(trainer, experiment)
+    check_room(system, trainer, first)
     watch.lap("set-up")
     run, witness = None, None
     if where is not None:
@@ -85,7 +86,7 @@ def simulate(
             if not is_complete(run.path):
                 check_answers(run.path, witness, _answered(system, rounds))
         else:
-            state, ledger, rounds = begin(_first_model(trainer, experiment), system.fleet.num_devices), Ledger(), []
+            state, ledger, rounds = begin(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
         exchange = Simulated(system, trainer, eager, watch)
         spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
@@ -128,13 +129,6 @@ def simulate(
 
 def _warned(line: str) -> None:
     warnings.warn(line, RuntimeWarning, stacklevel=3)
-
-
-def _check_work(system: System) -> None:
-    """Raise if the sample numbers that one aggregation's trainings visit do not fit into memory."""
-    work, most = system.work, samples_per_training(system.work, system.fleet.num_samples.max()[None])[0]
-    key = "local_epochs" if work.steps is None else "local_steps"
-    need(16.0 * float(most), f"the order of the {most:,} samples of one local training", f"lower learning.{key}")
 
 
 def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:
