@@ -93,7 +93,7 @@ def test_fields_of_later_versions_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (changed(format=9, ready=..., picked=...), "lacks ready, picked; it is of format 9, and this fedtide knows up to 3"),
+        (changed(format=9, ready=..., picked=...), "lacks ready, picked; it is of format 9, and this fedtide knows up to 4"),
         (changed(ledger={"bits": 3}), "lacks a whole ledger"),
         (changed(ledger=...), "lacks ledger"),
         (changed(ledger=7), "lacks a whole ledger"),
@@ -177,11 +177,11 @@ def test_a_folder_of_format_1_stays_one(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_later_version_is_shown_and_not_continued(tmp_path: Path) -> None:
-    append(tmp_path / "run", FULL, begun_in=4)
+    append(tmp_path / "run", FULL, begun_in=5)
     assert read_run(tmp_path / "run").rounds == read_rounds(tmp_path / "run") == [FULL]
     before = (tmp_path / "run" / "rounds.jsonl").read_bytes()
     with pytest.raises(
-        RunFolderError, match=r"begun by a later fedtide .*format 4.*continue it with that one"
+        RunFolderError, match=r"begun by a later fedtide .*format 5.*continue it with that one"
     ) as caught:
         append(tmp_path / "run", FULL)
     assert "\n" not in str(caught.value)

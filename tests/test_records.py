@@ -425,7 +425,7 @@ def test_checkpoint_holds_the_devices_in_flight(tmp_path: Path) -> None:
             held[k] = each.index + 1
     assert state.held.tolist() == held
     assert set(held) <= set(state.models)
-    assert state.uploads.sum() == sum(len(each.picked) for each in rounds)
+    assert sum(state.uploads.tolist()) == sum(len(each.picked) for each in rounds)
 
 
 class RunFolderAt:

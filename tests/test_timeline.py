@@ -18,7 +18,8 @@ from fedtide.system import build
 from fedtide.types import Clock, Floats, Ints, Tick
 from fedtide.world.clock import make_clock
 from fedtide.world.own_timeline import checked, lifted
-from fedtide.world.timeline import Buffered, PerArrival, Periodic, Synchronous, Timeline, start_times
+from fedtide.world.stepping import start_times
+from fedtide.world.timeline import Buffered, PerArrival, Periodic, Synchronous, Timeline
 from helpers import constant_clock, small, small_dataset, ticks_of
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from fedtide.learning.trainer import AROUND, LocalWork, Task, Trainer, engine, s
 from fedtide.server import at_once
 from fedtide.server.state import REPORT_BITS, Policy, Rules
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
-from fedtide.world import border, own_timeline, timeline
+from fedtide.world import border, own_timeline
 from fedtide.world.access import Access, AtOnce, separate
 from fedtide.world.allocation import Allocation, symbols_per_tick
 from fedtide.world.availability import Availability, always
@@ -35,6 +35,7 @@ from fedtide.world.downlink import Downlink, instant
 from fedtide.world.duration import Duration, first, redraws
 from fedtide.world.energy import Energy
 from fedtide.world.fleet import Fleet
+from fedtide.world.stepping import Born, Ticks, span_of
 
 NUM_SAMPLES = ("fleet.num_samples", "fleet.samples_per_job")  # what durations may ask of the data that was dealt out
 MODEL_BITS = 32.0  # of one parameter on its way to a device
@@ -47,7 +48,7 @@ class System(NamedTuple):
     dataset: Dataset
     fleet: Fleet
     ticks: Sequence[Tick]
-    born: Floats  # when each model version came to be, by version number
+    born: Born  # when each model version came to be, by version number
     num_symbols: float  # per tick; if devices send at once, what they take
     policy: Policy
     codec: Codec
@@ -99,7 +100,7 @@ def build(
     ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset), known)
     policy, access = make_policy(experiment), make_access(experiment)
     allocation: Allocation = make_part(experiment, "allocation")
-    num_symbols = symbols_per_tick(ticks, experiment.radio.num_symbols, experiment.fleet.max_duration)
+    num_symbols = symbols_per_tick(*span_of(ticks), experiment.radio.num_symbols, experiment.fleet.max_duration)
     if not separate(access):
         at_once.check(experiment, access, policy.combiner)
         num_parameters = _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
@@ -109,7 +110,7 @@ def build(
         dataset=dataset,
         fleet=fleet,
         ticks=ticks,
-        born=timeline.start_times(ticks),
+        born=Born(ticks),
         num_symbols=num_symbols,
         policy=policy,
         codec=make_codec(experiment),
@@ -211,21 +212,25 @@ def holding(duration: Floats, partition: list[Ints], counts: Ints) -> Fleet:
 def _ticks(
     experiment: Experiment, num_samples: Ints, receive: Callable[[Ints, Floats], Floats] | None, known: bool
 ) -> Sequence[Tick]:
-    """Step through the timeline: readiness never depends on the model. known: someone must be ready at some tick."""
+    """Return the ticks of the timeline: readiness never depends on the model. known: someone must be ready at some tick."""
     wanted, count = experiment.timeline, experiment.fleet.num_devices
     duration = _duration(experiment, num_samples)
     availability: Availability = make_part(experiment, "availability")
     clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
     made = part(experiment, "timeline")
     uneven = redraws(duration) or not always(availability) or receive is not None
-    steps = own_timeline.lifted(made, uneven, parts.label("timeline", made))
+    label = parts.label("timeline", made)
+    steps = own_timeline.lifted(made, uneven, label)
+
+    def play() -> Iterable[Tick]:
+        # Of uneven times nobody knows beforehand how many ticks they make.
+        return own_timeline.checking(steps(clock), count, wanted.horizon, label) if own or uneven else steps(clock)
+
+    own = isinstance(made, parts.Guarded)
+    ticks: Sequence[Tick]
     with parts.reported("timeline", wanted.name, made):  # a generator raises only as it is read
-        if (
-            isinstance(made, parts.Guarded) or uneven
-        ):  # of uneven times nobody knows beforehand how many ticks they make
-            ticks = own_timeline.checked(steps(clock), count, wanted.horizon, parts.label("timeline", made))
-        else:
-            ticks = list(steps(clock))
+        # A user's own is gone through once: nobody knows whether it would go the same way again.
+        ticks = list(play()) if own else Ticks(play, count, made.span(clock, not uneven))
     usual = (
         not uneven and experiment.fleet.duration == "uniform"
     )  # where an aggregation may have nobody, as it always could

@@ -30,7 +30,9 @@ def read_only(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
 
 def lent(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
     """Return a copy that cannot be written to: whoever finds a way to, changes nothing of ours."""
-    return read_only(array.copy())
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
 
 
 @documented

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedtide
 from fedtide.errors import FedtideError
 from fedtide.flower import trace
 from fedtide.pages import rows
@@ -17,7 +18,7 @@ from fedtide.pages.run import run_page
 from fedtide.pages.seen import jobs_of, numbers, recorded
 from fedtide.records import read_run
 from fedtide.system import build
-from helpers import ROOT
+from helpers import ROOT, small
 
 FIXTURES = ROOT / "tests" / "fixtures"
 MARKOV = {"fleet": {"num_devices": 12, "availability": "markov"}, "radio": {"csi": "pilots"}, "policy": {"limit": 4}}
@@ -130,3 +131,21 @@ def test_same_bytes_and_small_and_says_what_it_leaves_out(made_run: Callable[...
 def test_one_run_or_two(made_run: Callable[..., Path], count: int) -> None:
     with pytest.raises(FedtideError, match=f"{count} runs: "):
         run_page([made_run()] * count)
+
+
+def test_records_that_do_not_name_the_ready_devices_show_the_same_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a large fleet count them, and the plan knows who they were."""
+    experiment = small({"learning": {"trainer": "native"}, "data": {"num_train": 48, "num_test": 20}})
+    fedtide.simulate(experiment, tmp_path / "named")
+    monkeypatch.setattr("fedtide.records.folder.LARGE", 5)
+    counted = fedtide.simulate(experiment, tmp_path / "counted").rounds
+    assert not any(each.ready for each in counted)
+    one, other = seen(tmp_path / "named"), seen(tmp_path / "counted")
+    assert (one.kind, one.rounds) == (other.kind, other.rounds) == ("simulated", other.rounds)
+    for mine, theirs in zip(one.jobs, other.jobs, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    monkeypatch.setattr("fedtide.core.ram.available", lambda: 100)
+    with pytest.raises(FedtideError, match="a page of 6 devices in 12 aggregations would need"):
+        seen(tmp_path / "counted")

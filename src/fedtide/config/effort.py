@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MOST_TICKS: Final = 10_000_000  # aggregations of a run
 MOST_DEVICES: Final = 10_000_000
+LARGE: Final = 10_000  # devices; of more, nobody lists who is ready at every tick: not in memory and not on record
 MOST_IMAGES: Final = 100_000_000  # of the synthetic set
 MOST_PER_JOB: Final = 1_000_000_000  # samples that one device visits with one model
 MOST_SAMPLES: Final = 1e13  # that a run trains on

@@ -36,7 +36,7 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write aside, sync, rename: the file is the old one or the new one, never half of it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -18,7 +18,7 @@ def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -
     """Score the new model at every evaluate_every of simulated time, and always at the end."""
     learning = system.experiment.learning
     if learning.evaluate_every > 0 and tick.index < len(system.ticks):
-        before = system.ticks[tick.index - 2].time if tick.index > 1 else 0.0
+        before = float(system.born[tick.index])  # when the model before it was
         if int(tick.time / learning.evaluate_every + 1e-9) == int(before / learning.evaluate_every + 1e-9):
             return Scores()
     model = state.models[state.version]

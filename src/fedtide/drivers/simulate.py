@@ -10,26 +10,28 @@ from typing import Any
 import numpy as np
 
 from fedtide.config import Experiment
+from fedtide.config.effort import LARGE
 from fedtide.core.answers import as_array
-from fedtide.core.ram import need
 from fedtide.drivers.again import Answered, check_answers
 from fedtide.drivers.evaluation import evaluate
 from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
 from fedtide.drivers.result import Result as Result
+from fedtide.drivers.room import check_room
 from fedtide.drivers.simulated import Simulated
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at
 from fedtide.drivers.training import trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
-from fedtide.learning.trainer import Trainer, samples_per_training
-from fedtide.records import Ledger, RoundRecord, RunFolder, costs, identity, is_complete, round_record
+from fedtide.learning.trainer import Trainer
+from fedtide.records import Ledger, RoundRecord, RunFolder, begun_with, costs, identity, is_complete, round_record
 from fedtide.server import border
 from fedtide.server.state import ServerState, begin
 from fedtide.server.step import step
 from fedtide.system import System, build, load_dataset, make_trainer
 from fedtide.trackers import Trackers
 from fedtide.types import Dataset, Vector
+from fedtide.world.stepping import since
 
 
 def simulate(
@@ -65,14 +67,15 @@ def simulate(
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
         system = build(experiment, dataset=dataset)
-    _check_work(system)
     trainer = trainer or make_trainer(system, threads)
     check_trainer(trainer, system)
+    first = _first_model(trainer, experiment)
+    check_room(system, trainer, first)
     watch.lap("set-up")
     run, witness = None, None
     if where is not None:
         witness = Witness(system)
-        run = RunFolder.open(where, experiment, identity(system, trainer), handed)
+        run = RunFolder.open(where, experiment, identity(system, trainer, begun_with(where)), handed)
         run.keeps_state = witness.keeps_state
         system = witness.system
     try:
@@ -83,17 +86,18 @@ def simulate(
             if not is_complete(run.path):
                 check_answers(run.path, witness, _answered(system, rounds))
         else:
-            state, ledger, rounds = begin(_first_model(trainer, experiment), system.fleet.num_devices), Ledger(), []
+            state, ledger, rounds = begin(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
         exchange = Simulated(system, trainer, eager, watch)
         spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
+        names_ready = run.names_ready if run else system.fleet.num_devices <= LARGE
         watching.begin(experiment, where, len(system.ticks))
-        for tick in system.ticks[state.version - 1 :]:
+        for tick in since(system.ticks, state.version):
             state, info = step(system.rules, state, tick, exchange)
             watch.lap("aggregation")
             score = evaluate(system, trainer, state, tick)
             watch.lap("evaluation")
-            record = round_record(info, score, ledger, spend)
+            record = round_record(info, score, ledger, spend, names_ready)
             ledger = record.ledger
             rounds.append(record)
             if run:
@@ -125,13 +129,6 @@ def simulate(
 
 def _warned(line: str) -> None:
     warnings.warn(line, RuntimeWarning, stacklevel=3)
-
-
-def _check_work(system: System) -> None:
-    """Raise if the sample numbers that one aggregation's trainings visit do not fit into memory."""
-    work, most = system.work, samples_per_training(system.work, system.fleet.num_samples.max()[None])[0]
-    key = "local_epochs" if work.steps is None else "local_steps"
-    need(16.0 * float(most), f"the order of the {most:,} samples of one local training", f"lower learning.{key}")
 
 
 def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:

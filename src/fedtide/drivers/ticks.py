@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.core.lasting import Column
 from fedtide.learning.schedule import SCHEDULES
 from fedtide.policy.candidates import candidates
 from fedtide.rng import stream
@@ -45,7 +46,7 @@ def snr_at(link: Link, grant: Grant) -> Floats:
 def candidates_at(
     system: System,
     tick: Tick,
-    uploads: Ints,
+    uploads: Ints | Column,
     believed: Floats | None = None,
     reports: Mapping[str, Floats] | None = None,
 ) -> Candidates:

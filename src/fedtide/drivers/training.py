@@ -9,6 +9,7 @@ import numpy as np
 
 from fedtide.core import parts
 from fedtide.core.answers import as_array, shown
+from fedtide.core.lasting import table
 from fedtide.errors import TrainingError
 from fedtide.learning.trainer import Trainer
 from fedtide.records import trainer_name
@@ -27,11 +28,11 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
     if not parts.remembers(trainer):
         updates = _checked(trainer.train(jobs), jobs, trainer)
         return {job.device: update for job, update in zip(jobs, updates, strict=True)}, devices
-    memory = dict(devices.get("trainer", {}))
+    known, label = table(devices.get("trainer", {})), trainer_label(trainer)
+    memory: dict[int, Memory] = {}
     for job in jobs:
-        if job.device not in memory:  # it is touched for the first time
-            memory[job.device] = border.first_memory(trainer, "trainer", len(job.start))
-    label = trainer_label(trainer)
+        new = job.device not in known  # it is touched for the first time
+        memory[job.device] = border.first_memory(trainer, "trainer", len(job.start)) if new else known[job.device]
     answer: Any = trainer.train([job._replace(memory=border.lent_memory(memory[job.device])) for job in jobs])
     if waits(trainer):
         updates = _checked(answer, jobs, trainer)
@@ -46,7 +47,10 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
     updates = _checked(answer.updates, jobs, trainer)
     for job, after in zip(jobs, given, strict=True):
         memory[job.device] = border.memory(after, memory[job.device], label)
-    return {job.device: row for job, row in zip(jobs, updates, strict=True)}, {**devices, "trainer": memory}
+    return {job.device: row for job, row in zip(jobs, updates, strict=True)}, {
+        **devices,
+        "trainer": known.after(memory),
+    }
 
 
 def waits(trainer: Trainer) -> bool:
@@ -63,10 +67,9 @@ def acknowledged(trainer: Trainer, received: Received) -> Received:
     """Let a trainer that waits for it remember what arrived: only these devices' memory goes on."""
     if not waits(trainer) or not received.updates:
         return received
-    memory = dict(received.devices.get("trainer", {}))
-    for device, update in received.updates.items():
-        memory[device] = after_arrival(trainer, memory.get(device), update)
-    return received._replace(devices={**received.devices, "trainer": memory})
+    memory = table(received.devices.get("trainer", {}))
+    after = {device: after_arrival(trainer, memory.get(device), update) for device, update in received.updates.items()}
+    return received._replace(devices={**received.devices, "trainer": memory.after(after)})
 
 
 def after_arrival(trainer: Trainer, memory: Memory | None, update: Vector) -> Memory:

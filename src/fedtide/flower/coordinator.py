@@ -176,9 +176,7 @@ class Coordinator:
         rate = float(learning_rates(self._system, np.array([state.version]))[0])
         model, needs = state.models[state.version], self._system.policy.needs
         sent = self._talk.order_training(ready, state.version, model, rate, needs, self._acknowledged, self._trained)
-        held = state.held.copy()
-        held[sent] = state.version
-        return state._replace(held=held)
+        return state._replace(held=state.held.put(np.array(sent, np.int64), state.version))
 
     def _close_period(self, state: ServerState, info: Info) -> Period:
         """Return the period's line of the trace, and forget what it gathered."""

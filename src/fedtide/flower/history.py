@@ -10,6 +10,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core.lasting import Column
 from fedtide.drivers.again import Answered
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower import trace
@@ -137,7 +138,9 @@ def uploads(periods: Sequence[Period], num_devices: int) -> Ints:
     return found
 
 
-def candidates(period: Period, num_devices: int, num_labels: int, before: Ints, norms: bool = True) -> Candidates:
+def candidates(
+    period: Period, num_devices: int, num_labels: int, before: Ints | Column, norms: bool = True
+) -> Candidates:
     """Return what the scheduler saw in a period; before: how often each device had been aggregated [N]."""
     device = np.array(period.ready, np.int64)
     if any(len(row) != num_labels for row in period.label_counts):

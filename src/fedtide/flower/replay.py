@@ -200,5 +200,5 @@ class _Player:
         models = {**self._models, newest: state.models[newest]}
         self._models = {v: m for v, m in models.items() if v == newest or self._last_use.get(v, 0) >= newest}
         # Who holds a model that nobody will start from any more might as well hold the newest: a folder lacks none.
-        held = np.where(np.isin(state.held, list(self._models)), state.held, newest)
-        self.state = state._replace(models=self._models, held=held)
+        gone = np.flatnonzero(~np.isin(state.held, list(self._models)))
+        self.state = state._replace(models=self._models, held=state.held.put(gone, newest))

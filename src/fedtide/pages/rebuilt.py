@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedtide.core import parts
+from fedtide.core.ram import need
 from fedtide.drivers.ticks import link_at
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import samples_per_training
@@ -32,6 +33,12 @@ def seen(folder: Path) -> Seen:
         raise FedtideError(f"{folder} has no finished aggregation yet: there is nothing to show; wait for the first")
     if is_deployment(folder):
         return traced(folder, kept)
+    devices, ready = kept.experiment.fleet.num_devices, sum(each.num_ready for each in kept.rounds)
+    need(  # channels and their sums; numbers of devices, and their trainings
+        24.0 * devices * len(kept.rounds) + 150.0 * ready,
+        f"a page of {devices:,} devices in {len(kept.rounds):,} aggregations",
+        "look at its curve (fedtide show) or its uploads (fedtide.load)",
+    )
     plain = recorded(kept.experiment, kept.rounds, kept.complete, "")
     handed = [each for each in read_versions(folder).get("handed") or () if each != "trainer"]
     if handed:
@@ -53,6 +60,11 @@ def _planned(kept: Kept, plain: Seen) -> Seen:
     ticks = system.ticks[: len(kept.rounds)]
     if len(ticks) < len(kept.rounds) or not all(map(_fits, ticks, kept.rounds)):
         raise FedtideError("the plan of this experiment is not what was recorded; this fedtide plans differently")
+    if any(each.unnamed for each in kept.rounds):  # a large fleet's, which say how many were ready and not who
+        rounds = [
+            each._replace(ready=tick.ready.tolist(), unnamed=0) for tick, each in zip(ticks, kept.rounds, strict=True)
+        ]
+        plain = recorded(experiment, rounds, kept.complete, "")
     return plain._replace(
         kind="simulated",
         jobs=_worked(system, plain.jobs, ticks),
@@ -63,7 +75,8 @@ def _planned(kept: Kept, plain: Seen) -> Seen:
 
 def _fits(tick: Tick, each: RoundRecord) -> bool:
     """Say whether a planned tick is the recorded one."""
-    return tick.index == each.index and tick.time == each.time and tick.ready.tolist() == list(each.ready)
+    same = len(tick.ready) == each.num_ready if each.unnamed else tick.ready.tolist() == list(each.ready)
+    return tick.index == each.index and tick.time == each.time and same
 
 
 def _capacities(system: System, ticks: Sequence[Tick], rounds: Sequence[RoundRecord]) -> Floats:

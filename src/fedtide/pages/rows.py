@@ -186,7 +186,7 @@ def columns(seen: Seen, made: Grid) -> dict[str, Any]:
     for name in ("symbols", "bits"):
         tree[name] = [getattr(each.ledger, name) for each in chosen]
     tree["air"] = [sum(each.symbols) for each in chosen]
-    tree["ready"] = [len(each.ready) for each in chosen]
+    tree["ready"] = [each.num_ready for each in chosen]
     tree["uploads"] = [len(each.picked) for each in chosen]
     tree["lost"] = [list(each.lost)[:MOST_PICKS] for each in chosen]
     return tree

@@ -15,7 +15,8 @@ from fedtide.types import Floats, Ints, Tick
 from fedtide.world.availability import Always
 from fedtide.world.clock import make_clock
 from fedtide.world.duration import Uniform, first
-from fedtide.world.timeline import PerArrival, Periodic, Synchronous, start_times
+from fedtide.world.stepping import start_times
+from fedtide.world.timeline import PerArrival, Periodic, Synchronous
 
 GREY = "#bbbbbb"
 

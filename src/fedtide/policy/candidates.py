@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedtide.core.lasting import Column
 from fedtide.types import Candidates, Floats, Ints
 
 
@@ -15,7 +16,7 @@ def candidates(
     num_samples: Ints,
     label_counts: Ints,
     believed: Floats,
-    uploads: Ints,
+    uploads: Ints | Column,
     reports: Mapping[str, Floats] | None = None,
 ) -> Candidates:
     """Make the rows of the devices [m] ready at a tick, each with the version it started from; uploads so far are [N].

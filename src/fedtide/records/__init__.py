@@ -16,7 +16,15 @@ from fedtide.records.costs import Costs, costs
 from fedtide.records.folder import InUseError, OtherPathError, RunFolder, StatefulError, check_folder
 from fedtide.records.identity import check_identity, data_digest, identity, trainer_name
 from fedtide.records.made import Scores, round_record
-from fedtide.records.provenance import UNKNOWN, made_on, names_files, policy_files, policy_folder, provenance
+from fedtide.records.provenance import (
+    UNKNOWN,
+    begun_with,
+    made_on,
+    names_files,
+    policy_files,
+    policy_folder,
+    provenance,
+)
 from fedtide.records.reading import (
     Kept,
     is_complete,
@@ -40,6 +48,7 @@ __all__ = [
     "RunFolder",
     "Scores",
     "StatefulError",
+    "begun_with",
     "check_folder",
     "check_identity",
     "costs",

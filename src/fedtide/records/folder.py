@@ -18,15 +18,18 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.config.effort import LARGE
 from fedtide.core import forms, parts
 from fedtide.core.files import is_there, machine_fault, write_atomically
 from fedtide.core.reading import is_own_file
 from fedtide.errors import RunFolderError
+from fedtide.records.archive import archive, narrow
 from fedtide.records.identity import check_identity
 from fedtide.records.memory import to_arrays
 from fedtide.records.provenance import instruction_path, policy_files, versions
 from fedtide.records.reading import (
     FORMAT,
+    NARROW,
     Vouch,
     check_model,
     check_versions,
@@ -36,13 +39,16 @@ from fedtide.records.reading import (
     read_experiment,
     read_versions,
 )
+from fedtide.records.round import COUNTING, Ledger, RoundRecord, format_of
 from fedtide.records.round import FORMAT as ROUND_FORMAT
-from fedtide.records.round import Ledger, RoundRecord, format_of
 from fedtide.server.state import ServerState
 from fedtide.types import Vector
 
 # After a SIGKILL whole aggregations of at most this long are repeated, and the one that was under way, however long it took.
 CHECKPOINT_SECONDS = 2.0
+# Large checkpoints come further apart: so many times as long as the last one took to write, which keeps them at 2 % of a run.
+LARGE_BYTES = 20_000_000
+CHECKPOINT_TIMES = 50
 
 try:
     import fcntl
@@ -97,7 +103,7 @@ class RunFolder:
     experiment: Experiment
     identity: Mapping[str, str] | None = None  # what the run is made of; None for one that is not simulated
     keeps_state: Callable[[], str] | None = None  # asked at every checkpoint which policy depends on the past; "": none
-    _saved_at: float = field(default=-math.inf, repr=False)  # the first round is saved at once
+    _due: float = field(default=-math.inf, repr=False)  # when to save again; the first round is saved at once
     _file: io.BufferedWriter | None = field(default=None, repr=False)
     _last: _Saved = field(default_factory=_Saved, repr=False)  # after the last whole round
     _unchecked: bool = field(default=False, repr=False)  # resumed from a checkpoint that does not say who keeps state
@@ -109,6 +115,11 @@ class RunFolder:
     def counts_all(self) -> bool:
         """Whether its records hold all that a ledger counts: a run that was begun in an older format goes on without."""
         return self._format > 2
+
+    @property
+    def names_ready(self) -> bool:
+        """Whether its records say who was ready; those of a large fleet say how many."""
+        return self._format < COUNTING
 
     @property
     def rounds_path(self) -> Path:
@@ -128,6 +139,7 @@ class RunFolder:
         identity: what the run is made of besides its experiment. handed: which parts of it a caller handed over.
         """
         run = cls(path, experiment, identity)
+        run._format = first_format(experiment) if identity is not None else ROUND_FORMAT
         try:
             run._refuse_other_files()
             if not is_complete(path):
@@ -208,11 +220,11 @@ class RunFolder:
         self._unchecked = saved.vouch.keeps_state is None
         with open(self.rounds_path, "rb") if rounds else io.BytesIO() as file:
             kept = file.read(saved.length)
-        self._format = format_of(json.loads(kept.splitlines()[-1])) if rounds else ROUND_FORMAT
-        if self._format > ROUND_FORMAT and not complete:
+        self._format = format_of(json.loads(kept.splitlines()[-1])) if rounds else self._format
+        if self._format > COUNTING and not complete:
             raise RunFolderError(
                 f"{self.path} was begun by a later fedtide (its rounds are of format {self._format}, and this one writes up to "
-                f"{ROUND_FORMAT}); continue it with that one, or start in a new folder"
+                f"{COUNTING}); continue it with that one, or start in a new folder"
             )
         self._last.add(kept, saved.state, saved.ledger)
         return saved.state, saved.ledger, rounds
@@ -227,7 +239,7 @@ class RunFolder:
         except OSError as error:
             raise _resumable(self.rounds_path, error) from error
         self._last.add(line, state, record.ledger)
-        if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
+        if time.monotonic() > self._due:
             self.checkpoint()
 
     def _rounds(self) -> io.BufferedWriter:
@@ -240,7 +252,7 @@ class RunFolder:
 
     def checkpoint(self) -> None:
         """Save the state after the last whole round. Whatever the rounds file holds beyond it is cut off at a resume."""
-        last, state = self._last, self._last.state
+        last, state, begun = self._last, self._last.state, time.monotonic()
         if self._file is None or state is None:
             return
         keeps_state = self.keeps_state() if self.keeps_state else None
@@ -250,16 +262,16 @@ class RunFolder:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise _resumable(self.rounds_path, error) from error
-        buffer = io.BytesIO()
         known = sorted(state.models)
+        held, uploads = np.array(state.held), np.array(state.uploads)
         arrays: dict[str, Any] = {
-            "format": FORMAT,
+            "format": FORMAT if self.names_ready else NARROW,
             "experiment": config.digest(self.experiment),
             "version": state.version,
             "versions": np.array(known, np.int64),
-            "models": np.stack([state.models[each] for each in known]),
-            "held": state.held,
-            "uploads": state.uploads,
+            "models": [state.models[each] for each in known],
+            "held": held if self.names_ready else narrow(state.version - held),
+            "uploads": uploads if self.names_ready else narrow(uploads),
             "ledger_float": np.array(last.ledger[:2], np.float64),
             "ledger_int": np.array(last.ledger[2:4], np.int64),
             "rounds_bytes": last.length,
@@ -270,9 +282,10 @@ class RunFolder:
         if self._format > 2:
             arrays["ledger_later"] = np.array(last.ledger[5:], np.float64)
         arrays |= to_arrays(state.memory, state.devices)
-        np.savez(buffer, **arrays)
-        write_atomically(self.path / "checkpoint.npz", buffer.getvalue())
-        self._saved_at = time.monotonic()
+        content = archive(arrays)
+        write_atomically(self.path / "checkpoint.npz", content)
+        now = time.monotonic()
+        self._due = now + max(CHECKPOINT_SECONDS, CHECKPOINT_TIMES * (now - begun) * (len(content) > LARGE_BYTES))
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -296,6 +309,11 @@ class RunFolder:
         buffer = io.BytesIO()
         np.save(buffer, model)
         write_atomically(self.path / "model.npy", buffer.getvalue())
+
+
+def first_format(experiment: Experiment) -> int:
+    """Return the format of the rounds of a new simulation."""
+    return ROUND_FORMAT if experiment.fleet.num_devices <= LARGE else COUNTING
 
 
 def tracker_names(experiment: Experiment) -> list[str]:

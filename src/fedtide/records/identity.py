@@ -12,35 +12,37 @@ import hashlib
 import inspect
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedtide.config.effort import LARGE
 from fedtide.core import parts
 from fedtide.core.reading import is_own_file
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
 from fedtide.system import System, make_channel, make_coverage, make_part
-from fedtide.types import Dataset
+from fedtide.types import Dataset, Ints, Tick
 from fedtide.world.border import CHECKED
+from fedtide.world.stepping import Ticks, span_of, start_times
 
 # How to hand over what differs.
 ARGUMENTS = {"data": "dataset", "trainer": "trainer"}  # all else comes with the system
+FIRST = "its beginning "  # before the digest of a timeline of which only the first ticks are looked at
+SEEN = 10_000  # ticks and ready devices of these
 
 
-def identity(system: System, trainer: Any) -> dict[str, str]:
-    """Return what a run is made of, by part: digests of numbers, names of objects."""
-    fleet, ticks = system.fleet, system.ticks
+def identity(system: System, trainer: Any, begun: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return what a run is made of, by part: digests of numbers, names of objects. begun: what it was begun with, if it was."""
+    fleet = system.fleet
     policies = {**system.policy._asdict(), "codec": system.codec}
     return {
         "data": data_digest(system.dataset),
         "fleet": _digest([fleet.duration, fleet.num_samples, fleet.label_counts, *fleet.partition]),
-        "timeline": _digest(
-            [np.array([tick.time for tick in ticks]), np.array([system.num_symbols])]
-            + [column for tick in ticks for column in (tick.ready, tick.start)]
-        ),
+        "timeline": _timeline(system, (begun or {}).get("timeline")),
         "policies": "; ".join(f"{kind}={_described(each)}" for kind, each in policies.items()),
         "model": repr(system.model)
         if isinstance(system.model, Model)
@@ -48,6 +50,31 @@ def identity(system: System, trainer: Any) -> dict[str, str]:
         "trainer": trainer_name(trainer),
         **_replaced(system),
     }
+
+
+def _timeline(system: System, begun: Any) -> str:
+    """Return the digest of all ticks; of a large fleet on a timeline of ours, of how long it is and how it begins.
+
+    A run of a large fleet that was begun with the digest of all ticks keeps it.
+    """
+    ticks, whole = system.ticks, isinstance(begun, str) and not begun.startswith(FIRST)
+    if not isinstance(ticks, Ticks) or len(system.fleet.duration) <= LARGE or whole:
+        times = start_times(ticks)[2:]
+        return _digest(chain([times, np.array([system.num_symbols])], _columns(ticks)))
+    span, rows = span_of(ticks), 0
+    seen = []
+    for tick in ticks:
+        seen += [np.array([tick.time]), tick.ready, tick.start]
+        rows += 1 + len(tick.ready)
+        if rows > SEEN:
+            break
+    return FIRST + _digest([np.array([span.count, span.end, system.num_symbols]), *seen])
+
+
+def _columns(ticks: Iterable[Tick]) -> Iterator[Ints]:
+    for tick in ticks:
+        yield tick.ready
+        yield tick.start
 
 
 def _replaced(system: System) -> dict[str, str]:

@@ -18,8 +18,8 @@ class Scores(NamedTuple):
     train_loss: float | None = None
 
 
-def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs) -> RoundRecord:
-    """Return the record. ledger: what was spent before.
+def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names_ready: bool = True) -> RoundRecord:
+    """Return the record. ledger: what was spent before. names_ready: say who was ready, not only how many.
 
     A picked device that sent nothing has no bits; one whose update did not arrive weighs nothing.
     """
@@ -31,7 +31,7 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs) -> Ro
     return RoundRecord(
         index=info.tick.index,
         time=info.tick.time,
-        ready=rows.device.tolist(),
+        ready=rows.device.tolist() if names_ready else [],
         picked=picked,
         age=rows.age[grant.picked].tolist(),
         capacity=rows.capacity[grant.picked].tolist(),
@@ -49,4 +49,5 @@ def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs) -> Ro
         ledger=costs.after(ledger, info, sum(packet.bits for packet in packets if packet), sending),
         lost=[device for device in picked if device in info.sent and device not in weight],
         metrics=grant.metrics,
+        unnamed=0 if names_ready else len(rows.device),
     )

@@ -79,6 +79,12 @@ def policy_folder(folder: Path) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
+def begun_with(folder: Path) -> dict[str, str]:
+    """Return what a run in this folder was made of when it was begun; nothing if there is none, or it did not write it down."""
+    found: dict[str, str] = _begun_with(folder).get("identity") or {}
+    return found
+
+
 def _begun_with(folder: Path) -> dict[str, Any]:
     """Return what versions.json says; nothing if it cannot be had, which whoever opens the run tells of."""
     try:

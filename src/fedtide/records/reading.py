@@ -13,8 +13,10 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.files import is_there, machine_fault
+from fedtide.core.lasting import Column
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import columns
+from fedtide.records.archive import widened
 from fedtide.records.memory import from_arrays
 from fedtide.records.round import Ledger, RoundRecord
 from fedtide.server.state import ServerState
@@ -22,6 +24,9 @@ from fedtide.types import Vector
 
 FILES = ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl")
 FORMAT = 2  # of checkpoint.npz; 1 had neither checksum nor `vouch`
+NARROW = (
+    3  # of large fleets: how many versions back each device holds, and its uploads, in as few bytes as hold the largest
+)
 
 
 class Vouch(NamedTuple):
@@ -53,15 +58,19 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
     try:
         with open(path, "rb") as file, np.load(file) as saved:
             kind = int(saved["format"])
-            if kind not in (1, FORMAT) or str(saved["experiment"]) != config.digest(experiment):
+            if kind not in (1, FORMAT, NARROW) or str(saved["experiment"]) != config.digest(experiment):
                 raise RunFolderError(
                     f"{path} is a checkpoint of another experiment or version than experiment.yaml beside it, whose "
                     f"digest is {config.digest(experiment)}; restore experiment.yaml or start in a new folder"
                 )
             models = dict(zip(saved["versions"].tolist(), saved["models"], strict=True))
             memory, devices = from_arrays({name: saved[name] for name in saved.files if "/" in name})
-            state = ServerState(int(saved["version"]), models, saved["held"], saved["uploads"], memory, devices)
-            _check_state(state, experiment.fleet.num_devices)
+            version, held, uploads = int(saved["version"]), saved["held"], saved["uploads"]
+            if kind == NARROW:
+                held, uploads = version - widened(held), widened(uploads)
+            count = experiment.fleet.num_devices
+            state = ServerState(version, models, _per_device(held, count), _per_device(uploads, count), memory, devices)
+            _check_state(state)
             ledger = Ledger(*saved["ledger_float"].tolist(), *saved["ledger_int"].tolist())
             if "control_bits" in saved:  # a run whose rounds are of format 1 counts none
                 ledger = ledger._replace(control_bits=float(saved["control_bits"]))
@@ -81,11 +90,16 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
         raise RunFolderError(f"{path} is damaged ({why(error)}); restore it or start in a new folder") from error
 
 
-def _check_state(state: ServerState, num_devices: int) -> None:
-    """Raise ValueError if a server cannot be in this state."""
-    if any(each.shape != (num_devices,) or each.dtype != np.int64 for each in (state.held, state.uploads)):
+def _per_device(values: Any, num_devices: int) -> Column:
+    """Return a column of the devices [N]; raise ValueError if it is none."""
+    if values.shape != (num_devices,) or values.dtype != np.int64:
         raise ValueError(f"it is not of {num_devices} devices")
-    if state.version not in state.models or not {*state.held.tolist()} <= {*state.models}:
+    return Column(values)
+
+
+def _check_state(state: ServerState) -> None:
+    """Raise ValueError if a server cannot be in this state."""
+    if state.version not in state.models or not {*state.held.tally} <= {*state.models}:
         raise ValueError("it lacks a model that is needed")
     if any(each.dtype != np.float32 or each.ndim != 1 for each in state.models.values()):
         raise ValueError("its models are no vectors of float32")

@@ -1,8 +1,9 @@
 """What is recorded of one aggregation.
 
 Format 1 has no number in it. Format 2 begins with it, adds lost, metrics and the ledger's control_bits, and packs long
-columns. Format 3 adds bits_down, air_time and joules to the ledger. A reader takes older formats and passes over fields that
-it does not know.
+columns. Format 3 adds bits_down, air_time and joules to the ledger. Format 4, of fleets of more than 10,000 devices, counts
+the ready devices instead of naming them: a plan knows who they were. A reader takes all formats and passes over fields that it
+does not know.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fedtide.errors import FedtideError
 from fedtide.records import columns
 
 FORMAT: Final = 3
+COUNTING: Final = 4  # the format of large fleets
 
 
 @documented
@@ -60,12 +62,20 @@ class RoundRecord(NamedTuple):
     # The defaults are shared by all records: nobody may add to them, as their types say.
     lost: Sequence[int] = []  # those picked whose update was sent and did not arrive
     metrics: Mapping[str, float] = {}  # whatever else was measured, by name; finite numbers
+    unnamed: int = 0  # how many were ready besides those in `ready`: all of them in a large fleet
+
+    @property
+    def num_ready(self) -> int:
+        """How many devices were ready."""
+        return len(self.ready) + self.unnamed
 
     def to_json(self, format: int = FORMAT) -> str:
         """Return one line of JSON. Older formats leave out what they do not know: a run that was begun in one stays in it."""
         tree = {**self._asdict(), "ledger": dict(zip(counted_in(format), self.ledger, strict=False))}
+        if format < COUNTING:
+            del tree["unnamed"]
         if format == 1:
-            for later in LATER:
+            for later in LATER[:2]:
                 del tree[later]
         else:
             tree |= {name: columns.written(tree[name]) for name in COLUMNS}
@@ -87,17 +97,22 @@ class RoundRecord(NamedTuple):
             [] if isinstance(ledger, dict) and {*ledger} >= {*LEDGER} else ["a whole ledger"] * ("ledger" in tree)
         )
         if lacking:
-            newer = f"; it is of format {kind}, and this fedtide knows up to {FORMAT}" if kind > FORMAT else ""
+            newer = f"; it is of format {kind}, and this fedtide knows up to {COUNTING}" if kind > COUNTING else ""
             raise ValueError(f"a round lacks {', '.join(lacking[:3])}{newer}")
         known = {name: tree[name] for name in cls._fields if name in tree}
         known |= {name: columns.read(known[name], most) for name in COLUMNS if name in known}
         known |= {"lost": known.get("lost", []), "metrics": _metrics(known.get("metrics", {}))}
+        unnamed = known.setdefault("unnamed", 0)
+        if type(unnamed) is not int or not 0 <= unnamed <= most - len(known["ready"]):
+            raise ValueError(
+                f"a round counts {shown(unnamed, 40)} devices that it does not name, and there are {most:,}"
+            )
         return cls(**{**known, "ledger": Ledger(**{name: ledger[name] for name in Ledger._fields if name in ledger})})
 
 
 _ONE_PER_DEVICE = "ready picked age capacity symbols budget_bits sent_bits overhead_bits num_kept weight lost"
 COLUMNS: Final = tuple(_ONE_PER_DEVICE.split())
-LATER: Final = ("lost", "metrics")
+LATER: Final = ("lost", "metrics", "unnamed")
 REQUIRED: Final = tuple(name for name in RoundRecord._fields if name not in LATER)
 LEDGER: Final = Ledger._fields[:4]
 

@@ -53,7 +53,7 @@ def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
         {
             "index": each.index,
             "time": each.time,
-            "num_ready": len(each.ready),
+            "num_ready": each.num_ready,
             "num_picked": len(each.picked),
             "mean_age": _mean(each.age),
             "mean_capacity": _mean(each.capacity),

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from fedtide.core.lasting import Column, Table, column, counts, table
 from fedtide.policy.combining import Combiner
 from fedtide.policy.scheduling import Scheduler
 from fedtide.policy.weighting import Weighting
@@ -60,8 +61,8 @@ class ServerState(NamedTuple):
 
     version: int  # t: the number of the newest model, and of the aggregation to come
     models: Mapping[int, Vector]  # by version, those that someone still trains from
-    held: Ints  # which version each device trains from [N]
-    uploads: Ints  # how often each device was aggregated [N]
+    held: Column  # which version each device trains from [N]
+    uploads: Column  # how often each device was aggregated [N]
     memory: Mapping[str, Memory] = {}  # what the server's parts remember, by kind
     # what simulated devices remember, by kind and device, from the first time they are touched; real ones keep it themselves
     devices: Mapping[str, Mapping[int, Memory]] = {}
@@ -69,4 +70,25 @@ class ServerState(NamedTuple):
 
 def begin(model: Vector, num_devices: int) -> ServerState:
     """At time 0 every device receives theta(1)."""
-    return ServerState(1, {1: model}, np.ones(num_devices, np.int64), np.zeros(num_devices, np.int64))
+    held, uploads = np.ones(num_devices, np.int64), np.zeros(num_devices, np.int64)
+    return ServerState(1, Table({1: model}), Column(held), Column(uploads))
+
+
+def next_state(
+    state: ServerState, ready: Ints, arrived: Ints, model: Vector, memory: Mapping[str, Memory]
+) -> ServerState:
+    """Return the state with the next model, which every ready device [m] receives; the updates of some [r] are in it.
+
+    A model that nobody trains from any more is forgotten, unless it is the newest. The cost is that of the ready devices.
+    """
+    held, uploads, version = column(state.held), column(state.uploads), state.version + 1
+    holders = held.tally  # counted here once, so that it goes on with every change
+    before = counts(held[ready])
+    held = held.put(ready, version)
+    holders = held.tally
+    unheld = [each for each in {*before, state.version} if each not in holders]
+    models = table(state.models).after({version: model}, unheld)
+    if len(models) != len(holders) + (version not in holders):  # someone else has changed who holds what
+        models = models.after({}, [each for each in models if each not in holders and each != version])
+    uploads = uploads.put(arrived, uploads[arrived] + 1)
+    return ServerState(version, models, held, uploads, memory, state.devices)

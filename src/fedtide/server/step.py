@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedtide.codec.base import Packet
+from fedtide.config.effort import LARGE
 from fedtide.core import parts
 from fedtide.rng import stream
 from fedtide.server import border
-from fedtide.server.state import REPORT_BITS, Arrived, Policy, Rules, ServerState
+from fedtide.server.state import REPORT_BITS, Arrived, Policy, Rules, ServerState, next_state
 from fedtide.types import Candidates, Floats, Grant, Ints, Memory, Rng, Selection, Tick, Vector, lent, read_only
 from fedtide.world.allocation import Allocation, EqualBits
 
@@ -94,8 +95,10 @@ def plan(
     most = min(policy.limit, ready)  # |Pi| <= min(R, |K|)
     if most == 0:
         return Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), memory=memory)
+    # Ours do not write to what they are given; of a large fleet a copy of it would take longer than most schedules.
+    lend = read_only if ready > LARGE and parts.is_ours(scheduler) else lent
     columns: dict[str, Any] = {
-        key: lent(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
+        key: lend(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
     }
     seen = candidates._replace(**columns)
     if memory is not None:
@@ -142,13 +145,7 @@ def absorb(
         given = (lent(model), read_only(starts), read_only(updates), lent(weights), lent(age))
         answer = _called("combiner", policy.combiner, memory, lent(model), arrived, *given)
         model = border.vector(answer, len(model), parts.label("combiner", policy.combiner))
-    held, uploads = state.held.copy(), state.uploads.copy()
-    held[ready] = state.version + 1
-    uploads[arrived.device] += 1
-    models = {**state.models, state.version + 1: model}
-    needed = {*held.tolist(), state.version + 1}
-    kept = {version: each for version, each in models.items() if version in needed}
-    return ServerState(state.version + 1, kept, held, uploads, memory, state.devices), weights
+    return next_state(state, ready, arrived.device, model, memory), weights
 
 
 def _called(kind: str, part: Any, memory: dict[str, Memory], first: Any, arrived: Arrived, *given: Any) -> Any:

@@ -24,7 +24,7 @@ def condensed(rounds: Sequence[RoundRecord]) -> dict[str, str] | None:
     """Return the columns of a run's rounds, packed; None for a run that is too long to keep them."""
     values: dict[str, list[Any]] = {
         "time": [each.time for each in rounds],
-        "num_ready": [len(each.ready) for each in rounds],
+        "num_ready": [each.num_ready for each in rounds],
         "counts": [len(each.picked) for each in rounds],
         "picked": [device for each in rounds for device in each.picked],
         "age": [age for each in rounds for age in each.age],

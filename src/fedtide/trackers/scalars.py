@@ -18,7 +18,7 @@ def scalars(record: RoundRecord) -> dict[str, float]:
         "uplink/symbols": sum(record.symbols),
         "uplink/bits": sum(record.sent_bits),  # payloads
         "uplink/mean_capacity": _mean(record.capacity),  # bit/symbol
-        "devices/ready": len(record.ready),
+        "devices/ready": record.num_ready,
         "devices/picked": len(record.picked),
         "devices/mean_age": _mean(record.age),  # ticks
         "devices/label_variance": record.label_variance,

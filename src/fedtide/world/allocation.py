@@ -7,13 +7,12 @@ sends as many bits as they carry. Capacities are in bit/symbol, as the server be
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from fedtide.types import Floats, Shares, Tick
+from fedtide.types import Floats, Shares
 
 # num_symbols (n) is defined for a period of a quarter of T_max; other frameworks get the same symbols per time.
 REFERENCE_TICKS_PER_MAX_DURATION = 4
@@ -57,15 +56,15 @@ def equal_bits(capacity: Floats, num_symbols: float) -> tuple[Floats, Floats]:
     return bits / capacity, np.full(len(capacity), bits)
 
 
-def symbols_per_tick(ticks: Sequence[Tick], num_symbols: float, max_duration: float) -> float:
-    """Return the symbols every tick may spend so that all frameworks spend the same over the same time.
+def symbols_per_tick(count: int, end: float, num_symbols: float, max_duration: float) -> float:
+    """Return the symbols each of so many ticks, up to that time, may spend so that all frameworks spend the same over time.
 
     4 n T' / (T_max ticks), with T' the time of the last tick. That is n for a period of T_max/4, n 4 T~/T_max for
     another period, 4 n for FedAvg, and the paper's share of FedAsync with N_FA uploads in T'.
     """
-    if not ticks:
+    if not count:
         return 0.0
-    return REFERENCE_TICKS_PER_MAX_DURATION * num_symbols * ticks[-1].time / (max_duration * len(ticks))
+    return REFERENCE_TICKS_PER_MAX_DURATION * num_symbols * end / (max_duration * count)
 
 
 ALLOCATIONS: Final[dict[str, Any]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -86,13 +86,17 @@ def _some(numbers: Ints) -> str:
 
 
 def checked(ticks: Iterable[Tick], num_devices: int, horizon: float, label: str = "the timeline") -> list[Tick]:
-    """Return the ticks in our own types, or raise if a timeline breaks the contract or does not come to its end.
+    """Return all ticks in our own types, or raise if a timeline breaks the contract or does not come to its end."""
+    return list(checking(ticks, num_devices, horizon, label))
+
+
+def checking(ticks: Iterable[Tick], num_devices: int, horizon: float, label: str = "the timeline") -> Iterator[Tick]:
+    """Return the ticks in our own types one by one, or raise if a timeline breaks the contract or does not come to its end.
 
     The contract: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
     """
     version = np.ones(num_devices, np.int64)
     time, at_once = 0.0, 0
-    good = []
     for index, given in enumerate(ticks, 1):
         tick = _plain(given)
         if tick is None:
@@ -117,7 +121,6 @@ def checked(ticks: Iterable[Tick], num_devices: int, horizon: float, label: str 
             problem = _endless(index, tick.time, horizon, at_once, num_devices)
         if problem:
             raise FedtideError(f"{label} is inconsistent at tick {index}: {problem}")
-        good.append(Tick(index, tick.time, ready, version[ready]))
+        yield Tick(index, tick.time, ready, version[ready])
         version[ready] = index + 1
         time = tick.time
-    return good

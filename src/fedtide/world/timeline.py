@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
@@ -23,6 +23,7 @@ from fedtide.core.arguments import arg
 from fedtide.core.ram import need
 from fedtide.errors import FedtideError
 from fedtide.types import Clock, Floats, Ints, Tick
+from fedtide.world.stepping import TICK_BYTES, Span
 
 
 class Timeline(Protocol):
@@ -38,11 +39,11 @@ def _whole(ratio: float) -> int:
     return math.floor(ratio * (1 + 1e-12))
 
 
-def _refuse_many(count: float, num_ready: float, name: str, remedy: str) -> None:
-    """Raise if a timeline has more ticks than can be listed, each with so many ready devices; asked before the first one."""
+def _refuse_many(count: float, name: str, remedy: str) -> None:
+    """Raise if a timeline has more ticks than a run has aggregations, or memory for; asked before the first one."""
     if not count <= MOST_TICKS:
         raise FedtideError(too_many_ticks(count, name, remedy))
-    need(count * (400 + 16 * num_ready), f"{count:,.3g} aggregations", remedy)
+    need(count * TICK_BYTES, f"{count:,.3g} aggregations", remedy)  # a record takes no less
 
 
 def job_times(clock: Clock, number: int) -> Floats:
@@ -68,8 +69,16 @@ class Periodic:
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Device k needs c_k = ceil((U + T_k)/T~) periods: ready c_k after c_k, always with age c_k - 1."""
-        name, remedy = f"timeline.period={self.period:g}", "raise it or lower timeline.horizon"
-        return _regular(clock, _Beat(self.period, 0.0, self.upload_time), name, remedy)
+        return _regular(clock, self._beat)
+
+    def span(self, clock: Clock, even: bool) -> Span:
+        """Return how long it is: that depends on nobody."""
+        return self._beat.span(clock.horizon)
+
+    @property
+    def _beat(self) -> _Beat:
+        pace = f"timeline.period={self.period:g}", "raise it or lower timeline.horizon"
+        return _Beat(self.period, 0.0, self.upload_time, pace)
 
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
@@ -102,8 +111,16 @@ class Synchronous:
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Return one tick per round."""
-        name, remedy = f"a round of {self.round_duration:g}", "raise fleet.max_duration or lower timeline.horizon"
-        return _regular(clock, _Beat(self._whole, self.upload_time, 0.0), name, remedy)
+        return _regular(clock, self._beat)
+
+    def span(self, clock: Clock, even: bool) -> Span:
+        """Return how long it is: that depends on nobody."""
+        return self._beat.span(clock.horizon)
+
+    @property
+    def _beat(self) -> _Beat:
+        pace = f"a round of {self.round_duration:g}", "raise fleet.max_duration or lower timeline.horizon"
+        return _Beat(self._whole, self.upload_time, 0.0, pace)
 
     @property
     def _whole(self) -> float:
@@ -137,6 +154,13 @@ class _Beat(NamedTuple):
     period: float
     lead: float
     after: float
+    pace: tuple[str, str]  # what sets it, and what to do if there are too many ticks
+
+    def span(self, horizon: float) -> Span:
+        """Return how many ticks there are up to a horizon, and when the last one is; raise if they are too many."""
+        _refuse_many(horizon / self.period, *self.pace)
+        count = max(_whole((horizon - self.after) / self.period), 0)
+        return Span(count, self.time(count) if count else 0.0)
 
     def acts(self, index: int) -> float:
         """Return when the server acts."""
@@ -147,15 +171,14 @@ class _Beat(NamedTuple):
         return index * self.period + self.after
 
 
-def _regular(clock: Clock, beat: _Beat, name: str, remedy: str) -> Iterator[Tick]:
+def _regular(clock: Clock, beat: _Beat) -> Iterator[Tick]:
     """Aggregate at every multiple of a period with whoever has finished by then, and is there.
 
     Devices lie in the bucket of the tick at which they will be ready, so that a tick costs what its ready devices cost.
     """
     period, upload = beat.period, beat.lead + beat.after
+    count = beat.span(clock.horizon).count
     needed = _periods(job_times(clock, 1) + beat.lead, period, clock.horizon)
-    _refuse_many(clock.horizon / period, float((1 / needed).sum()), name, remedy)
-    count = _whole((clock.horizon - beat.after) / period)
     version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
     buckets: dict[int, list[Ints]] = {}
     _put(buckets, np.arange(clock.num_devices), needed)
@@ -221,14 +244,8 @@ class Buffered:
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Play the finishing events in order of (time, device)."""
-        if self.size > clock.num_devices:
-            raise FedtideError(
-                f"timeline.buffer_size={self.size} is more than the {clock.num_devices} devices: the buffer would never fill; "
-                "use at most fleet.num_devices"
-            )
         duration = job_times(clock, 1)
-        if np.array_equal(duration, job_times(clock, 2)):  # else one short job says nothing of those to come
-            self._refuse(duration, clock.horizon)
+        self._refuse(clock, duration)
         finishing = list(zip(duration.tolist(), range(clock.num_devices), strict=True))
         heapq.heapify(finishing)
         version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
@@ -238,23 +255,37 @@ class Buffered:
             filled, device = heapq.heappop(finishing)
             buffer.append(device)
             if len(buffer) == self.size:
-                ready = np.sort(np.array(buffer, np.int64))
+                ready = np.array(sorted(buffer), np.int64)
                 index += 1
                 time = filled + self.upload_time
                 yield Tick(index, time, ready, version[ready])
                 version[ready] = index + 1
                 job[ready] += 1
-                elapsed = clock.elapsed(ready, job[ready], np.full(self.size, time))
+                elapsed = clock.elapsed(ready, job[ready], np.array([time] * self.size))
                 for freed, took in zip(ready.tolist(), elapsed.tolist(), strict=True):
                     heapq.heappush(finishing, (time + took, freed))
                 buffer = []
 
-    def _refuse(self, duration: Floats, horizon: float) -> None:
+    def span(self, clock: Clock, even: bool) -> Span | None:
+        """Return how long it is if nobody waits for anybody, else None. even: no device's jobs differ."""
+        if not even or self.size > 1:
+            return None
+        duration = job_times(clock, 1)
+        self._refuse(clock, duration)
+        return arrivals(duration, self.upload_time, clock.horizon)
+
+    def _refuse(self, clock: Clock, duration: Floats) -> None:
+        if self.size > clock.num_devices:
+            raise FedtideError(
+                f"timeline.buffer_size={self.size} is more than the {clock.num_devices} devices: the buffer would never fill; "
+                "use at most fleet.num_devices"
+            )
+        if not np.array_equal(duration, job_times(clock, 2)):  # one short job says nothing of those to come
+            return
         with np.errstate(over="ignore", divide="ignore"):
-            arrivals = float((horizon / (duration + self.upload_time)).sum())
+            number = float((clock.horizon / (duration + self.upload_time)).sum())
         name = f"devices that take {float(duration.min()):g} to {float(duration.max()):g}"
-        remedy = "raise fleet.min_duration or lower timeline.horizon"
-        _refuse_many(arrivals / self.size, self.size, name, remedy)
+        _refuse_many(number / self.size, name, "raise fleet.min_duration or lower timeline.horizon")
 
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
@@ -288,6 +319,10 @@ class PerArrival:
         """Play the finishing events in order of (time, device)."""
         return self._buffered(clock)
 
+    def span(self, clock: Clock, even: bool) -> Span | None:
+        """Return how long it is; None if one has to go through it. even: no device's jobs differ."""
+        return self._buffered.span(clock, even)
+
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
         return self._buffered.least_ticks(num_devices, slowest, horizon)
@@ -301,9 +336,34 @@ class PerArrival:
         return self._buffered.problem(num_devices, horizon)
 
 
-def start_times(ticks: Sequence[Tick]) -> Floats:
-    """Return when each model version came to be [len(ticks)+2], by version number (0 is unused, 1 exists at time 0)."""
-    return np.array([0.0, 0.0, *(tick.time for tick in ticks)])
+def arrivals(duration: Floats, upload_time: float, horizon: float) -> Span:
+    """Return how often devices that take so long for every job [N] arrive up to the horizon, and when the last one does.
+
+    Device k arrives at the sums T_k + U, (T_k + U) + T_k + U, ..., each rounded as it is added. How many are in time is known
+    from a division, but for the few that come within its rounding of the horizon: these are added up, and so are those
+    that may be the last.
+    """
+    whole = duration + upload_time
+    with np.errstate(over="ignore", divide="ignore"):
+        fits = horizon / whole
+    number = np.floor(fits)
+    slack = (fits + 2) ** 2 * 2.0**-51  # in jobs: n sums of n jobs, each to half a unit in the last place
+    doubtful = (fits - number < slack) | (number + 1 - fits < slack)
+    for k in np.flatnonzero(doubtful):
+        number[k] = len(_sums(float(duration[k]), upload_time, int(fits[k]) + 2, horizon))
+    there = number > 0
+    if not there.any():
+        return Span(0, 0.0)
+    about, error = (number * whole)[there], (slack * whole)[there]
+    late = np.flatnonzero(about + error >= (about - error).max())
+    last = (_sums(float(duration[there][k]), upload_time, int(number[there][k]), horizon)[-1] for k in late)
+    return Span(int(number.sum()), float(max(last)))
+
+
+def _sums(duration: float, upload_time: float, count: int, horizon: float) -> Floats:
+    """Return the arrivals of one device, at most so many, up to the horizon."""
+    times: Floats = np.add.accumulate(np.tile([duration, upload_time], count))[1::2]  # one after the other
+    return times[times <= horizon]
 
 
 TIMELINES: dict[str, Callable[..., Timeline]] = {

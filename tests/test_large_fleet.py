@@ -1,0 +1,227 @@
+"""Large fleets: what an aggregation costs follows the ready devices, on the machine and on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedtide
+import large_run
+from fedtide import columns, rng
+from fedtide.core.lasting import Column
+from fedtide.errors import RunFolderError
+from fedtide.records import read_rounds, read_run
+from fedtide.records.reading import read_checkpoint
+from fedtide.system import make_trainer
+from helpers import FakeTrainer
+from large_run import Enough, experiment, system, until
+
+
+def simulated(made: fedtide.Experiment, folder: Path | None = None, **kwargs: Any) -> fedtide.Result:
+    return fedtide.simulate(made, folder, system=system(made), trainer=FakeTrainer(), **kwargs)
+
+
+class Counted:
+    """What is drawn, and how much memory an aggregation takes, from the tenth aggregation on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.numbers = self.streams = 0
+        self.bytes: list[int] = []
+        units, stream = columns._units, rng.stream
+
+        def counted_units(*args: Any) -> Any:
+            found = units(*args)
+            self.numbers += found[0].size
+            return found
+
+        def counted_stream(*args: Any) -> Any:
+            self.streams += 1
+            return stream(*args)
+
+        monkeypatch.setattr(columns, "_units", counted_units)
+        for module in ("drivers.ticks", "server.step", "server.sending"):
+            monkeypatch.setattr(f"fedtide.{module}.stream", counted_stream)
+
+    def __call__(self, record: Any, total: int) -> None:
+        if record.index == 10:
+            self.numbers = self.streams = 0
+            tracemalloc.start()
+        elif record.index > 10:
+            self.bytes.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.reset_peak()
+        if record.index == 60:
+            tracemalloc.stop()
+            raise Enough
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_aggregation_costs_what_its_ready_devices_cost(tmp_path: Path, kept: bool) -> None:
+    """Bytes and draws, not seconds: one device is ready, of a thousand or of fifty thousand."""
+    found = []
+    for count in (1_000, 50_000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fedtide.records.folder.CHECKPOINT_SECONDS", 1e9)  # which hold a number for every device
+            seen = Counted(patch)
+            with pytest.raises(Enough):
+                simulated(experiment("per_arrival", count), tmp_path / str(count) if kept else None, on_round=seen)
+        found.append(seen)
+    small, large = found
+    assert small.numbers == large.numbers == 50
+    assert small.streams == large.streams > 0
+    assert (
+        np.median(np.diff(large.bytes)) <= 1.1 * np.median(np.diff(small.bytes)) + 500
+    )  # what stays: its record, its model
+    assert max(large.bytes) <= 1.1 * max(small.bytes) + 2_000  # and what it takes meanwhile
+
+
+def test_it_would_be_seen_if_it_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Column.put
+    monkeypatch.setattr(Column, "put", lambda self, *args: real(Column(self[:]), *args))
+    with pytest.raises(AssertionError):
+        test_an_aggregation_costs_what_its_ready_devices_cost(Path("unused"), False)
+
+
+def test_records_of_a_large_fleet_count_the_ready_devices(tmp_path: Path) -> None:
+    made = experiment("periodic", 20_000)
+    result = simulated(made, tmp_path / "run")
+    ready = [len(tick.ready) for tick in system(made).ticks]
+    assert max(ready) > 5_000
+    assert [each.num_ready for each in result.rounds] == ready
+    assert not any(each.ready for each in result.rounds)
+    assert result.rounds == read_rounds(tmp_path / "run") == read_run(tmp_path / "run").rounds
+    assert result.frame()["num_ready"].tolist() == ready
+    lines = (tmp_path / "run" / "rounds.jsonl").read_bytes().splitlines()
+    assert max(map(len, lines)) < 2_000
+    assert {json.loads(line)["format"] for line in lines} == {4}
+    named = simulated(experiment("periodic", 20_000), None)
+    assert named.rounds == result.rounds
+
+
+def test_a_small_fleet_is_recorded_as_ever(tmp_path: Path) -> None:
+    simulated(experiment("periodic", 10_000, 0.5), tmp_path / "run")
+    line = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1]
+    assert '"format":3' in line
+    assert "unnamed" not in line
+    with np.load(tmp_path / "run" / "checkpoint.npz") as saved:
+        assert (int(saved["format"]), saved["held"].dtype, saved["uploads"].dtype) == (2, np.int64, np.int64)
+
+
+def test_a_large_run_that_was_begun_in_an_earlier_format_stays_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an earlier version would have begun it: with all names, and the digest of the whole timeline."""
+    made, large = experiment("periodic", 20_000), ("records.folder", "records.identity", "drivers.simulate")
+    with monkeypatch.context() as patch:
+        for module in large:
+            patch.setattr(sys.modules[f"fedtide.{module}"], "LARGE", 10**9)
+        simulated(made, tmp_path / "whole")
+        with pytest.raises(Enough):
+            simulated(made, tmp_path / "resumed", on_round=until(4))
+    simulated(made, tmp_path / "resumed")
+    for name in ("rounds.jsonl", "checkpoint.npz", "versions.json", "model.npy"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes(), name
+    assert all(len(each.ready) == each.num_ready for each in read_rounds(tmp_path / "resumed"))
+
+
+def test_the_checkpoint_of_a_large_fleet_is_small_and_whole(tmp_path: Path) -> None:
+    made = experiment("periodic", 20_000)
+    with pytest.raises(Enough):
+        simulated(made, tmp_path / "run", on_round=until(6))
+    saved = read_checkpoint(tmp_path / "run", made)
+    assert saved
+    held, uploads = np.ones(20_000, np.int64), np.zeros(20_000, np.int64)
+    for tick, record in zip(system(made).ticks, read_rounds(tmp_path / "run"), strict=False):
+        held[tick.ready] = tick.index + 1
+        uploads[record.picked] += 1
+    np.testing.assert_array_equal(np.asarray(saved.state.held), held)
+    np.testing.assert_array_equal(np.asarray(saved.state.uploads), uploads)
+    assert {*saved.state.models} == {*held.tolist()} | {7}
+    assert (tmp_path / "run" / "checkpoint.npz").stat().st_size < 2 * 20_000 + 10_000
+    with np.load(tmp_path / "run" / "checkpoint.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    for broken in (
+        {"held": arrays["held"].astype(np.int32)},
+        {"held": arrays["held"] + np.uint8(9)},
+        {"uploads": held[:3]},
+    ):
+        np.savez(tmp_path / "run" / "checkpoint.npz", **{**arrays, **broken})
+        with pytest.raises(RunFolderError, match="damaged"):
+            read_run(tmp_path / "run")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("timeline", "rounds", "kills"), [("periodic", 8, (1, 3, 6)), ("per_arrival", 400, (5, 120, 260))]
+)
+def test_killed_and_resumed_at_a_hundred_thousand_devices(
+    tmp_path: Path, timeline: str, rounds: int, kills: tuple[int, ...]
+) -> None:
+    """Real processes and a real SIGKILL; in the end every file is to the byte as if nothing had happened."""
+    folder, words = tmp_path / "killed", [sys.executable, large_run.__file__]
+    for after in kills:
+        process = subprocess.Popen([*words, str(folder), timeline, "100000", str(rounds)])
+        while process.poll() is None and _lines(folder) < after:
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert after <= _lines(folder) < rounds
+    for each in (folder, tmp_path / "whole"):
+        subprocess.run([*words, str(each), timeline, "100000", str(rounds)], check=True)
+    assert len(read_rounds(folder)) == rounds
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def _lines(folder: Path) -> int:
+    path = folder / "rounds.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("timeline", "keys", "says"),
+    [
+        ("periodic", {"policy": {"combiner": "mifa"}}, "=mifa remembers of fleet.num_devices=1,000 devices and 30"),
+        ("periodic", {"policy": {"combiner": "ca2fl"}}, "policy.combiner=ca2fl remembers"),
+        ("periodic", {"codec": {"name": "error_feedback"}}, "=error_feedback remembers of 40 devices and 30 parameters"),
+        ("per_arrival", {}, "timeline.name=per_arrival with fleet.num_devices=1,000: the 1,001 versions of a model of 30"),
+    ],
+)  # fmt: skip
+def test_memory_that_is_not_there_is_told_of_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeline: str, keys: dict[str, Any], says: str
+) -> None:
+    made, trainer = experiment(timeline, 1_000, **keys), FakeTrainer()
+    built = system(made)
+    monkeypatch.setattr("fedtide.core.ram.available", lambda: 3_000)
+    with pytest.raises(fedtide.FedtideError, match=rf"^[^\n]*{says}[^\n]* would need [^\n]*$"):
+        fedtide.simulate(made, tmp_path / "run", system=built, trainer=trainer)
+    assert not trainer.jobs
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    with pytest.raises(Enough):
+        fedtide.simulate(made, tmp_path / "run", system=built, trainer=trainer, on_round=until(2))
+
+
+def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedtide.drivers.room import check_room
+    from fedtide.learning.scaffold import Scaffold
+
+    made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"combiner": "scaffold"})
+    built = system(made)
+    trainer = make_trainer(built)
+    assert isinstance(trainer, Scaffold)
+    monkeypatch.setattr("fedtide.core.ram.available", lambda: 25_000)
+    with pytest.raises(fedtide.FedtideError, match=r"learning.trainer=scaffold remembers of 40 devices"):
+        check_room(built, trainer, trainer.initial_model(0))
