@@ -27,6 +27,8 @@
 namespace nb = nanobind;
 using namespace fedtide;
 
+void bind_columns(nb::module_& m);
+
 namespace {
 
 template <class T, std::size_t N>
@@ -366,4 +368,5 @@ NB_MODULE(_native, m) {
     m.def("evaluate", &evaluate, nb::arg("layers"), nb::arg("images").noconvert(), nb::arg("labels").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("model").noconvert(), nb::arg("threads"), nb::arg("isa"),
           "Return how many samples the model labels right and the sum of its losses.");
+    bind_columns(m);
 }

@@ -20,12 +20,15 @@ import numpy as np
 
 from fedtide.core import parts
 from fedtide.core.reading import is_own_file
+from fedtide.data.holdings import is_virtual
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
 from fedtide.system import System, make_channel, make_coverage, make_part
 from fedtide.types import Dataset
 from fedtide.world.border import CHECKED
+from fedtide.world.fleet import Fleet
 
+MOST_ASKED = 64  # devices that are asked what they hold, if that is computed from their numbers
 # How to hand over what differs.
 ARGUMENTS = {"data": "dataset", "trainer": "trainer"}  # all else comes with the system
 
@@ -36,7 +39,7 @@ def identity(system: System, trainer: Any) -> dict[str, str]:
     policies = {**system.policy._asdict(), "codec": system.codec}
     return {
         "data": data_digest(system.dataset),
-        "fleet": _digest([fleet.duration, fleet.num_samples, fleet.label_counts, *fleet.partition]),
+        "fleet": fleet_digest(fleet),
         "timeline": _digest(
             [np.array([tick.time for tick in ticks]), np.array([system.num_symbols])]
             + [column for tick in ticks for column in (tick.ready, tick.start)]
@@ -90,6 +93,15 @@ def check_identity(path: Path, before: Mapping[str, Any] | None, now: Mapping[st
                 f"Python with the same {argument}, fedtide.simulate(experiment, folder, {argument}=...), or start in a new "
                 "folder"
             )
+
+
+def fleet_digest(fleet: Fleet) -> str:
+    """Return the SHA-256 of what devices take and hold; of virtual holdings, what devices spread over the fleet hold."""
+    held, some = fleet.partition, range(len(fleet.partition))
+    if is_virtual(held):
+        some = some[:: max(len(held) // MOST_ASKED, 1)]
+    counts = fleet.label_counts if len(some) == len(held) else fleet.label_counts[np.array(some)]
+    return _digest([fleet.duration, fleet.num_samples, counts, *(held[device] for device in some)])
 
 
 def data_digest(dataset: Dataset) -> str:
