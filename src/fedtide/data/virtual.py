@@ -7,6 +7,7 @@ device would hold more of a label than there are, what is too many goes to the l
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
@@ -70,13 +71,13 @@ class Shared:
         if not -len(self) <= device < len(self):
             raise IndexError(f"device {device} of {len(self)}")
         number = np.array([device % len(self)])
-        counts = self._of_present(number)[0].tolist()
+        counts, offsets = self._of_present(number)[0].tolist(), self.pools.offsets.tolist()
         units = columns.uniform(self.seed, "virtual samples", number, np.arange(sum(counts))).tolist()
         found: list[int] = []
-        for label, count in enumerate(counts):
-            first, end = self.pools.offsets[label : label + 2].tolist()
-            places = distinct(units[len(found) : len(found) + count], end - first)
-            found += [first + place for place in places]
+        for count, (first, end) in zip(counts, itertools.pairwise(offsets), strict=True):
+            if count:
+                places = distinct(units[len(found) : len(found) + count], end - first)
+                found += [first + place for place in places]
         return np.sort(self.pools.samples[np.array(found, np.int64)])
 
     def _of_present(self, device: Ints) -> Ints:
