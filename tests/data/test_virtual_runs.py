@@ -81,6 +81,16 @@ def test_with_other_parts(changes: dict[str, Any]) -> None:
     assert sum(len(each.picked) for each in result.rounds) > 3
 
 
+def test_updates_of_all_who_are_ready_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that looks at updates has everyone trained: what that needs is said before it is tried."""
+    given = experiment({"policy": {"scheduler": "best_channel_best_norm"}})
+    monkeypatch.setattr(
+        "fedtide.core.ram.available", lambda: 200_000
+    )  # enough for 700 devices, and not for their updates
+    with pytest.raises(FedtideError, match="ready devices before the schedule is made"):
+        fedtide.simulate(given, dataset=small_dataset())
+
+
 def test_a_node_holds_what_the_device_does() -> None:
     given = experiment({"data": {"num_train": 120, "num_test": 30}})
     system = build(given)
