@@ -28,6 +28,7 @@ namespace nb = nanobind;
 using namespace fedtide;
 
 void bind_schedule(nb::module_&);
+void bind_columns(nb::module_& m);
 
 namespace {
 
@@ -371,4 +372,5 @@ NB_MODULE(_native, m) {
           nb::arg("values").noconvert().none(), nb::arg("model").noconvert(), nb::arg("threads"), nb::arg("isa"),
           "Return how many samples the model labels right and the sum of its losses.");
     bind_schedule(m);
+    bind_columns(m);
 }

@@ -46,7 +46,7 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.*")} == {
         *("my_scheduler.py", "my_weighting.py", "my_codec.py", "my_timeline.py"),
         *("own_module.py", "compare.py", "experiment.yaml", "study.yaml"),
-        *("codec.yaml", "codec-weights.yaml", "gamma.yaml", "shakespeare.yaml"),
+        *("codec.yaml", "codec-weights.yaml", "gamma.yaml", "shakespeare.yaml", "million.yaml"),
     }
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from fedtide.types import Floats, Ints, Vector
 
 Layer: TypeAlias = tuple[int, int, int, int, float]  # kind, size, kernel, padding, p
+Words: TypeAlias = npt.NDArray[np.uint64]
 Images: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.uint8]  # [n channels height width]
 
 def isas() -> list[str]:
@@ -88,3 +89,11 @@ def separate(
     rounds: int,
 ) -> tuple[int, int]:
     """Return the least u . sum over all sets for a whole-numbered u of the search's own choosing, and ||u||^2."""
+def lead(key: Words, index: Words, place: int) -> Words:
+    """Lead keys on by an index that stands at this place of an address; columns are equally long or of one number."""
+
+def units(key: Words, device: Words, draw: Words, both: bool) -> tuple[Floats, Floats | None]:
+    """Return two numbers in [0, 1) at each address (native/columns.cpp), or one and None."""
+
+def draw_labels(key: int, device: Words, size: Ints, mass: float, ends: Floats) -> Ints:
+    """Draw so many labels of each device from an urn, and return how often each was drawn [m c]."""

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
+import math
 import operator
 from typing import Any, TypeAlias
 
@@ -29,6 +31,7 @@ _HALF = np.uint64(32)
 _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _ROUNDS = 10
+_MOST = 2**63 - 1
 
 
 def uniform(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> Floats:
@@ -37,7 +40,12 @@ def uniform(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int
     seed: a whole number >= 0, of any size. purpose: what it is for, in any words. device, index: whole numbers >= 0, or
     arrays of them that broadcast. draw: numbers the draws of one address, if it needs several.
     """
-    return _units(seed, purpose, device, index, draw)[0]
+    return _units(seed, purpose, device, index, draw, both=False)[0]
+
+
+def pair(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> tuple[Floats, Floats]:
+    """Return two independent numbers in [0, 1) for each device [m], the first that of uniform, for the price of one."""
+    return _units(seed, purpose, device, index, draw)
 
 
 def normal(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> Floats:
@@ -48,7 +56,7 @@ def normal(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int 
 
 def exponential(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> Floats:
     """Return a number with density e^-x, so of mean 1, for each device [m]; the arguments are those of uniform."""
-    return -np.log1p(-_units(seed, purpose, device, index, draw)[0])
+    return -np.log1p(-_units(seed, purpose, device, index, draw, both=False)[0])
 
 
 def complex_normal(
@@ -60,37 +68,75 @@ def complex_normal(
     return np.asarray(radius * np.cos(angle) + 1j * (radius * np.sin(angle)))
 
 
-def _units(seed: int, purpose: str, device: Any, index: tuple[Any, ...], draw: int) -> tuple[Floats, Floats]:
-    """Return two independent numbers in [0, 1) of 53 bits for each device.
+def _units(
+    seed: int, purpose: str, device: Any, index: tuple[Any, ...], draw: int, both: bool = True
+) -> tuple[Floats, Floats]:
+    """Return two independent numbers in [0, 1) of 53 bits for each device; both: else the second may be the first.
 
     The key is that of (seed, purpose), led on by every index in turn; the last word of the counter tells the two uses apart.
     """
-    key = _key(operator.index(seed), purpose)
+    key = address(seed, purpose)
+    numbers = [_numbers("index", each) for each in index]
+    native = extension()
+    if native is None:
+        return _by_numpy(key, numbers, _numbers("device", device), _numbers("draw", draw))
+    for place, each in enumerate(numbers):
+        shape, columns = _flat(key, each)
+        key = native.lead(*columns, place).reshape(shape)
+    shape, columns = _flat(key, _numbers("device", device), _numbers("draw", draw))
+    one, other = native.units(*columns, both)
+    return one.reshape(shape), (one if other is None else other).reshape(shape)
+
+
+@functools.cache
+def extension() -> Any:
+    """Return the extension, imported when something is drawn; None if there is none: the same numbers, more slowly."""
+    try:
+        return importlib.import_module("fedtide._native")
+    except ImportError:
+        return None
+
+
+def _by_numpy(key: Words, index: list[Words], device: Words, draw: Words) -> tuple[Floats, Floats]:
+    """Return the same without the extension."""
+    halves = key & _LOW, key >> _HALF
     for place, each in enumerate(index):
-        key = philox(key, (*_halves("index", each), np.array([place], np.uint64), np.ones(1, np.uint64)))[:2]
-    number, beyond = _halves("draw", draw)
-    words = philox(key, (*_halves("device", device), number, beyond << np.uint64(1)))
+        counter = each & _LOW, each >> _HALF, np.array([place], np.uint64), np.ones(1, np.uint64)
+        halves = philox(halves, counter)[:2]
+    words = philox(halves, (device & _LOW, device >> _HALF, draw & _LOW, draw >> _HALF << np.uint64(1)))
     return _unit(words[0], words[1]), _unit(words[2], words[3])
 
 
+def _flat(*columns: Words) -> tuple[tuple[int, ...], list[Words]]:
+    """Return the shape that arrays broadcast to, and each as a vector: one number for all, or one for each of them."""
+    shape = np.broadcast_shapes(*(each.shape for each in columns))
+    flat = [each if each.size == 1 or each.shape == shape else np.broadcast_to(each, shape) for each in columns]
+    if math.prod(shape) == 0:  # a column of one number would stand for one address, and there is none
+        return shape, [np.zeros(0, np.uint64) for _ in flat]
+    return shape, [np.ascontiguousarray(each).reshape(-1) for each in flat]
+
+
 @functools.lru_cache(maxsize=1024)
-def _key(seed: int, purpose: str) -> tuple[Words, Words]:
-    """Return the 64 bits under which everything of this seed and purpose is drawn, as two words [1]."""
+def _key(seed: int, purpose: str) -> int:
     if seed < 0:
         raise FedtideError(f"seed={seed} is negative; name draws by a whole number >= 0")
     digest = hashlib.sha256(f"{seed}:{purpose}".encode("utf-8", "surrogatepass")).digest()
-    low, high = np.frombuffer(digest[:8], "<u4").astype(np.uint64)
-    return np.array([low]), np.array([high])
+    return int.from_bytes(digest[:8], "little")
 
 
-def _halves(name: str, given: Any) -> tuple[Words, Words]:
-    """Return whole numbers as the low and high halves of 64 bits, of one dimension at least."""
+def address(seed: int, purpose: str) -> Words:
+    """Return the 64 bits under which everything of this seed and purpose is drawn [1]."""
+    return np.array([_key(operator.index(seed), purpose)], np.uint64)
+
+
+def _numbers(name: str, given: Any) -> Words:
+    """Return whole numbers as words of 64 bits, of one dimension at least."""
     values = np.atleast_1d(given)
-    if values.size and (values.dtype.kind not in "iu" or values.min() < 0):
+    kind = values.dtype.kind
+    if values.size and (kind not in "iu" or (values.min() < 0 if kind == "i" else values.max() > _MOST)):
         some = ", ".join(map(str, values.ravel()[:5].tolist()))
         raise FedtideError(f"{name}={some}: draws are numbered; give whole numbers from 0 to 2^63 - 1")
-    words = values.astype(np.uint64)
-    return words & _LOW, words >> _HALF
+    return values.astype(np.int64, copy=False).view(np.uint64)
 
 
 def _unit(low: Words, high: Words) -> Floats:

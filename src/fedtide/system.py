@@ -14,9 +14,10 @@ from fedtide.codec.base import Codec
 from fedtide.config import Experiment
 from fedtide.core import parts
 from fedtide.core.kinds import KINDS, table
+from fedtide.core.ram import need
 from fedtide.data.checking import checked_dataset
-from fedtide.data.partition import checked as checked_partition
-from fedtide.data.partition import label_counts
+from fedtide.data.holdings import Counted, Holdings, is_virtual, label_counts, sizes_of
+from fedtide.data.own_partition import checked as checked_partition
 from fedtide.errors import FedtideError
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import AROUND, LocalWork, Task, Trainer, engine, samples_per_training
@@ -39,6 +40,7 @@ from fedtide.world.stepping import Born, Ticks, span_of
 
 NUM_SAMPLES = ("fleet.num_samples", "fleet.samples_per_job")  # what durations may ask of the data that was dealt out
 MODEL_BITS = 32.0  # of one parameter on its way to a device
+FLEET_BYTES = 200.0  # of one device: columns of the fleet, the clock and the server, and what a tick makes of them
 
 
 class System(NamedTuple):
@@ -95,7 +97,7 @@ def build(
     coverage = make_coverage(experiment)
     downlink: Downlink = make_part(experiment, "downlink", run_coverage=coverage)
     # Of devices elsewhere nobody knows what they hold, and who is ready when; a deployment acts whoever that is.
-    known = bool(fleet.partition)
+    known = len(fleet.partition) > 0
     held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
     ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset), known)
     policy, access = make_policy(experiment), make_access(experiment)
@@ -194,19 +196,25 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
             f"{experiment.data.partition} how long each takes: neither can come first; replace one of them"
         )
     count = experiment.fleet.num_devices
+    need(FLEET_BYTES * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
     duration = None if by_size else durations(experiment)
     dealer = part(experiment, "partition", fleet_durations=duration)
     dealt = dealer(dataset, count, experiment.seed)
     if isinstance(dealer, parts.Guarded):
-        dealt = checked_partition(dealt, len(dataset.train.labels), count, parts.label("partition", dealer))
-    sizes = np.array([len(samples) for samples in dealt], np.int64)
-    duration = durations(experiment, sizes) if duration is None else duration
-    return holding(duration, dealt, label_counts(dataset.train.labels, dealt, dataset.num_labels))
+        labels, num_labels = dataset.train.labels, dataset.num_labels
+        dealt = checked_partition(dealt, labels, num_labels, count, dealer, parts.label("partition", dealer))
+    duration = durations(experiment, sizes_of(dealt)) if duration is None else duration
+    return holding(duration, dealt, dataset)
 
 
-def holding(duration: Floats, partition: list[Ints], counts: Ints) -> Fleet:
-    """Return the fleet of devices that take so long [N] and hold these samples, with so many of each label [N c]."""
-    return Fleet(duration, partition, np.array([len(samples) for samples in partition], np.int64), counts)
+def holding(duration: Floats, partition: Holdings, dataset: Dataset) -> Fleet:
+    """Return the fleet of devices that take so long [N] and hold these samples of a data set."""
+    counts = (
+        Counted(partition, dataset.num_labels)
+        if is_virtual(partition)
+        else label_counts(dataset.train.labels, partition, dataset.num_labels)
+    )
+    return Fleet(duration, partition, sizes_of(partition), counts)
 
 
 def _ticks(

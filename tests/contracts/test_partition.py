@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedtide.core.guard import Guarded
 from fedtide.core.kinds import table
-from fedtide.data.partition import checked
+from fedtide.data.holdings import Holdings, is_virtual, label_counts
+from fedtide.data.own_partition import checked
 from fedtide.types import Dataset, Samples
 from promises import frozen, part
 
@@ -21,15 +23,55 @@ def every_other(dataset: Dataset, num_devices: int, seed: int) -> Any:
     return ([*range(k, len(dataset.train.labels), num_devices)][::-1] for k in range(num_devices))
 
 
-OTHERS = {"my own": every_other}
+class Turns:
+    """Virtual holdings of a user's own: the samples from the device's number on, so many as it says."""
+
+    def __init__(self, labels: Any, num_devices: int) -> None:
+        self.labels, self.num_devices = labels, num_devices
+
+    def __len__(self) -> int:
+        return self.num_devices
+
+    def __getitem__(self, device: int) -> Any:
+        return [(device + place) % len(self.labels) for place in range(3)]
+
+    def num_samples(self, device: Any) -> Any:
+        return np.full(len(device), 3)
+
+    def label_counts(self, device: Any) -> Any:
+        return np.array([np.bincount(self.labels[self[k]], minlength=5) for k in device.tolist()]).reshape(-1, 5)
 
 
-def dealt(name: str, dataset: Dataset, num_devices: int, seed: int) -> list[Any]:
+def turns(dataset: Dataset, num_devices: int, seed: int) -> Any:
+    return Turns(dataset.train.labels, num_devices)
+
+
+OTHERS = {"my own": every_other, "my own, virtual": turns}
+
+
+def dealt(name: str, dataset: Dataset, num_devices: int, seed: int) -> Holdings:
     duration = np.linspace(1, 0.1, num_devices)
     more = {"data_size_spread": 0.7} if name == "speed_sizes" else {}  # it wants sizes that differ
     made = OTHERS.get(name) or part("partition", name, fleet_durations=duration, data_num_shards=40, **more)
     answer = made(dataset, num_devices, seed)
-    return checked(answer, len(dataset.train.labels), num_devices, name)  # one vector each, within range, never empty
+    virtual = is_virtual(answer)
+    assert virtual == ("virtual" in name)
+    # One vector each, within range, never empty; whatever virtual ones answer is looked at when it is asked for.
+    given = Hidden(answer) if virtual else answer
+    return checked(given, dataset.train.labels, dataset.num_labels, num_devices, Guarded("partition", name, made), name)
+
+
+class Hidden:
+    """Virtual holdings as one of a user's, so that what ours answer is looked at as well."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.num_samples, self.label_counts = answer, answer.num_samples, answer.label_counts
+
+    def __len__(self) -> int:
+        return len(self.answer)
+
+    def __getitem__(self, device: int) -> Any:
+        return self.answer[device]
 
 
 @pytest.mark.parametrize("name", [*table("partition"), *OTHERS])
@@ -43,8 +85,14 @@ def test_contract(name: str) -> None:
         dataset = Dataset("made", train, train, 5, "test", frozen(np.arange(n) % 13))
         before = random.getstate(), labels.copy()
         found = dealt(name, dataset, num_devices, seed)
-        everyone = np.concatenate(found)
-        assert len(np.unique(everyone)) == len(everyone)  # nothing belongs to two
+        everyone = np.concatenate(list(found))
+        if is_virtual(found):
+            device = rng.permutation(num_devices)[: rng.integers(1, num_devices + 1)]
+            held = label_counts(labels, list(found), 5)
+            assert np.array_equal(found.label_counts(device), held[device])  # whoever else is asked
+            assert np.array_equal(found.num_samples(device), held[device].sum(axis=1))
+        else:
+            assert len(np.unique(everyone)) == len(everyone)  # nothing belongs to two
         assert all(np.all(np.diff(mine) > 0) for mine in found)
         for one, two in zip(found, dealt(name, dataset, num_devices, seed), strict=True):
             assert np.array_equal(one, two)  # it depends on its arguments alone

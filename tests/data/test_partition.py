@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from fedtide.data.holdings import label_counts
 from fedtide.data.partition import (
     BY_LABEL,
     _dirichlet,
     _normal_scores,
     dirichlet,
     iid,
-    label_counts,
     shards,
     slow_labels,
     speed_sizes,

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Final
 from fedtide.core import parts
 from fedtide.core.arguments import arg
 from fedtide.data.cut import cut
+from fedtide.data.holdings import label_counts
 from fedtide.data.mnist import load_mnist, locate
 from fedtide.data.objects import from_huggingface, from_torchvision
 from fedtide.data.obtain import Say, Whereabouts, to_stderr
-from fedtide.data.partition import PARTITIONS, dirichlet, iid, label_counts, natural, shards, slow_labels, speed_sizes
+from fedtide.data.partition import PARTITIONS, dirichlet, iid, natural, shards, slow_labels, speed_sizes
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset

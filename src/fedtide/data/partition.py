@@ -1,6 +1,6 @@
 """Who holds which samples: a partition is a callable (dataset, num_devices, seed) -> one array of sample numbers each.
 
-Ours are pure functions of the labels [n], but for the natural one.
+Ours are pure functions of the labels [n], but for the natural one and those whose devices share samples (virtual.py).
 
 The arrays are disjoint, ascending sample numbers, never empty. When sizes do not come out even, what is left over
 belongs to nobody. `size_spread` is the standard deviation of the logarithm of the relative sizes: with 0 all devices
@@ -11,28 +11,25 @@ from streams of their own, so the same seed gives the same relative sizes under 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import Annotated, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from fedtide.core.arguments import arg
-from fedtide.core.faults import named
+from fedtide.data.holdings import Flat, Holdings, Labels, cut, flat, rows
+from fedtide.data.virtual import virtual_dirichlet, virtual_iid, virtual_labels
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Ints, Rng
 
-Labels = npt.NDArray[np.integer[Any]]
 Durations = Annotated[Floats, arg("T_k [N]", key="fleet.durations")]
 Spread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
 
 
-def iid(labels: Labels, num_devices: int, seed: int, size_spread: Spread = 0.0) -> list[Ints]:
+def iid(labels: Labels, num_devices: int, seed: int, size_spread: Spread = 0.0) -> Flat:
     """Deal out samples at random without replacement: floor(n/N) to each device, or that on average."""
     return _deal_out(labels, _sizes(len(labels), num_devices, seed, size_spread, "samples"), seed)
 
@@ -43,7 +40,7 @@ def shards(
     seed: int,
     num_shards: Annotated[int, arg("label shards in all", key="data.num_shards")] = 200,
     size_spread: Spread = 0.0,
-) -> list[Ints]:
+) -> Flat:
     """Sort by label, cut into equal shards, deal out whole shards at random: floor(num_shards/N) to each device.
 
     The non-i.i.d. setting of the paper (section V): 200 shards of 300 samples. A shard may straddle two labels.
@@ -54,8 +51,8 @@ def shards(
     sizes = _sizes(num_shards, num_devices, seed, size_spread, "shards")
     per_shard = len(labels) // num_shards
     by_label = np.argsort(labels, kind="stable")[: num_shards * per_shard].reshape(num_shards, per_shard)
-    dealt = _cut(stream(seed, "partition").permutation(num_shards), sizes)
-    return [np.sort(by_label[mine], axis=None) for mine in dealt]
+    order = by_label[stream(seed, "partition").permutation(num_shards)]
+    return cut(order.reshape(-1), sizes * per_shard)
 
 
 def dirichlet(
@@ -64,7 +61,7 @@ def dirichlet(
     seed: int,
     concentration: Annotated[float, arg("smaller is more skewed", key="data.concentration")],
     size_spread: Spread = 0.0,
-) -> list[Ints]:
+) -> Flat:
     """Give each device its own label proportions p_k ~ Dir(concentration, ..., concentration), and floor(n/N) samples.
 
     One device after the other, in random order, draws its samples' labels from p_k; a label that has run out is drawn
@@ -83,7 +80,7 @@ def slow_labels(
     size_spread: Spread = 0.0,
     slow_share: Annotated[float, arg("share of the devices that are slow", gt=0, lt=1)] = 0.25,
     label_share: Annotated[float, arg("share of the labels that only they have", gt=0, lt=1)] = 0.25,
-) -> list[Ints]:
+) -> Flat:
     """Give the slowest devices, a quarter of all, a quarter of the labels, which nobody else has (shares are rounded up).
 
     duration: T_k [N]. Section III of the paper: highly non-i.i.d. data, unique data at slow devices. The labels are drawn
@@ -113,12 +110,12 @@ def slow_labels(
         raise FedtideError(
             f"num_devices = {num_devices}: more devices than samples to go round ({len(labels)}); use fewer devices"
         )
-    mine: dict[int, Ints] = {}
+    mine = np.empty((num_devices, size), np.int64)
     for pool, group in zip(pools, groups, strict=True):
         kept = _thin(rng.permutation(pool), place, size * len(group))
         parts = kept.reshape(len(group), size)
-        mine |= {int(device): np.sort(part) for device, part in zip(rng.permutation(group), parts, strict=True)}
-    return [mine[device] for device in range(num_devices)]
+        mine[rng.permutation(group)] = parts
+    return rows(mine)
 
 
 def speed_sizes(
@@ -129,7 +126,7 @@ def speed_sizes(
     size_spread: Spread = 0.0,
     correlation: Annotated[float, arg("of size and duration; positive: slow devices hold more", ge=-1, le=1)] = 0.8,
     concentration: Annotated[float | None, arg("of Dirichlet labels; not given: i.i.d.", gt=0)] = None,
-) -> list[Ints]:
+) -> Flat:
     """Tie how much a device holds to how slow it is, by a Gaussian copula; labels i.i.d. or Dirichlet.
 
     duration: T_k [N]. log |S_k| is size_spread (correlation z_k + sqrt(1 - correlation^2) e_k) plus a constant, with z_k the
@@ -155,15 +152,7 @@ def speed_sizes(
     )
 
 
-def label_counts(labels: Labels, partition: Sequence[Ints], num_labels: int) -> Ints:
-    """Return b_k: how many samples of each label each device holds [N c]."""
-    if len(labels) and not 0 <= labels.min() <= labels.max() < num_labels:
-        raise FedtideError(f"labels run from {labels.min()} to {labels.max()}, expected 0 to {num_labels - 1}")
-    rows = [np.bincount(labels[mine], minlength=num_labels) for mine in partition]
-    return np.array(rows, np.int64).reshape(len(partition), num_labels)
-
-
-def natural(dataset: Dataset, num_devices: int, seed: int) -> list[Ints]:
+def natural(dataset: Dataset, num_devices: int, seed: int) -> Flat:
     """Give each device the samples of one owner, as the data set says; which owners, if there are more, by the seed."""
     if dataset.owners is None:
         raise FedtideError(
@@ -177,69 +166,45 @@ def natural(dataset: Dataset, num_devices: int, seed: int) -> list[Ints]:
     chosen = np.sort(stream(seed, "partition").permutation(len(owners))[:num_devices])
     by_owner = np.argsort(inverse, kind="stable")
     bounds = np.searchsorted(inverse[by_owner], np.arange(len(owners) + 1))
-    return [np.sort(by_owner[bounds[each] : bounds[each + 1]]) for each in chosen]
+    sizes = np.diff(bounds)
+    number = np.full(len(owners), -1)  # of the device that holds an owner's samples
+    number[chosen] = np.arange(num_devices)
+    device = np.repeat(number, sizes)
+    return flat(device[device >= 0], by_owner[device >= 0], num_devices)
 
 
-def _of_labels(partition: Callable[..., list[Ints]]) -> Callable[..., list[Ints]]:
+def _of_labels(partition: Callable[..., Flat]) -> Callable[..., Flat]:
     """Return a partition of a data set that looks at its training labels alone."""
 
     @functools.wraps(partition)
-    def of_dataset(dataset: Dataset, num_devices: int, seed: int, **args: Any) -> list[Ints]:
+    def of_dataset(dataset: Dataset, num_devices: int, seed: int, **args: Any) -> Flat:
         return partition(dataset.train.labels, num_devices, seed, **args)
 
     return of_dataset
 
 
-BY_LABEL: Final[dict[str, Callable[..., list[Ints]]]] = {
+BY_LABEL: Final[dict[str, Callable[..., Flat]]] = {
     "iid": iid,
     "shards": shards,
     "dirichlet": dirichlet,
     "slow_labels": slow_labels,
     "speed_sizes": speed_sizes,
 }
-PARTITIONS: Final[dict[str, Callable[..., list[Ints]]]] = {
+PARTITIONS: Final[dict[str, Callable[..., Holdings]]] = {
     **{name: _of_labels(each) for name, each in BY_LABEL.items()},
     "natural": natural,
+    "virtual_iid": virtual_iid,
+    "virtual_labels": virtual_labels,
+    "virtual_dirichlet": virtual_dirichlet,
 }
 
 
-def checked(answer: Any, num_samples: int, num_devices: int, label: str) -> list[Ints]:
-    """Return what a partition dealt out as ascending sample numbers of our own; raise if that cannot be."""
-    try:
-        given = list(itertools.islice(answer, num_devices + 1))  # it may not end by itself
-    except Exception as error:  # whatever a generator of the user's raises as it is read
-        why = "" if isinstance(error, TypeError) else f" that raised {named(error)}"
-        raise FedtideError(
-            f"{label} returned a {type(answer).__name__}{why}: return one array of sample numbers each"
-        ) from error
-    if len(given) != num_devices:
-        dealt = len(given) if len(given) < num_devices else f"more than {num_devices}"
-        raise FedtideError(f"{label} dealt to {dealt} devices: there are fleet.num_devices={num_devices}")
-    parts = []
-    for device, each in enumerate(given):
-        problem = None
-        try:
-            part = np.asarray(each)
-        except Exception:  # lists of unequal length, and whatever the object's conversion raises
-            part = np.array(None)
-        parts.append(part)
-        if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
-            problem = f"{part.dtype}{list(part.shape)}; it needs a vector of at least one sample number"
-        elif part.min() < 0 or part.max() >= num_samples:
-            problem = f"sample numbers from {part.min()} to {part.max()}; there are {num_samples} samples"
-        elif len(np.unique(part)) != len(part):
-            problem = "some samples twice"
-        if problem:
-            raise FedtideError(f"{label} gives device {device} {problem}")
-    return [np.sort(part).astype(np.int64) for part in parts]
-
-
-def _deal_out(labels: Labels, sizes: Ints, seed: int) -> list[Ints]:
+def _deal_out(labels: Labels, sizes: Ints, seed: int) -> Flat:
     """Deal out samples at random without replacement, so many to each device [N]."""
-    return _cut(stream(seed, "partition").permutation(len(labels)), sizes)
+    return cut(stream(seed, "partition").permutation(len(labels)), sizes)
 
 
-def _deal_by_label(labels: Labels, sizes: Ints, seed: int, concentration: float) -> list[Ints]:
+def _deal_by_label(labels: Labels, sizes: Ints, seed: int, concentration: float) -> Flat:
     """Deal out so many samples to each device [N], whose labels are drawn from proportions of its own."""
     if not (concentration > 0 and math.isfinite(concentration)):
         raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
@@ -250,24 +215,16 @@ def _deal_by_label(labels: Labels, sizes: Ints, seed: int, concentration: float)
     for device in rng.permutation(len(sizes)):
         counts[device] = _draw_labels(rng, proportions[device], left, int(sizes[device]))
         left = left - counts[device]
-    mine: list[list[Ints]] = [[] for _ in range(len(sizes))]
-    for column, label in enumerate(present):
-        pool = rng.permutation(np.flatnonzero(labels == label))
-        for device, part in enumerate(_cut(pool, counts[:, column])):
-            mine[device].append(part)
-    return [np.sort(np.concatenate(parts)) for parts in mine]
+    owner = [np.repeat(np.arange(len(sizes)), column) for column in counts.T]
+    pools = [rng.permutation(np.flatnonzero(labels == label)) for label in present]
+    mine = [pool[: len(whose)] for pool, whose in zip(pools, owner, strict=True)]
+    return flat(np.concatenate(owner), np.concatenate(mine), len(sizes))
 
 
 def _thin(pool: Ints, place: Ints, count: int) -> Ints:
     """Return count samples of the pool, sorted by the place of their label [n], of each label its share."""
     by_label = pool[np.argsort(place[pool], kind="stable")]
     return by_label[np.arange(count) * len(pool) // count]  # evenly along the sorted pool
-
-
-def _cut(order: Ints, sizes: Ints) -> list[Ints]:
-    """Cut the front of order into ascending parts of these sizes [N]."""
-    bounds = np.concatenate([[0], np.cumsum(sizes)])
-    return [np.sort(order[start:end]) for start, end in pairwise(bounds)]
 
 
 def _sizes(
@@ -286,7 +243,8 @@ def _sizes(
         raise FedtideError(f"num_devices = {num_devices}: there must be at least one device")
     if num_devices > num_items:
         raise FedtideError(
-            f"num_devices = {num_devices}: more devices than {what} ({num_items}); use fewer devices or more {what}"
+            f"num_devices = {num_devices}: more devices than {what} ({num_items}); use fewer devices, more {what} or "
+            "data.partition=virtual_iid, virtual_labels or virtual_dirichlet, whose devices share samples"
         )
     if not (size_spread >= 0 and math.isfinite(size_spread)):
         raise FedtideError(f"size_spread = {size_spread}: must be 0 (equal sizes) or a positive number, such as 0.5")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.core import parts
+from fedtide.core.ram import need
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at, is_lost, is_sending, learning_rates, link_at, snr_at
@@ -50,6 +51,7 @@ class Simulated:
         link, devices = link_at(system, tick), state.devices
         updates: dict[int, Vector] = {}
         if self.eager or "update_sq_norm" in needs or goes_on(self.trainer):
+            _check_room(len(tick.ready), len(state.models[state.version]))
             updates, devices = self._train(state, tick.ready, tick.start)
             self.watch.lap("training")
         reports: dict[str, Floats] = {}
@@ -99,6 +101,15 @@ class Simulated:
             own = train.taken(self.system.fleet.partition[k])
             found.append(scored(self.trainer, state.models[version], own).loss)
         return np.array(found)
+
+
+def _check_room(num_ready: int, num_parameters: int) -> None:
+    """Raise if the models and updates of all ready devices do not fit into memory."""
+    need(
+        8.0 * num_ready * num_parameters,
+        f"training all {num_ready:,} ready devices before the schedule is made, {num_parameters:,} parameters each,",
+        "take a scheduler that needs no updates, a trainer without memory, fewer devices or a smaller model",
+    )
 
 
 def _sq_norm(update: Vector) -> float:

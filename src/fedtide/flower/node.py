@@ -11,7 +11,7 @@ from fedtide.codec.base import Codec, Packet
 from fedtide.config import Experiment
 from fedtide.core import parts
 from fedtide.core.kinds import table
-from fedtide.data.partition import label_counts
+from fedtide.data.holdings import label_counts
 from fedtide.drivers import training
 from fedtide.drivers.evaluation import scored
 from fedtide.flower.loaders import loader

@@ -32,7 +32,7 @@ class Price(NamedTuple):
 def study(experiment: Experiment, epsilons: Sequence[float], draws: int = 10, clip: int = 100_000) -> list[Price]:
     """Return the price of each epsilon, over `draws` independent draws of the noise."""
     system = build(experiment, dataset=load_dataset(experiment, images=False))
-    true = system.fleet.label_counts
+    true = system.fleet.label_counts[:]
     exact = _mean_variance(system, true)
     blind = system._replace(policy=system.policy._replace(scheduler=SCHEDULERS["random"]()))
     random = _mean_variance(blind, true)

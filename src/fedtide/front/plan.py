@@ -23,9 +23,10 @@ class Plan(NamedTuple):
     """What an experiment will do, as far as it can be known before anything is trained."""
 
     experiment: Experiment  # every key that it was planned with
-    # One mapping per aggregation: index, time, ready [m] and ready_age [m]; then, unless the scheduler waits for what only a
-    # training tells, per picked device [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits,
-    # num_kept; label_variance and proved_minimal
+    # One mapping per aggregation: index, time, num_ready and ready_ages (how many of each age), and ready [m], ready_age [m] if
+    # the fleet has at most 10,000 devices; then, unless the scheduler waits for what only a training tells, per picked device
+    # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; label_variance and
+    # proved_minimal
     rows: list[dict[str, Any]]
     summary: dict[str, Any]  # the plan in a dozen numbers
 
@@ -91,7 +92,7 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "index": row["index"],
         "time": row["time"],
-        "num_ready": len(row["ready"]),
+        "num_ready": row["num_ready"],
         "num_picked": len(picked) if picked is not None else None,
         "mean_age": mean("age"),
         "mean_capacity": mean("capacity"),

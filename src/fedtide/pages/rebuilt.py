@@ -69,7 +69,7 @@ def _planned(kept: Kept, plain: Seen) -> Seen:
         kind="simulated",
         jobs=_worked(system, plain.jobs, ticks),
         capacity=_capacities(system, ticks, kept.rounds),
-        label_counts=system.fleet.label_counts,
+        label_counts=system.fleet.label_counts[:],
     )
 
 

@@ -22,13 +22,16 @@ import numpy as np
 from fedtide.config.effort import LARGE
 from fedtide.core import parts
 from fedtide.core.reading import is_own_file
+from fedtide.data.holdings import is_virtual
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
 from fedtide.system import System, make_channel, make_coverage, make_part
 from fedtide.types import Dataset, Ints, Tick
 from fedtide.world.border import CHECKED
+from fedtide.world.fleet import Fleet
 from fedtide.world.stepping import Ticks, span_of, start_times
 
+MOST_ASKED = 64  # devices that are asked what they hold, if that is computed from their numbers
 # How to hand over what differs.
 ARGUMENTS = {"data": "dataset", "trainer": "trainer"}  # all else comes with the system
 FIRST = "its beginning "  # before the digest of a timeline of which only the first ticks are looked at
@@ -41,7 +44,7 @@ def identity(system: System, trainer: Any, begun: Mapping[str, Any] | None = Non
     policies = {**system.policy._asdict(), "codec": system.codec}
     return {
         "data": data_digest(system.dataset),
-        "fleet": _digest([fleet.duration, fleet.num_samples, fleet.label_counts, *fleet.partition]),
+        "fleet": fleet_digest(fleet),
         "timeline": _timeline(system, (begun or {}).get("timeline")),
         "policies": "; ".join(f"{kind}={_described(each)}" for kind, each in policies.items()),
         "model": repr(system.model)
@@ -117,6 +120,15 @@ def check_identity(path: Path, before: Mapping[str, Any] | None, now: Mapping[st
                 f"Python with the same {argument}, fedtide.simulate(experiment, folder, {argument}=...), or start in a new "
                 "folder"
             )
+
+
+def fleet_digest(fleet: Fleet) -> str:
+    """Return the SHA-256 of what devices take and hold; of virtual holdings, what devices spread over the fleet hold."""
+    held, some = fleet.partition, range(len(fleet.partition))
+    if is_virtual(held):
+        some = some[:: max(len(held) // MOST_ASKED, 1)]
+    counts = fleet.label_counts if len(some) == len(held) else fleet.label_counts[np.array(some)]
+    return _digest([fleet.duration, fleet.num_samples, counts, *(held[device] for device in some)])
 
 
 def data_digest(dataset: Dataset) -> str:

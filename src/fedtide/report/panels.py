@@ -73,9 +73,7 @@ def draw_plan(figure: Any, experiment: Experiment, rows: Sequence[Mapping[str, A
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     granted = [row for row in rows if "picked" in row]
     size = {"linestyle": "none", "marker": ".", "markersize": 5 if len(rows) < 200 else 2}
-    top.plot(
-        [row["time"] for row in rows], [len(row["ready"]) for row in rows], **size, color=COLOURS[0], label="ready"
-    )
+    top.plot([row["time"] for row in rows], [row["num_ready"] for row in rows], **size, color=COLOURS[0], label="ready")
     if granted:
         time, picked = [row["time"] for row in granted], [len(row["picked"]) for row in granted]
         top.plot(time, picked, **size, color=COLOURS[1], label="picked")

@@ -13,6 +13,7 @@ from typing import Annotated, Protocol
 
 import numpy as np
 
+from fedtide import columns
 from fedtide.core.arguments import arg
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints, Link
@@ -74,8 +75,23 @@ class Rayleigh:
         return faded(coverage, seed, time, device, gain)
 
 
+@dataclass(frozen=True)
+class RayleighByDevice:
+    """Rayleigh block fading, each link drawn for itself: those of a few among a million cost a few draws.
+
+    In distribution the same as `rayleigh`, whose gains come out of one stream and cost N draws a tick.
+    """
+
+    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
+
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
+        """Return C_k [m]."""
+        return faded(self.coverage, seed, time, device, columns.exponential(seed, "rayleigh", device, tick))
+
+
 CHANNELS = {
     "rayleigh": Rayleigh,
+    "rayleigh_by_device": RayleighByDevice,
     "rician": "fedtide.world.fading:Rician",
     "nakagami": "fedtide.world.fading:Nakagami",
     "jakes": "fedtide.world.correlated:Jakes",

@@ -1,0 +1,243 @@
+"""Partitions whose devices share samples: what a device holds is computed from its number, for any number of devices.
+
+How many samples a device holds, and of which labels, is drawn at the address (seed, device) by `fedtide.columns`; which samples
+of a label they are, only when the device trains. A device's samples are distinct; two devices may hold the same one. Where a
+device would hold more of a label than there are, what is too many goes to the labels with most samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Protocol
+
+import numpy as np
+
+from fedtide import columns
+from fedtide.core.arguments import arg
+from fedtide.core.ram import need
+from fedtide.data.holdings import Flat, flat
+from fedtide.errors import FedtideError
+from fedtide.types import Dataset, Floats, Ints
+
+Each = Annotated[int, arg("samples that a device holds, with size_spread on average", ge=1)]
+Spread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
+
+
+class Drawn(Protocol):
+    """How the labels of devices are drawn."""
+
+    def __call__(self, seed: int, device: Ints, size: Ints, /) -> Ints:
+        """Return how many samples of each label that there is each device holds [m p]; rows have the sum size [m]."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """Devices that share the samples of a data set."""
+
+    seed: int
+    num_devices: int
+    samples_per_device: int
+    size_spread: float
+    drawn: Drawn
+    num_labels: int
+    present: Ints = field(repr=False)  # labels that there are, ascending [p]
+    pools: Flat = field(repr=False)  # the samples of each of them
+
+    def __len__(self) -> int:
+        return self.num_devices
+
+    def num_samples(self, device: Ints) -> Ints:
+        """Return |S_k| [m], at most as many as there are."""
+        if self.size_spread == 0:
+            return np.full(len(device), self.samples_per_device, np.int64)
+        normal = columns.normal(self.seed, "virtual sizes", device)
+        relative = np.exp(self.size_spread * normal - self.size_spread**2 / 2)  # of mean 1
+        most = float(len(self.pools.samples))
+        return np.asarray(np.rint(np.clip(self.samples_per_device * relative, 1.0, most)), np.int64)
+
+    def label_counts(self, device: Ints) -> Ints:
+        """Return b_k [m c]."""
+        counts = self._of_present(device)
+        if len(self.present) == self.num_labels:
+            return counts
+        whole = np.zeros((len(device), self.num_labels), np.int64)
+        whole[:, self.present] = counts
+        return whole
+
+    def __getitem__(self, device: int) -> Ints:
+        if not -len(self) <= device < len(self):
+            raise IndexError(f"device {device} of {len(self)}")
+        number = np.array([device % len(self)])
+        counts, offsets = self._of_present(number)[0].tolist(), self.pools.offsets.tolist()
+        units = columns.uniform(self.seed, "virtual samples", number, np.arange(sum(counts))).tolist()
+        found: list[int] = []
+        for count, (first, end) in zip(counts, itertools.pairwise(offsets), strict=True):
+            if count:
+                places = distinct(units[len(found) : len(found) + count], end - first)
+                found += [first + place for place in places]
+        return np.sort(self.pools.samples[np.array(found, np.int64)])
+
+    def _of_present(self, device: Ints) -> Ints:
+        size, room = self.num_samples(device), np.diff(self.pools.offsets)
+        counts = self.drawn(self.seed, device, size)
+        if np.max(size, initial=0) > room.min():
+            over = np.flatnonzero((counts > room).any(axis=1))
+            counts[over] = fitted(counts[over], room)
+        return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Urn:
+    """Labels drawn one after the other from an urn that holds `mass` of the labels' weights and every label drawn before.
+
+    With weights 1 and mass a p (p labels) these are the labels of samples from proportions ~ Dir(a, ..., a) (Polya's urn); with
+    infinite mass they are independent.
+    """
+
+    mass: float
+    ends: Floats = field(repr=False)  # cumulated weights [p]
+
+    def __call__(self, seed: int, device: Ints, size: Ints) -> Ints:
+        """Return how many samples of each label each device holds [m p]."""
+        native = columns.extension()
+        if native is None:
+            return by_numpy(self, seed, device, size)
+        key = int(columns.address(seed, "virtual labels")[0])
+        found: Ints = native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, self.mass, self.ends)
+        return found
+
+
+def by_numpy(urn: Urn, seed: int, device: Ints, size: Ints) -> Ints:
+    """Return what an urn gives, without the extension [m p]."""
+    most = int(np.max(size, initial=0))
+    counts = np.zeros((len(device), len(urn.ends)), np.int64)
+    labels = np.zeros((len(device), most), np.int64)
+    everyone = np.arange(len(device))
+    for at in range(most):
+        value = columns.pair(seed, "virtual labels", device, draw=at // 2)[at % 2]
+        if math.isinf(urn.mass):
+            label = _label_at(urn, value * urn.ends[-1])
+        else:
+            place = value * (at + urn.mass)
+            old = labels[everyone, np.where(place < at, place, 0).astype(np.int64)]  # one that was drawn before
+            label = np.where(place < at, old, _label_at(urn, (place - at) / urn.mass * urn.ends[-1]))
+        labels[:, at] = label
+        counts[everyone, label] += at < size
+    return counts
+
+
+def _label_at(urn: Urn, place: Floats) -> Ints:
+    """Return the labels at these places among the cumulated weights [m]; rounding may put a place at the very end."""
+    return np.searchsorted(urn.ends[:-1], place, side="right")
+
+
+@dataclass(frozen=True)
+class Few:
+    """So many different labels for each device, any of them equally likely, with equally many samples (or one more)."""
+
+    labels_per_device: int
+    num_labels: int  # p
+
+    def __call__(self, seed: int, device: Ints, size: Ints) -> Ints:
+        """Return how many samples of each label each device holds [m p]."""
+        chosen = np.zeros((len(device), self.num_labels), bool)
+        counts = np.zeros((len(device), self.num_labels), np.int64)
+        everyone, (each, more) = np.arange(len(device)), np.divmod(size, self.labels_per_device)
+        for at in range(self.labels_per_device):  # as `distinct`, for all devices at once
+            if at % 2 == 0:
+                two = columns.pair(seed, "virtual labels", device, draw=at // 2)
+            last = self.num_labels - self.labels_per_device + at
+            label = np.minimum((two[at % 2] * (last + 1)).astype(np.int64), last)
+            label[chosen[everyone, label]] = last
+            chosen[everyone, label] = True
+            counts[everyone, label] = each + (at < more)
+        return counts
+
+
+def distinct(units: list[float], count: int) -> list[int]:
+    """Return len(units) different numbers below count, every set of them equally likely (Floyd)."""
+    found: dict[int, None] = {}
+    for last, unit in enumerate(units, count - len(units)):
+        number = min(int(unit * (last + 1)), last)
+        found[last if number in found else number] = None
+    return list(found)
+
+
+def fitted(counts: Ints, room: Ints) -> Ints:
+    """Return counts [m p] of which none exceeds its label's room [p]: what is too many goes to the labels with most room."""
+    least = np.minimum(counts, room)
+    missing = (counts - least).sum(axis=1, keepdims=True)
+    order = np.argsort(-room, kind="stable")
+    free = (room - least)[:, order]
+    before = np.cumsum(free, axis=1) - free
+    least[:, order] += np.clip(missing - before, 0, free)
+    return least
+
+
+def virtual_iid(
+    dataset: Dataset, num_devices: int, seed: int, samples_per_device: Each = 20, size_spread: Spread = 0.0
+) -> Shared:
+    """Give each device samples at random, which others may hold too: any number of devices, computed when asked for."""
+    _, weights = np.unique(dataset.train.labels, return_counts=True)
+    drawn = Urn(math.inf, np.cumsum(weights, dtype=np.float64))
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
+
+
+def virtual_labels(
+    dataset: Dataset,
+    num_devices: int,
+    seed: int,
+    labels_per_device: Annotated[int, arg("different labels that a device holds", ge=1)] = 2,
+    samples_per_device: Each = 20,
+    size_spread: Spread = 0.0,
+) -> Shared:
+    """Give each device samples of a few labels, which others may hold too: any number of devices, computed when asked for."""
+    count = len(np.unique(dataset.train.labels))
+    if labels_per_device > count:
+        raise FedtideError(
+            f"labels_per_device = {labels_per_device}: the data set {dataset.name!r} has {count} labels; use at most as many"
+        )
+    drawn = Few(labels_per_device, count)
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
+
+
+def virtual_dirichlet(
+    dataset: Dataset,
+    num_devices: int,
+    seed: int,
+    concentration: Annotated[float, arg("smaller is more skewed", gt=0, key="data.concentration")],
+    samples_per_device: Each = 20,
+    size_spread: Spread = 0.0,
+) -> Shared:
+    """Give each device label proportions ~ Dir(concentration, ...); others may hold its samples too: any number of devices.
+
+    The labels of a device are drawn one after the other, each with probability proportional to concentration plus how often the
+    device has it already (Polya's urn), which is the same in distribution.
+    """
+    if not (concentration > 0 and math.isfinite(concentration)):
+        raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
+    count = len(np.unique(dataset.train.labels))
+    drawn = Urn(concentration * count, np.arange(1.0, count + 1))
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
+
+
+def _shared(
+    dataset: Dataset, num_devices: int, seed: int, samples_per_device: int, size_spread: float, drawn: Drawn
+) -> Shared:
+    labels = dataset.train.labels
+    if num_devices < 1:
+        raise FedtideError(f"num_devices = {num_devices}: there must be at least one device")
+    if not 1 <= samples_per_device <= len(labels):
+        raise FedtideError(
+            f"samples_per_device = {samples_per_device}: must be from 1 to the number of samples, {len(labels)}"
+        )
+    if not (size_spread >= 0 and math.isfinite(size_spread)):
+        raise FedtideError(f"size_spread = {size_spread}: must be 0 (equal sizes) or a positive number, such as 0.5")
+    need(8.0 * num_devices, f"what {num_devices:,} devices hold", "lower fleet.num_devices")
+    present, inverse = np.unique(labels, return_inverse=True)
+    pools = flat(inverse, np.arange(len(labels)), len(present))
+    given = (seed, num_devices, samples_per_device, size_spread, drawn, dataset.num_labels)
+    return Shared(*given, present.astype(np.int64), pools)
