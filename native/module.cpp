@@ -22,6 +22,7 @@
 #include <tuple>
 #include <vector>
 
+#include "bind_codec.h"
 #include "kernel.h"
 
 namespace nb = nanobind;
@@ -366,4 +367,5 @@ NB_MODULE(_native, m) {
     m.def("evaluate", &evaluate, nb::arg("layers"), nb::arg("images").noconvert(), nb::arg("labels").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("model").noconvert(), nb::arg("threads"), nb::arg("isa"),
           "Return how many samples the model labels right and the sum of its losses.");
+    bind_codec(m);
 }

@@ -1,0 +1,30 @@
+// The codecs, one update at a time: what is between the header of a packet and its end. Header, checksum and messages are
+// Python's (fedtide/codec). Everything is as the Python code there has it, to the bit; that code is the tests' twin.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "codec_bits.h"
+#include "codec_subsets.h"
+
+namespace fedtide::codec {
+
+struct Payload {
+    const std::uint8_t* bytes;
+    std::size_t size;
+};
+
+// What is wrong with a payload; fedtide/codec has the words.
+enum class Refusal : int { none = 0, norm, set, levels, magnitude, goes_on };
+
+// Of random sparsification and quantisation: r of d elements, levels in -nu..nu of element_bits each.
+struct Sparse {
+    std::int64_t num_parameters, num_kept;
+    int num_levels, element_bits;
+};
+
+std::string encode_sparse(const Sparse& shape, const float* update, BitGenerator& draws, Subsets& subsets);
+Refusal decode_sparse(const Sparse& shape, Payload payload, Subsets& subsets, float* update);
+
+}  // namespace fedtide::codec
