@@ -111,24 +111,13 @@ struct BitGenerator {
 
     double random() { return next_double(state); }
 
-    // A number in 0..most, most > 0, as Generator draws it (Lemire 2019).
+    // A number in 0..most, as Generator.shuffle draws it: as many bits as it has, again until it is not beyond.
     std::uint32_t up_to(std::uint32_t most) {
-        if (most == UINT32_MAX) return next_uint32(state);
-        const std::uint32_t range = most + 1;
-        std::uint64_t scaled = static_cast<std::uint64_t>(next_uint32(state)) * range;
-        if (static_cast<std::uint32_t>(scaled) < range) {
-            const std::uint32_t threshold = (UINT32_MAX - most) % range;
-            while (static_cast<std::uint32_t>(scaled) < threshold) scaled = static_cast<std::uint64_t>(next_uint32(state)) * range;
-        }
-        return static_cast<std::uint32_t>(scaled >> 32);
+        const std::uint32_t mask = most ? UINT32_MAX >> __builtin_clz(most) : 0;
+        std::uint32_t drawn = next_uint32(state) & mask;
+        while (drawn > most) drawn = next_uint32(state) & mask;
+        return drawn;
     }
 };
-
-// The number of the update's largest magnitude's octave: |u| = f * 2^octave with f in [0.5, 1).
-inline float largest_magnitude(const float* update, std::int64_t count) {
-    float most = 0;
-    for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(update[i]));
-    return most;
-}
 
 }  // namespace fedtide::codec
