@@ -164,6 +164,38 @@ std::tuple<Decoded, std::vector<int>> sparse_decode(const std::vector<nb::bytes>
     });
 }
 
+double least_bits(std::int64_t num_parameters) {
+    require(num_parameters > 0 && num_parameters < (std::int64_t{1} << 32), "num_parameters must be from 1 to 2^32 - 1");
+    return dead_zone_least_bits(num_parameters);
+}
+
+nb::list dead_zone_encode(const std::vector<Update>& updates, const std::vector<std::int64_t>& whole_bits,
+                          const std::vector<nb::capsule>& draws, int threads) {
+    const std::int64_t d = length_of(updates);
+    const std::vector<BitGenerator*> each = generators(draws, updates.size());
+    require(whole_bits.size() == updates.size(), "there must be a budget for each update");
+    std::vector<std::string> payloads(updates.size());
+    std::vector<std::int64_t> bits(updates.size());
+    share_out(updates.size(), threads, [&](std::size_t item, Subsets&) {
+        payloads[item] = encode_dead_zone(updates[item].data(), d, whole_bits[item], *each[item], &bits[item]);
+    });
+    nb::list made;
+    for (std::size_t i = 0; i < payloads.size(); ++i)
+        made.append(nb::make_tuple(nb::bytes(payloads[i].data(), payloads[i].size()), bits[i]));
+    return made;
+}
+
+std::tuple<Decoded, std::vector<int>> dead_zone_decode(const std::vector<nb::bytes>& payloads,
+                                                       const std::vector<std::int64_t>& payload_bits,
+                                                       std::int64_t num_parameters, int threads) {
+    require(payload_bits.size() == payloads.size(), "there must be a length for each payload");
+    const std::vector<Payload> each = views(payloads);
+    for (const std::int64_t bits : payload_bits) require(bits > 43, "a payload has more than 43 bits");
+    return decoded(payloads.size(), num_parameters, threads, [&](std::size_t item, Subsets&, float* row) {
+        return decode_dead_zone(each[item], payload_bits[item], num_parameters, row);
+    });
+}
+
 void require_subset(std::int64_t num_positions, std::int64_t num_kept) {
     require(num_positions >= 0 && num_positions < (std::int64_t{1} << 32), "num_positions must be from 0 to 2^32 - 1");
     require(num_kept >= 0 && num_kept <= num_positions, "num_kept must be from 0 to num_positions");
@@ -218,4 +250,9 @@ void bind_codec(nb::module_& m) {
     m.def("sparse_decode", &sparse_decode, nb::arg("payloads"), nb::arg("num_kept"), nb::arg("num_parameters"),
           nb::arg("num_levels"), nb::arg("element_bits"), nb::arg("threads"),
           "Return the updates [r d] and what is wrong with each payload.");
+    m.def("dead_zone_least_bits", &least_bits, nb::arg("num_parameters"), "Return the length of the code of zeros.");
+    m.def("dead_zone_encode", &dead_zone_encode, nb::arg("updates"), nb::arg("whole_bits"), nb::arg("draws"),
+          nb::arg("threads"), "Return the payload of every update and its bits; no bits: nothing fits.");
+    m.def("dead_zone_decode", &dead_zone_decode, nb::arg("payloads"), nb::arg("payload_bits"), nb::arg("num_parameters"),
+          nb::arg("threads"), "Return the updates [r d] and what is wrong with each payload.");
 }

@@ -16,7 +16,7 @@ struct Payload {
 };
 
 // What is wrong with a payload; fedtide/codec has the words.
-enum class Refusal : int { none = 0, norm, set, levels, magnitude, goes_on };
+enum class Refusal : int { none = 0, norm, set, levels, length, magnitude, goes_on };
 
 // Of random sparsification and quantisation: r of d elements, levels in -nu..nu of element_bits each.
 struct Sparse {
@@ -26,5 +26,13 @@ struct Sparse {
 
 std::string encode_sparse(const Sparse& shape, const float* update, BitGenerator& draws, Subsets& subsets);
 Refusal decode_sparse(const Sparse& shape, Payload payload, Subsets& subsets, float* update);
+
+
+// Of dead-zone quantisation. The length in bits of the code of d zeros; what is sent for an update within whole bits, if
+// anything; and the update of a payload.
+double dead_zone_least_bits(std::int64_t num_parameters);
+std::string encode_dead_zone(const float* update, std::int64_t num_parameters, std::int64_t whole_bits, BitGenerator& draws,
+                             std::int64_t* bits);
+Refusal decode_dead_zone(Payload payload, std::int64_t payload_bits, std::int64_t num_parameters, float* update);
 
 }  // namespace fedtide::codec
