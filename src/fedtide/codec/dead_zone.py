@@ -74,7 +74,9 @@ class DeadZone:
     ) -> list[Packet]:
         """Encode each update [d] into its budget, with draws from its own generator."""
         coded = [at for at, budget in enumerate(budgets) if sum(WIDTHS) < budget < 32 * len(updates[at])]
-        whole = [math.floor(budgets[at]) for at in coded]  # whole bits are sent: the code is over by one at least, or fits
+        whole = [
+            math.floor(budgets[at]) for at in coded
+        ]  # whole bits are sent: the code is over by one at least, or fits
         rows, draws = [updates[at] for at in coded], [rngs[at] for at in coded]
         if native.extension is None:
             made = [coding.encode(*each) for each in zip(rows, whole, draws, strict=True)]
@@ -83,7 +85,9 @@ class DeadZone:
             made = native.extension.dead_zone_encode(*given, threads) if coded else []
         payloads = dict(zip(coded, made, strict=True))
         return [
-            self._floats(update) if budget >= 32 * len(update) else self._coded(len(update), *payloads.get(at, (b"", 0)))
+            self._floats(update)
+            if budget >= 32 * len(update)
+            else self._coded(len(update), *payloads.get(at, (b"", 0)))
             for at, (update, budget) in enumerate(zip(updates, budgets, strict=True))
         ]
 

@@ -85,7 +85,7 @@ def simulate(
         else:
             state, ledger, rounds = begin(_first_model(trainer, experiment), system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
-        exchange = Simulated(system, trainer, eager, watch)
+        exchange = Simulated(system, trainer, eager, watch, threads)
         spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
         watching.begin(experiment, where, len(system.ticks))
         for tick in system.ticks[state.version - 1 :]:
