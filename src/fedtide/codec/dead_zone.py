@@ -50,7 +50,7 @@ class DeadZone:
     code = 2
 
     def __post_init__(self) -> None:
-        if native.extension is None and coding.stream is None:
+        if native.extension is None and not coding.HAS_CODER:
             raise FedtideError(
                 "the codec dead_zone needs the extension, which is not part of this installation, or the package constriction: "
                 "pip install 'fedtide[entropy]'"

@@ -21,6 +21,7 @@ try:
 except ImportError:  # the extra `entropy` is not installed
     stream = None
 
+HAS_CODER: Final = stream is not None
 Whole: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 ROUNDING: Final = 0.4  # added before the cut to a whole number; 0.5 would be plain rounding

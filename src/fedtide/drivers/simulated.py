@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.codec.base import Packet
+from fedtide.codec.base import Sent
 from fedtide.core import parts
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
@@ -88,7 +88,7 @@ class Simulated:
             return acknowledged(self.trainer, received)
         lost = set(device[is_lost(kept.link, grant)].tolist())
         arriving = [k for k in device.tolist() if k not in lost]
-        sent: dict[int, Packet] = {}
+        sent: dict[int, Sent] = {}
         devices = dict(kept.devices)
         coming = self._coming(tick, grant.bits, trained, lost, sent, devices)
         if streams(system.policy.combiner):
@@ -117,7 +117,7 @@ class Simulated:
         granted: Floats,
         trained: Iterator[tuple[int, Vector]],
         lost: set[int],
-        sent: dict[int, Packet],
+        sent: dict[int, Sent],
         devices: dict[str, Mapping[int, Memory]],
     ) -> Iterator[Vector]:
         """Return the updates [d] that arrive, as the server decodes them; note what is sent, and what devices remember."""
@@ -130,7 +130,7 @@ class Simulated:
             bits = granted[begin : begin + len(lot)]
             received = upload(codec, seed, tick.index, [*lot], bits, lot, lost, devices, self.threads)
             received = acknowledged(self.trainer, received)
-            sent.update(received.sent)
+            sent.update({k: Sent(each.num_kept, each.bits, each.overhead_bits) for k, each in received.sent.items()})
             devices.update(received.devices)
             self.watch.lap("codec")
             yield from received.updates.values()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedtide.codec.base import Packet
+from fedtide.codec.base import Packet, Sent
 from fedtide.core import parts
 from fedtide.policy.streaming import fed, streams
 from fedtide.rng import stream
@@ -37,7 +37,7 @@ class Coming(NamedTuple):
 class Received(NamedTuple):
     """What came of a grant. Packets are by device number, of those picked that sent anything at all."""
 
-    sent: Mapping[int, Packet]
+    sent: Mapping[int, Packet | Sent]
     updates: Mapping[int, Vector]  # of those that arrived, as the server decodes them [d]
     devices: Mapping[str, Mapping[int, Memory]] = {}  # what simulated devices remember now
     # weights [r] -> sum_k w_k u_k as it is heard [d], if the updates were sent at once; None: they are read one by one
@@ -65,7 +65,7 @@ class Info(NamedTuple):
     tick: Tick
     rows: Candidates  # the ready devices [m]
     grant: Grant  # of r of them
-    sent: Mapping[int, Packet]  # by device number
+    sent: Mapping[int, Packet | Sent]  # by device number
     arrived: Ints  # positions within the candidates of those whose updates arrived, ascending
     weights: Floats  # of these
     control_bits: float  # what devices spent on reports
