@@ -19,12 +19,14 @@ class BitWriter {
             put(value >> 32, width - 32);
             width = 32;
         }
-        if (width < 64) value &= (Word{1} << width) - 1;
-        held_ = held_ << width | value;
+        held_ = held_ << width | (value & ((Word{1} << width) - 1));
         count_ += width;
-        while (count_ >= 8) {
-            count_ -= 8;
-            bytes_.push_back(static_cast<char>(held_ >> count_));
+        if (count_ >= 32) {
+            count_ -= 32;
+            const Word whole = held_ >> count_;
+            const char four[] = {static_cast<char>(whole >> 24), static_cast<char>(whole >> 16), static_cast<char>(whole >> 8),
+                                 static_cast<char>(whole)};
+            bytes_.append(four, 4);
         }
     }
     void put(const Number& number, std::int64_t width) {  // the number has at most so many bits
@@ -35,13 +37,15 @@ class BitWriter {
         }
     }
     void end() {
-        if (count_) put(Word{0}, 8 - count_);
+        for (; count_ > 0; count_ -= 8)
+            bytes_.push_back(static_cast<char>(count_ >= 8 ? held_ >> (count_ - 8) : held_ << (8 - count_)));
+        count_ = 0;
     }
 
    private:
     std::string& bytes_;
     Word held_ = 0;
-    int count_ = 0;
+    int count_ = 0;  // bits that are held, below 32
 };
 
 // Reads what a BitWriter wrote. Beyond the end are zeros: callers have compared the lengths before.

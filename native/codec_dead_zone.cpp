@@ -56,14 +56,18 @@ struct Model {
         }
     }
 
-    // The class of an element in this column of a row; symbol: the row's, with `before` zeros in front of it.
-    int class_at(const std::uint8_t* symbol, int column) const {
+    // The class of an element in this column, of the weighted sum of those before it.
+    std::uint8_t class_of_sum(int weighted, int column) const {
         if (column == 0) return classes - 1;
+        return class_of[column < before ? weighted * total_weight / weight_before[column] : weighted];
+    }
+
+    // The same, of its row's symbols with `before` zeros in front of them.
+    int class_at(const std::uint8_t* symbol, int column) const {
         const std::uint8_t* last = symbol + before + column - 1;
         int weighted = 0;
         for (int back = 0; back < before; ++back) weighted += weights[back] * last[-back];
-        if (column < before) weighted = weighted * total_weight / weight_before[column];
-        return class_of[weighted];
+        return class_of_sum(weighted, column);
     }
 };
 const Model model;
@@ -112,7 +116,7 @@ struct Quantized {  // an update as whole numbers
     std::vector<std::int32_t> magnitude;  // [d]
     int low_bits = 0;                     // how many bits of every magnitude are sent as they are
     std::vector<std::uint8_t> symbol;     // row after row, each with zeros in front [rows, before + columns]
-    std::vector<std::uint8_t> place;      // class of every element [rows columns]
+    std::vector<std::uint8_t> place;      // class of every element, laid out as the symbols are
     Counts counts;
     double bits = 0;                      // of the payload; the coder may add a few
 
@@ -130,18 +134,29 @@ struct Quantized {  // an update as whole numbers
         low_bits = std::max(octave_of(static_cast<double>(sum) / static_cast<double>(d)) - 2, 0);
         const std::int64_t width = before + layout.columns;
         symbol.assign(static_cast<std::size_t>(layout.rows * width), 0);
-        place.resize(static_cast<std::size_t>(layout.rows * layout.columns));
         std::int64_t apart = 0;  // bits of what is beyond the largest symbol
         for (std::int64_t row = 0; row < layout.rows; ++row) {
-            std::uint8_t* mine = symbol.data() + row * width;
+            std::uint8_t* mine = symbol.data() + row * width + before;
             const std::int64_t first = row * layout.columns, filled = std::min(layout.columns, d - first);
             for (std::int64_t column = 0; column < filled; ++column) {
                 const std::int32_t high = magnitude[static_cast<std::size_t>(first + column)] >> low_bits;
-                mine[before + column] = static_cast<std::uint8_t>(std::min<std::int32_t>(high, escape));
+                mine[column] = static_cast<std::uint8_t>(std::min<std::int32_t>(high, escape));
                 if (high >= escape) apart += 4 + bits_of(static_cast<Word>(high - (escape - 1)));
-                const int chosen = model.class_at(mine, static_cast<int>(column));
-                place[static_cast<std::size_t>(first + column)] = static_cast<std::uint8_t>(chosen);
-                ++counts[static_cast<std::size_t>((model.period_of[column] * classes + chosen) * symbols + mine[before + column])];
+            }
+        }
+        // The weighted sums of all elements at once; they fit a byte, and the zeros in front keep the rows apart.
+        place.assign(symbol.size(), 0);
+        static_assert(total_weight * escape < 256 && weights[0] == 4 && weights[1] == 3 && weights[3] == 2 && weights[4] == 1);
+        const std::uint8_t* s = symbol.data();
+        for (std::size_t i = before; i < symbol.size(); ++i)
+            place[i] = static_cast<std::uint8_t>(4 * s[i - 1] + 3 * s[i - 2] + 2 * (s[i - 3] + s[i - 4]) + s[i - 5] + s[i - 6] +
+                                                 s[i - 7] + s[i - 8]);
+        for (std::int64_t row = 0; row < layout.rows; ++row) {
+            std::uint8_t *chosen = place.data() + row * width + before, *mine = symbol.data() + row * width + before;
+            const std::int64_t filled = std::min(layout.columns, d - row * layout.columns);
+            for (std::int64_t column = 0; column < filled; ++column) {
+                chosen[column] = model.class_of_sum(chosen[column], static_cast<int>(column));
+                ++counts[static_cast<std::size_t>((model.period_of[column] * classes + chosen[column]) * symbols + mine[column])];
             }
         }
         bits = coded_bits() + static_cast<double>(nonzero + low_bits * d + apart + head_bits + coder_bits);
@@ -290,8 +305,9 @@ Number coded(const Quantized& quantized, const float* update) {
     for (std::int64_t column = layout.columns; column-- > 0;) {
         const int period = model.period_of[column];
         for (std::int64_t row = column < layout.full ? layout.rows : layout.rows - 1; row-- > 0;) {
-            const int symbol = quantized.symbol[static_cast<std::size_t>(row * (before + layout.columns) + before + column)];
-            const Shares& share = shares[static_cast<std::size_t>(period * classes + quantized.place[static_cast<std::size_t>(row * layout.columns + column)])];
+            const auto at = static_cast<std::size_t>(row * (before + layout.columns) + before + column);
+            const int symbol = quantized.symbol[at];
+            const Shares& share = shares[static_cast<std::size_t>(period * classes + quantized.place[at])];
             ans.put(share.begin[symbol], share.begin[symbol + 1] - share.begin[symbol]);
         }
     }

@@ -38,6 +38,7 @@ float norm_of(const std::vector<float>& kept) {
 std::string encode_sparse(const Sparse& shape, const float* update, BitGenerator& draws, Subsets& subsets) {
     const std::int64_t d = shape.num_parameters, r = shape.num_kept;
     std::string payload;
+    payload.reserve(static_cast<std::size_t>((d + r * shape.element_bits) / 8 + 16));
     BitWriter writer(payload);
     std::vector<float> kept;
     if (r == d) {
@@ -45,9 +46,13 @@ std::string encode_sparse(const Sparse& shape, const float* update, BitGenerator
     } else {
         std::vector<std::uint8_t> chosen(static_cast<std::size_t>(d));
         choose(d, r, draws, chosen.data());
-        kept.reserve(static_cast<std::size_t>(r));
-        for (std::int64_t i = 0; i < d; ++i)
-            if (chosen[static_cast<std::size_t>(i)]) kept.push_back(update[i]);
+        kept.resize(static_cast<std::size_t>(r) + 1);  // one to spare: written without asking, since which are kept is random
+        std::size_t at = 0;
+        for (std::int64_t i = 0; i < d; ++i) {
+            kept[at] = update[i];
+            at += chosen[static_cast<std::size_t>(i)];
+        }
+        kept.pop_back();
         writer.put(subsets.rank(chosen.data(), d), subsets.index_bits(d, r));
     }
     const float norm = norm_of(kept);
@@ -60,10 +65,11 @@ std::string encode_sparse(const Sparse& shape, const float* update, BitGenerator
     for (const float value : kept) {
         std::int64_t level = 0;
         if (norm > 0) {
-            const double scaled = std::fabs(static_cast<double>(value)) * scale, lower = std::floor(scaled);
-            const double drawn = lower + (draws.random() < scaled - lower ? 1 : 0);
-            level = static_cast<std::int64_t>(std::min(drawn, static_cast<double>(shape.num_levels)));
-            if (std::signbit(value)) level = -level;
+            const double scaled = std::fabs(static_cast<double>(value)) * scale;  // at most num_levels, and a rounding
+            const auto lower = static_cast<std::int64_t>(scaled);
+            level = std::min<std::int64_t>(lower + (draws.random() < scaled - static_cast<double>(lower)), shape.num_levels);
+            const std::int64_t sign = -static_cast<std::int64_t>(std::signbit(value));
+            level = (level ^ sign) - sign;
         }
         writer.put(static_cast<Word>(std::clamp(level, -limit, limit - 1)), shape.element_bits);
     }

@@ -255,8 +255,11 @@ Number Subsets::rank(const std::uint8_t* chosen, std::int64_t num_positions) {
         const int size = static_cast<int>(std::min<std::int64_t>(block, num_positions - first));
         std::int64_t count = 0;
         Word number = 0;
-        for (int place = 0; place < size; ++place)
-            if (chosen[first + place]) number += pascal.of[place][++count];
+        for (int place = 0; place < size; ++place) {  // without a branch: which are chosen is random
+            const Word taken = chosen[first + place] != 0;
+            count += static_cast<std::int64_t>(taken);
+            number += pascal.of[place][count] & -taken;
+        }
         counts.push_back(count);
         numbers.push_back(number ? Number{number} : Number{});
     }

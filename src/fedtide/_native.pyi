@@ -1,4 +1,4 @@
-"""The native training kernel (native/module.cpp). Arrays are C-contiguous and of exactly these types: nothing is converted."""
+"""The native training kernel (native/module.cpp) and codecs. Arrays are C-contiguous and of exactly these types: nothing is converted."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -44,3 +44,47 @@ def evaluate(
     isa: str,
 ) -> tuple[int, float]:
     """Return how many samples the model labels right and the sum of its losses in nats."""
+
+# The codecs (native/bind_codec.cpp); fedtide/codec has their Python twins. Refusals are numbered in native/codec.h; 0: none.
+
+def index_bits(num_positions: int, num_kept: int) -> int:
+    """Return the bits of one index set."""
+
+def rank(chosen: npt.NDArray[np.uint8]) -> bytes:
+    """Return the number of a set, given as 0 or 1 for every position [d], the lowest byte first."""
+
+def unrank(number: bytes, num_kept: int, num_positions: int) -> npt.NDArray[np.uint8] | None:
+    """Return which positions are in the set with this number [d], or None if no set has it."""
+
+def sparse_encode(
+    updates: Sequence[Vector],  # r of [d]
+    num_kept: Sequence[int],  # [r]
+    num_levels: int,
+    element_bits: int,
+    draws: Sequence[object],  # the capsules of bit generators, one for each update [r]
+    threads: int,
+) -> list[bytes]:
+    """Return the payload of every update."""
+
+def sparse_decode(
+    payloads: Sequence[bytes],
+    num_kept: Sequence[int],
+    num_parameters: int,
+    num_levels: int,
+    element_bits: int,
+    threads: int,
+) -> tuple[Vector, list[int]]:
+    """Return the updates [r d] and what is wrong with each payload [r]."""
+
+def dead_zone_least_bits(num_parameters: int) -> float:
+    """Return the length of the code of zeros."""
+
+def dead_zone_encode(
+    updates: Sequence[Vector], whole_bits: Sequence[int], draws: Sequence[object], threads: int
+) -> list[tuple[bytes, int]]:
+    """Return the payload of every update and its bits; no bits: nothing fits."""
+
+def dead_zone_decode(
+    payloads: Sequence[bytes], payload_bits: Sequence[int], num_parameters: int, threads: int
+) -> tuple[Vector, list[int]]:
+    """Return the updates [r d] and what is wrong with each payload [r]."""
