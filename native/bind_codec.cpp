@@ -169,6 +169,14 @@ double least_bits(std::int64_t num_parameters) {
     return dead_zone_least_bits(num_parameters);
 }
 
+// Payloads with their bits.
+nb::list with_bits(const std::vector<std::string>& payloads, const std::vector<std::int64_t>& bits) {
+    nb::list made;
+    for (std::size_t i = 0; i < payloads.size(); ++i)
+        made.append(nb::make_tuple(nb::bytes(payloads[i].data(), payloads[i].size()), bits[i]));
+    return made;
+}
+
 nb::list dead_zone_encode(const std::vector<Update>& updates, const std::vector<std::int64_t>& whole_bits,
                           const std::vector<nb::capsule>& draws, int threads) {
     const std::int64_t d = length_of(updates);
@@ -179,10 +187,7 @@ nb::list dead_zone_encode(const std::vector<Update>& updates, const std::vector<
     share_out(updates.size(), threads, [&](std::size_t item, Subsets&) {
         payloads[item] = encode_dead_zone(updates[item].data(), d, whole_bits[item], *each[item], &bits[item]);
     });
-    nb::list made;
-    for (std::size_t i = 0; i < payloads.size(); ++i)
-        made.append(nb::make_tuple(nb::bytes(payloads[i].data(), payloads[i].size()), bits[i]));
-    return made;
+    return with_bits(payloads, bits);
 }
 
 std::tuple<Decoded, std::vector<int>> dead_zone_decode(const std::vector<nb::bytes>& payloads,
@@ -193,6 +198,36 @@ std::tuple<Decoded, std::vector<int>> dead_zone_decode(const std::vector<nb::byt
     for (const std::int64_t bits : payload_bits) require(bits > 43, "a payload has more than 43 bits");
     return decoded(payloads.size(), num_parameters, threads, [&](std::size_t item, Subsets&, float* row) {
         return decode_dead_zone(each[item], payload_bits[item], num_parameters, row);
+    });
+}
+
+nb::list qsgd_encode(const std::vector<Update>& updates, const std::vector<double>& budgets, int num_levels,
+                     const std::vector<nb::capsule>& draws, int threads) {
+    const std::int64_t d = length_of(updates);
+    const std::vector<BitGenerator*> each = generators(draws, updates.size());
+    require(budgets.size() == updates.size(), "there must be a budget for each update");
+    require(num_levels >= 1 && num_levels <= 1 << 20, "num_levels must be from 1 to 2^20");
+    // a zero update takes 31 bits and those of d: with less, the search for a step would not end
+    for (const double budget : budgets)
+        require(budget >= 31 + bits_of(static_cast<Word>(d)), "a budget must have room for the update of zeros");
+    std::vector<std::string> payloads(updates.size());
+    std::vector<std::int64_t> bits(updates.size());
+    share_out(updates.size(), threads, [&](std::size_t item, Subsets& subsets) {
+        payloads[item] = encode_qsgd(updates[item].data(), d, budgets[item], num_levels, *each[item], subsets, &bits[item]);
+    });
+    return with_bits(payloads, bits);
+}
+
+std::tuple<Decoded, std::vector<int>> qsgd_decode(const std::vector<nb::bytes>& payloads,
+                                                  const std::vector<std::int64_t>& payload_bits,
+                                                  const std::vector<std::int64_t>& num_nonzero, std::int64_t num_parameters,
+                                                  int threads) {
+    require(payload_bits.size() == payloads.size() && num_nonzero.size() == payloads.size(),
+            "there must be a length and a count for each payload");
+    for (const std::int64_t n : num_nonzero) require(n >= 0 && n <= num_parameters, "a count must be from 0 to d");
+    const std::vector<Payload> each = views(payloads);
+    return decoded(payloads.size(), num_parameters, threads, [&](std::size_t item, Subsets& subsets, float* row) {
+        return decode_qsgd(each[item], payload_bits[item], num_parameters, num_nonzero[item], subsets, row);
     });
 }
 
@@ -255,4 +290,8 @@ void bind_codec(nb::module_& m) {
           nb::arg("threads"), "Return the payload of every update and its bits; no bits: nothing fits.");
     m.def("dead_zone_decode", &dead_zone_decode, nb::arg("payloads"), nb::arg("payload_bits"), nb::arg("num_parameters"),
           nb::arg("threads"), "Return the updates [r d] and what is wrong with each payload.");
+    m.def("qsgd_encode", &qsgd_encode, nb::arg("updates"), nb::arg("budgets"), nb::arg("num_levels"), nb::arg("draws"),
+          nb::arg("threads"), "Return the payload of every update and its bits.");
+    m.def("qsgd_decode", &qsgd_decode, nb::arg("payloads"), nb::arg("payload_bits"), nb::arg("num_nonzero"),
+          nb::arg("num_parameters"), nb::arg("threads"), "Return the updates [r d] and what is wrong with each payload.");
 }

@@ -16,7 +16,7 @@ struct Payload {
 };
 
 // What is wrong with a payload; fedtide/codec has the words.
-enum class Refusal : int { none = 0, norm, set, levels, length, magnitude, goes_on };
+enum class Refusal : int { none = 0, norm, set, levels, length, magnitude, goes_on, code };
 
 // Of random sparsification and quantisation: r of d elements, levels in -nu..nu of element_bits each.
 struct Sparse {
@@ -34,5 +34,11 @@ double dead_zone_least_bits(std::int64_t num_parameters);
 std::string encode_dead_zone(const float* update, std::int64_t num_parameters, std::int64_t whole_bits, BitGenerator& draws,
                              std::int64_t* bits);
 Refusal decode_dead_zone(Payload payload, std::int64_t payload_bits, std::int64_t num_parameters, float* update);
+
+// Of random rounding to levels of the norm, at most num_levels of them; n: how many levels of a payload are not zero.
+std::string encode_qsgd(const float* update, std::int64_t num_parameters, double budget_bits, int num_levels,
+                        BitGenerator& draws, Subsets& subsets, std::int64_t* bits);
+Refusal decode_qsgd(Payload payload, std::int64_t payload_bits, std::int64_t num_parameters, std::int64_t n,
+                    Subsets& subsets, float* update);
 
 }  // namespace fedtide::codec

@@ -1,4 +1,4 @@
-"""The native training kernel (native/module.cpp) and codecs. Arrays are C-contiguous and of exactly these types: nothing is converted."""
+"""The kernel (native/module.cpp) and codecs. Arrays are C-contiguous and of exactly these types: nothing is converted."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -86,5 +86,19 @@ def dead_zone_encode(
 
 def dead_zone_decode(
     payloads: Sequence[bytes], payload_bits: Sequence[int], num_parameters: int, threads: int
+) -> tuple[Vector, list[int]]:
+    """Return the updates [r d] and what is wrong with each payload [r]."""
+
+def qsgd_encode(
+    updates: Sequence[Vector], budgets: Sequence[float], num_levels: int, draws: Sequence[object], threads: int
+) -> list[tuple[bytes, int]]:
+    """Return the payload of every update and its bits."""
+
+def qsgd_decode(
+    payloads: Sequence[bytes],
+    payload_bits: Sequence[int],
+    num_nonzero: Sequence[int],
+    num_parameters: int,
+    threads: int,
 ) -> tuple[Vector, list[int]]:
     """Return the updates [r d] and what is wrong with each payload [r]."""

@@ -78,9 +78,14 @@ def test_dead_zone(d: int, rate: float, kind: str, seed: int) -> None:
     check(DeadZone(), update_of(kind, d, RNG(seed)), rate * d + seed, seed)
 
 
-@settings(max_examples=60)
-@given(st.sampled_from([TopK(), TopK(32), Qsgd(), Qsgd(3)]), st.integers(1, 3000), st.floats(0, 36), st.integers(0, 99))
-def test_codecs_that_send_index_sets(codec: Codec, d: int, rate: float, seed: int) -> None:
+@settings(max_examples=120)
+@given(
+    st.sampled_from([TopK(), TopK(32), Qsgd(), Qsgd(3), Qsgd(1)]),
+    st.one_of(st.integers(1, 20), st.integers(1, 3000)),
+    st.floats(0, 36),
+    st.integers(0, 99),
+)
+def test_top_k_and_qsgd(codec: Codec, d: int, rate: float, seed: int) -> None:
     check(codec, update_of(KINDS[seed % len(KINDS)], d, RNG(seed)), rate * d + seed, seed)
 
 
@@ -119,12 +124,20 @@ def test_broken_packets_are_refused_in_the_same_words() -> None:
         with in_python():
             assert refusal(codec, forged) == found
         refused.add(found if isinstance(found, str) else "")
-    for words in ("norm is not", "index set is not", "levels beyond", "wrong length", "goes on after", "magnitude of"):
+    for words in (
+        "norm is not",
+        "index set is not",
+        "levels beyond",
+        "wrong length",
+        "goes on after",
+        "magnitude of",
+        "does not hold",
+    ):
         assert any(words in each for each in refused), words
 
 
-@pytest.mark.parametrize("codec", [SparseQuantized(), DeadZone()])
-def test_threads_and_company_change_nothing(codec: SparseQuantized | DeadZone) -> None:
+@pytest.mark.parametrize("codec", [SparseQuantized(), DeadZone(), Qsgd()])
+def test_threads_and_company_change_nothing(codec: SparseQuantized | DeadZone | Qsgd) -> None:
     updates = [update_of("heavy", 3000, RNG(k)) for k in range(9)]
     budgets = [0, 100, 500, 1000, 5000, 9000, 12_000.5, 96_000, 40]
     alone = [codec.encode(each, b, RNG(k)) for k, (each, b) in enumerate(zip(updates, budgets, strict=True))]
@@ -174,6 +187,9 @@ def test_what_the_extension_has_no_room_for_is_done_in_python() -> None:
         ("sparse_decode", ([b""], [1], 0, 4, 4, 1)),
         ("dead_zone_decode", ([b"12345"], [40], 3, 1)),
         ("dead_zone_encode", ([], [], [], 1)),
+        ("qsgd_encode", ([np.zeros(3, np.float32)], [32.0], 4, [RNG(0).bit_generator.capsule], 1)),
+        ("qsgd_encode", ([np.zeros(3, np.float32)], [99.0], 1 << 21, [RNG(0).bit_generator.capsule], 1)),
+        ("qsgd_decode", ([b"12345"], [40], [4], 3, 1)),
         ("dead_zone_least_bits", (0,)),
     ],
 )
