@@ -1,4 +1,5 @@
-// The Python side of the codecs: checks lengths, then hands the updates out to threads. See fedtide/codec for the callers.
+// The Python side of the codecs: checks lengths, then hands the updates out to threads. See fedtide/codec for the
+// callers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
@@ -33,7 +34,7 @@ void require(bool holds, const char* message) {
 
 // Those at work have one each; what it has worked out waits here for the next call.
 class Pool {
-   public:
+  public:
     std::unique_ptr<Subsets> take() {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (free_.empty()) return std::make_unique<Subsets>();
@@ -46,7 +47,7 @@ class Pool {
         if (free_.size() < 64) free_.push_back(std::move(back));
     }
 
-   private:
+  private:
     std::mutex mutex_;
     std::vector<std::unique_ptr<Subsets>> free_;
 };
@@ -75,7 +76,8 @@ void share_out(std::size_t items, int threads, Work work) {
     };
     std::vector<std::thread> others;
     try {
-        for (std::size_t i = 1; i < items && i < static_cast<std::size_t>(std::max(threads, 1)); ++i) others.emplace_back(loop);
+        for (std::size_t i = 1; i < items && i < static_cast<std::size_t>(std::max(threads, 1)); ++i)
+            others.emplace_back(loop);
     } catch (const std::system_error&) {  // fewer threads than wished do as well
     }
     loop();
@@ -98,7 +100,8 @@ std::vector<BitGenerator*> generators(const std::vector<nb::capsule>& draws, std
 
 std::int64_t length_of(const std::vector<Update>& updates) {
     require(!updates.empty(), "there are no updates");
-    for (const Update& update : updates) require(update.shape(0) == updates[0].shape(0), "the updates differ in length");
+    for (const Update& update : updates)
+        require(update.shape(0) == updates[0].shape(0), "the updates differ in length");
     const auto d = static_cast<std::int64_t>(updates[0].shape(0));
     require(d > 0 && d < (std::int64_t{1} << 32), "an update must have from 1 to 2^32 - 1 elements");
     return d;
@@ -112,8 +115,7 @@ nb::list as_bytes(const std::vector<std::string>& payloads) {
 
 std::vector<Payload> views(const std::vector<nb::bytes>& payloads) {
     std::vector<Payload> made;
-    for (const nb::bytes& each : payloads)
-        made.push_back({static_cast<const std::uint8_t*>(each.data()), each.size()});
+    for (const nb::bytes& each : payloads) made.push_back({static_cast<const std::uint8_t*>(each.data()), each.size()});
     return made;
 }
 
@@ -154,8 +156,9 @@ nb::list sparse_encode(const std::vector<Update>& updates, const std::vector<std
 }
 
 std::tuple<Decoded, std::vector<int>> sparse_decode(const std::vector<nb::bytes>& payloads,
-                                                    const std::vector<std::int64_t>& num_kept, std::int64_t num_parameters,
-                                                    int num_levels, int element_bits, int threads) {
+                                                    const std::vector<std::int64_t>& num_kept,
+                                                    std::int64_t num_parameters, int num_levels, int element_bits,
+                                                    int threads) {
     require(num_kept.size() == payloads.size(), "there must be a num_kept for each payload");
     for (const std::int64_t kept : num_kept) sparse_shape(num_parameters, kept, num_levels, element_bits);
     const std::vector<Payload> each = views(payloads);
@@ -165,7 +168,8 @@ std::tuple<Decoded, std::vector<int>> sparse_decode(const std::vector<nb::bytes>
 }
 
 double least_bits(std::int64_t num_parameters) {
-    require(num_parameters > 0 && num_parameters < (std::int64_t{1} << 32), "num_parameters must be from 1 to 2^32 - 1");
+    require(num_parameters > 0 && num_parameters < (std::int64_t{1} << 32),
+            "num_parameters must be from 1 to 2^32 - 1");
     return dead_zone_least_bits(num_parameters);
 }
 
@@ -213,15 +217,16 @@ nb::list qsgd_encode(const std::vector<Update>& updates, const std::vector<doubl
     std::vector<std::string> payloads(updates.size());
     std::vector<std::int64_t> bits(updates.size());
     share_out(updates.size(), threads, [&](std::size_t item, Subsets& subsets) {
-        payloads[item] = encode_qsgd(updates[item].data(), d, budgets[item], num_levels, *each[item], subsets, &bits[item]);
+        payloads[item] =
+            encode_qsgd(updates[item].data(), d, budgets[item], num_levels, *each[item], subsets, &bits[item]);
     });
     return with_bits(payloads, bits);
 }
 
 std::tuple<Decoded, std::vector<int>> qsgd_decode(const std::vector<nb::bytes>& payloads,
                                                   const std::vector<std::int64_t>& payload_bits,
-                                                  const std::vector<std::int64_t>& num_nonzero, std::int64_t num_parameters,
-                                                  int threads) {
+                                                  const std::vector<std::int64_t>& num_nonzero,
+                                                  std::int64_t num_parameters, int threads) {
     require(payload_bits.size() == payloads.size() && num_nonzero.size() == payloads.size(),
             "there must be a length and a count for each payload");
     for (const std::int64_t n : num_nonzero) require(n >= 0 && n <= num_parameters, "a count must be from 0 to d");
@@ -276,7 +281,8 @@ nb::object unrank(nb::bytes number, std::int64_t num_kept, std::int64_t num_posi
 }  // namespace
 
 void bind_codec(nb::module_& m) {
-    m.def("index_bits", &index_bits, nb::arg("num_positions"), nb::arg("num_kept"), "Return the bits of one index set.");
+    m.def("index_bits", &index_bits, nb::arg("num_positions"), nb::arg("num_kept"),
+          "Return the bits of one index set.");
     m.def("rank", &rank, nb::arg("chosen").noconvert(), "Return the number of a set, the lowest byte first.");
     m.def("unrank", &unrank, nb::arg("number"), nb::arg("num_kept"), nb::arg("num_positions"),
           "Return which positions are in the set with this number, or None.");
@@ -288,10 +294,12 @@ void bind_codec(nb::module_& m) {
     m.def("dead_zone_least_bits", &least_bits, nb::arg("num_parameters"), "Return the length of the code of zeros.");
     m.def("dead_zone_encode", &dead_zone_encode, nb::arg("updates"), nb::arg("whole_bits"), nb::arg("draws"),
           nb::arg("threads"), "Return the payload of every update and its bits; no bits: nothing fits.");
-    m.def("dead_zone_decode", &dead_zone_decode, nb::arg("payloads"), nb::arg("payload_bits"), nb::arg("num_parameters"),
-          nb::arg("threads"), "Return the updates [r d] and what is wrong with each payload.");
+    m.def("dead_zone_decode", &dead_zone_decode, nb::arg("payloads"), nb::arg("payload_bits"),
+          nb::arg("num_parameters"), nb::arg("threads"),
+          "Return the updates [r d] and what is wrong with each payload.");
     m.def("qsgd_encode", &qsgd_encode, nb::arg("updates"), nb::arg("budgets"), nb::arg("num_levels"), nb::arg("draws"),
           nb::arg("threads"), "Return the payload of every update and its bits.");
     m.def("qsgd_decode", &qsgd_decode, nb::arg("payloads"), nb::arg("payload_bits"), nb::arg("num_nonzero"),
-          nb::arg("num_parameters"), nb::arg("threads"), "Return the updates [r d] and what is wrong with each payload.");
+          nb::arg("num_parameters"), nb::arg("threads"),
+          "Return the updates [r d] and what is wrong with each payload.");
 }

@@ -11,7 +11,7 @@ namespace fedtide::codec {
 
 // Writes numbers of given widths one after the other, the most significant bit first; zero bits up to a whole byte.
 class BitWriter {
-   public:
+  public:
     explicit BitWriter(std::string& bytes) : bytes_(bytes) {}
 
     void put(Word value, int width) {  // width <= 64; only the lowest bits of the value count
@@ -24,8 +24,8 @@ class BitWriter {
         if (count_ >= 32) {
             count_ -= 32;
             const Word whole = held_ >> count_;
-            const char four[] = {static_cast<char>(whole >> 24), static_cast<char>(whole >> 16), static_cast<char>(whole >> 8),
-                                 static_cast<char>(whole)};
+            const char four[] = {static_cast<char>(whole >> 24), static_cast<char>(whole >> 16),
+                                 static_cast<char>(whole >> 8), static_cast<char>(whole)};
             bytes_.append(four, 4);
         }
     }
@@ -42,7 +42,7 @@ class BitWriter {
         count_ = 0;
     }
 
-   private:
+  private:
     std::string& bytes_;
     Word held_ = 0;
     int count_ = 0;  // bits that are held, below 32
@@ -50,7 +50,7 @@ class BitWriter {
 
 // Reads what a BitWriter wrote. Beyond the end are zeros: callers have compared the lengths before.
 class BitReader {
-   public:
+  public:
     BitReader(const std::uint8_t* bytes, std::size_t size) : bytes_(bytes), size_(size) {}
 
     Word get(int width) {  // width <= 64
@@ -74,15 +74,15 @@ class BitReader {
         return made;
     }
 
-   private:
+  private:
     const std::uint8_t* bytes_;
     std::size_t size_, at_ = 0;
     Word held_ = 0;
     int count_ = 0;
 };
 
-// sum_i at(i) for i in [first, first + count), in the order in which NumPy adds the elements of an array up (pairwise: halves
-// down to 128, there eight sums side by side), so that the bits are NumPy's.
+// sum_i at(i) for i in [first, first + count), in the order in which NumPy adds the elements of an array up (pairwise:
+// halves down to 128, there eight sums side by side), so that the bits are NumPy's.
 template <class Float, class At>
 Float pairwise_sum(const At& at, std::int64_t first, std::int64_t count) {
     if (count < 8) {

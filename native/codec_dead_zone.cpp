@@ -1,5 +1,5 @@
-// dead_zone: fedtide/codec/dead_zone.py, which tells what is done and why. The entropy coder is range ANS with words of 32
-// bits, a state of 64 and probabilities of 24, and writes what the package constriction writes.
+// dead_zone: fedtide/codec/dead_zone.py, which tells what is done and why. The entropy coder is range ANS with words of
+// 32 bits, a state of 64 and probabilities of 24, and writes what the package constriction writes.
 #include <cfloat>
 #include <cstring>
 #include <memory>
@@ -22,7 +22,7 @@ constexpr std::int64_t index_offset = std::int64_t{1} << 19;
 constexpr int coder_bits = 20;  // about what the coder adds to the ideal length
 constexpr int longest_row = 64;
 
-struct Layout {  // rows of neighbours; only the last row may be short
+struct Layout {                        // rows of neighbours; only the last row may be short
     std::int64_t rows, columns, full;  // full: columns that reach all rows
     explicit Layout(std::int64_t d)
         : rows((d + 63) / 64), columns((d + rows - 1) / rows), full(columns - (rows * columns - d)) {}
@@ -45,7 +45,10 @@ struct Model {
             sum += weights[c];
         }
         for (int row = 0; row < classes; ++row) {
-            const int middle = row == 0 ? 0 : row < num_edges ? (edges[row - 1] + edges[row] - 1) / 2 : row == num_edges ? edges[num_edges - 1] : 3;
+            const int middle = row == 0           ? 0
+                               : row < num_edges  ? (edges[row - 1] + edges[row] - 1) / 2
+                               : row == num_edges ? edges[num_edges - 1]
+                                                  : 3;
             const std::int64_t mean = 3 * total_weight + 85 * middle, whole = 100 * total_weight;
             std::int64_t rest = prior << 20;
             for (int symbol = 0; symbol < symbols; ++symbol) {
@@ -112,13 +115,13 @@ int octave_of(double value) {
     return exponent;
 }
 
-struct Quantized {  // an update as whole numbers
+struct Quantized {                        // an update as whole numbers
     std::vector<std::int32_t> magnitude;  // [d]
     int low_bits = 0;                     // how many bits of every magnitude are sent as they are
     std::vector<std::uint8_t> symbol;     // row after row, each with zeros in front [rows, before + columns]
     std::vector<std::uint8_t> place;      // class of every element, laid out as the symbols are
     Counts counts;
-    double bits = 0;                      // of the payload; the coder may add a few
+    double bits = 0;  // of the payload; the coder may add a few
 
     Quantized(const std::vector<float>& size, std::int64_t index) : counts(static_cast<std::size_t>(periods * cells)) {
         const auto d = static_cast<std::int64_t>(size.size());
@@ -146,23 +149,25 @@ struct Quantized {  // an update as whole numbers
         }
         // The weighted sums of all elements at once; they fit a byte, and the zeros in front keep the rows apart.
         place.assign(symbol.size(), 0);
-        static_assert(total_weight * escape < 256 && weights[0] == 4 && weights[1] == 3 && weights[3] == 2 && weights[4] == 1);
+        static_assert(total_weight * escape < 256 && weights[0] == 4 && weights[1] == 3 && weights[3] == 2 &&
+                      weights[4] == 1);
         const std::uint8_t* s = symbol.data();
         for (std::size_t i = before; i < symbol.size(); ++i)
-            place[i] = static_cast<std::uint8_t>(4 * s[i - 1] + 3 * s[i - 2] + 2 * (s[i - 3] + s[i - 4]) + s[i - 5] + s[i - 6] +
-                                                 s[i - 7] + s[i - 8]);
+            place[i] = static_cast<std::uint8_t>(4 * s[i - 1] + 3 * s[i - 2] + 2 * (s[i - 3] + s[i - 4]) + s[i - 5] +
+                                                 s[i - 6] + s[i - 7] + s[i - 8]);
         for (std::int64_t row = 0; row < layout.rows; ++row) {
             std::uint8_t *chosen = place.data() + row * width + before, *mine = symbol.data() + row * width + before;
             const std::int64_t filled = std::min(layout.columns, d - row * layout.columns);
             for (std::int64_t column = 0; column < filled; ++column) {
                 chosen[column] = model.class_of_sum(chosen[column], static_cast<int>(column));
-                ++counts[static_cast<std::size_t>((model.period_of[column] * classes + chosen[column]) * symbols + mine[column])];
+                ++counts[static_cast<std::size_t>((model.period_of[column] * classes + chosen[column]) * symbols +
+                                                  mine[column])];
             }
         }
         bits = coded_bits() + static_cast<double>(nonzero + low_bits * d + apart + head_bits + coder_bits);
     }
 
-   private:
+  private:
     double coded_bits() const {
         const std::vector<std::int64_t> tables = tables_of(counts);
         double found = 0;
@@ -173,7 +178,8 @@ struct Quantized {  // an update as whole numbers
             const double whole = std::log2(static_cast<double>(all));
             for (int i = 0; i < symbols; ++i)
                 if (counts[first + i])
-                    found += static_cast<double>(counts[first + i]) * (whole - std::log2(static_cast<double>(tables[first + i])));
+                    found += static_cast<double>(counts[first + i]) *
+                             (whole - std::log2(static_cast<double>(tables[first + i])));
         }
         return found;
     }
@@ -218,7 +224,7 @@ bool finest(const std::vector<float>& size, double budget, std::int64_t* chosen,
 }
 
 class Encoder {  // what is written last is read first
-   public:
+  public:
     void put(std::uint32_t begin, std::uint32_t share) {
         if (state_ >> 40 >= share) {
             words_.push_back(static_cast<std::uint32_t>(state_));
@@ -244,13 +250,13 @@ class Encoder {  // what is written last is read first
         return made;
     }
 
-   private:
+  private:
     std::vector<std::uint32_t> words_;
     std::uint64_t state_ = 0;
 };
 
 class Decoder {  // reads on past the end, as if the state went on
-   public:
+  public:
     explicit Decoder(const Number& number) {
         for (const Word word : number) {
             words_.push_back(static_cast<std::uint32_t>(word));
@@ -271,7 +277,7 @@ class Decoder {  // reads on past the end, as if the state went on
     }
     bool empty() const { return state_ == 0; }
 
-   private:
+  private:
     void take() {
         state_ = state_ << 32 | words_.back();
         words_.pop_back();
@@ -289,16 +295,19 @@ Number coded(const Quantized& quantized, const float* update) {
         if (magnitude[static_cast<std::size_t>(i)]) ans.put_uniform(std::signbit(update[i]), 1);
     if (quantized.low_bits)
         for (std::int64_t i = d; i-- > 0;)
-            ans.put_uniform(static_cast<std::uint32_t>(magnitude[static_cast<std::size_t>(i)]) & ((1u << quantized.low_bits) - 1),
-                            quantized.low_bits);
+            ans.put_uniform(
+                static_cast<std::uint32_t>(magnitude[static_cast<std::size_t>(i)]) & ((1u << quantized.low_bits) - 1),
+                quantized.low_bits);
     std::vector<std::uint32_t> beyond;
     for (const std::int32_t each : magnitude)
-        if (each >> quantized.low_bits >= escape) beyond.push_back(static_cast<std::uint32_t>((each >> quantized.low_bits) - (escape - 1)));
+        if (each >> quantized.low_bits >= escape)
+            beyond.push_back(static_cast<std::uint32_t>((each >> quantized.low_bits) - (escape - 1)));
     for (std::size_t i = beyond.size(); i-- > 0;) {
         const int width = bits_of(static_cast<Word>(beyond[i])) - 1;
         if (width) ans.put_uniform(beyond[i] - (1u << width), width);
     }
-    for (std::size_t i = beyond.size(); i-- > 0;) ans.put_uniform(static_cast<std::uint32_t>(bits_of(static_cast<Word>(beyond[i])) - 1), 5);
+    for (std::size_t i = beyond.size(); i-- > 0;)
+        ans.put_uniform(static_cast<std::uint32_t>(bits_of(static_cast<Word>(beyond[i])) - 1), 5);
     const std::vector<std::int64_t> tables = tables_of(quantized.counts);
     std::vector<Shares> shares;
     for (std::size_t first = 0; first < tables.size(); first += symbols) shares.emplace_back(tables.data() + first);
@@ -326,7 +335,10 @@ void centres_of(const std::vector<float>& size, const std::vector<std::int32_t>&
         total[group] += static_cast<double>(size[i] / narrow) - magnitude[i] + rounding;
     }
     for (int i = 0; i < 3; ++i)
-        centres[i] = count[i] ? static_cast<int>(std::clamp(std::trunc(total[i] / static_cast<double>(count[i]) * 64), 0.0, 63.0)) : 32;
+        centres[i] =
+            count[i]
+                ? static_cast<int>(std::clamp(std::trunc(total[i] / static_cast<double>(count[i]) * 64), 0.0, 63.0))
+                : 32;
 }
 
 // Reads the symbols column by column; row after row, each with zeros in front [rows, before + columns].
@@ -421,7 +433,8 @@ Refusal decode_dead_zone(Payload payload, std::int64_t payload_bits, std::int64_
     std::vector<std::int64_t> magnitude(static_cast<std::size_t>(d));
     std::vector<std::size_t> escaped;
     for (std::size_t i = 0; i < magnitude.size(); ++i) {
-        const std::size_t row = i / static_cast<std::size_t>(layout.columns), column = i % static_cast<std::size_t>(layout.columns);
+        const std::size_t row = i / static_cast<std::size_t>(layout.columns),
+                          column = i % static_cast<std::size_t>(layout.columns);
         magnitude[i] = symbol[row * static_cast<std::size_t>(before + layout.columns) + before + column];
         if (magnitude[i] == escape) escaped.push_back(i);
     }

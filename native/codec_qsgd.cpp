@@ -29,7 +29,8 @@ double length(std::int64_t d, std::int64_t nonzero, double rest, Subsets& subset
 double bits_at_most(const std::vector<double>& share, double s, Subsets& subsets) {
     const auto d = static_cast<std::int64_t>(share.size());
     std::vector<double> up_small, doubt_small, levels_large, doubt_large;
-    for (std::vector<double>* each : {&up_small, &doubt_small, &levels_large, &doubt_large}) each->reserve(share.size());
+    for (std::vector<double>* each : {&up_small, &doubt_small, &levels_large, &doubt_large})
+        each->reserve(share.size());
     for (const double each : share) {
         const double scaled = s * each;
         const auto large = static_cast<Word>(scaled);
@@ -72,7 +73,9 @@ std::string encode_qsgd(const float* update, std::int64_t d, double budget, int 
     const auto count = static_cast<std::size_t>(d);
     std::vector<double> size(count);
     for (std::size_t i = 0; i < count; ++i) size[i] = std::fabs(static_cast<double>(update[i]));
-    const auto square = [&](std::int64_t i) { return size[static_cast<std::size_t>(i)] * size[static_cast<std::size_t>(i)]; };
+    const auto square = [&](std::int64_t i) {
+        return size[static_cast<std::size_t>(i)] * size[static_cast<std::size_t>(i)];
+    };
     const double norm = std::min(std::sqrt(pairwise_sum<double>(square, 0, d)), static_cast<double>(FLT_MAX));
     double s = 1;
     if (norm > 0) {
@@ -86,9 +89,10 @@ std::string encode_qsgd(const float* update, std::int64_t d, double budget, int 
         const auto step = static_cast<float>(std::min(norm / s, static_cast<double>(FLT_MAX)));
         std::int64_t n = 0, level_bits = 0;
         for (std::size_t i = 0; i < count; ++i) {
-            level[i] = step > 0 ? static_cast<std::int64_t>(std::min(
-                                      std::floor(size[i] / static_cast<double>(step) + draws.random()), 2 * most_levels))
-                                : 0;
+            level[i] = step > 0
+                           ? static_cast<std::int64_t>(std::min(
+                                 std::floor(size[i] / static_cast<double>(step) + draws.random()), 2 * most_levels))
+                           : 0;
             chosen[i] = level[i] != 0;
             n += chosen[i];
             if (level[i]) level_bits += 2 * bits_of(static_cast<Word>(level[i])) - 1;
@@ -147,7 +151,8 @@ Refusal decode_qsgd(Payload payload, std::int64_t payload_bits, std::int64_t d, 
     for (std::int64_t i = 0; i < d; ++i) {
         update[i] = 0;
         if (!chosen[static_cast<std::size_t>(i)]) continue;
-        const double size = std::min(static_cast<double>(level[at]) * static_cast<double>(step), static_cast<double>(FLT_MAX));
+        const double size =
+            std::min(static_cast<double>(level[at]) * static_cast<double>(step), static_cast<double>(FLT_MAX));
         update[i] = static_cast<float>(negative[at++] ? -size : size);
     }
     return Refusal::none;

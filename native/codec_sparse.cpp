@@ -17,7 +17,8 @@ constexpr std::uint32_t largest_norm = 0x7F7FFFFF;
 void choose(std::int64_t d, std::int64_t r, BitGenerator& draws, std::uint8_t* chosen) {
     std::vector<std::uint32_t> order(static_cast<std::size_t>(d));
     std::iota(order.begin(), order.end(), 0u);
-    for (std::int64_t i = d - 1; i > 0; --i) std::swap(order[static_cast<std::size_t>(i)], order[draws.up_to(static_cast<std::uint32_t>(i))]);
+    for (std::int64_t i = d - 1; i > 0; --i)
+        std::swap(order[static_cast<std::size_t>(i)], order[draws.up_to(static_cast<std::uint32_t>(i))]);
     for (std::int64_t i = 0; i < r; ++i) chosen[order[static_cast<std::size_t>(i)]] = 1;
 }
 
@@ -46,7 +47,8 @@ std::string encode_sparse(const Sparse& shape, const float* update, BitGenerator
     } else {
         std::vector<std::uint8_t> chosen(static_cast<std::size_t>(d));
         choose(d, r, draws, chosen.data());
-        kept.resize(static_cast<std::size_t>(r) + 1);  // one to spare: written without asking, since which are kept is random
+        kept.resize(static_cast<std::size_t>(r) +
+                    1);  // one to spare: written without asking, since which are kept is random
         std::size_t at = 0;
         for (std::int64_t i = 0; i < d; ++i) {
             kept[at] = update[i];
@@ -67,7 +69,8 @@ std::string encode_sparse(const Sparse& shape, const float* update, BitGenerator
         if (norm > 0) {
             const double scaled = std::fabs(static_cast<double>(value)) * scale;  // at most num_levels, and a rounding
             const auto lower = static_cast<std::int64_t>(scaled);
-            level = std::min<std::int64_t>(lower + (draws.random() < scaled - static_cast<double>(lower)), shape.num_levels);
+            level = std::min<std::int64_t>(lower + (draws.random() < scaled - static_cast<double>(lower)),
+                                           shape.num_levels);
             const std::int64_t sign = -static_cast<std::int64_t>(std::signbit(value));
             level = (level ^ sign) - sign;
         }
@@ -93,7 +96,8 @@ Refusal decode_sparse(const Sparse& shape, Payload payload, Subsets& subsets, fl
     for (std::int64_t i = 0; i < d; ++i) {
         update[i] = 0;
         if (!chosen[static_cast<std::size_t>(i)]) continue;
-        const auto level = static_cast<std::int64_t>(reader.get(shape.element_bits) << spare) >> spare;  // with its sign
+        const auto level =
+            static_cast<std::int64_t>(reader.get(shape.element_bits) << spare) >> spare;  // with its sign
         if (level > shape.num_levels || level < -shape.num_levels) return Refusal::levels;
         update[i] = static_cast<float>(unit * static_cast<double>(level));
     }

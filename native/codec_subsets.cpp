@@ -68,7 +68,8 @@ struct Subsets::Factorials {
         static std::mutex mutex;
         static std::shared_ptr<const Factorials> made;
         const std::lock_guard<std::mutex> lock(mutex);
-        if (!made || static_cast<std::int64_t>(made->high.size()) <= most) made = std::make_shared<const Factorials>(most);
+        if (!made || static_cast<std::int64_t>(made->high.size()) <= most)
+            made = std::make_shared<const Factorials>(most);
         return made;
     }
 };
@@ -193,15 +194,16 @@ void Subsets::add_start(Number& number, std::int64_t n1, std::int64_t n2, std::i
 
 // Returns the split j that a pair's number belongs to, and takes the start of the split away from the number.
 std::int64_t Subsets::find(std::int64_t n1, std::int64_t n2, std::int64_t k, Number& number) {
-    const auto wanted_of = [&](std::int64_t e) {  // number >> e; forged numbers may be larger than all, which is enough to know
-        Number high = shifted_right(number, e);
-        Wide wanted;
-        if (high.size() > 4)
-            wanted.word.fill(~Word{0});
-        else
-            std::copy(high.begin(), high.end(), wanted.word.begin());
-        return wanted;
-    };
+    const auto wanted_of =
+        [&](std::int64_t e) {  // number >> e; forged numbers may be larger than all, which is enough to know
+            Number high = shifted_right(number, e);
+            Wide wanted;
+            if (high.size() > 4)
+                wanted.word.fill(~Word{0});
+            else
+                std::copy(high.begin(), high.end(), wanted.word.begin());
+            return wanted;
+        };
     if (n1 <= tables_up_to) {
         const Table& known = table(n1, n2, k);
         const auto after = std::upper_bound(known.starts.begin(), known.starts.end(), wanted_of(known.e));

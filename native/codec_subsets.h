@@ -14,7 +14,7 @@ constexpr int block = 64;  // positions
 
 // Numbers index sets. What it has worked out (binomials, splits) it keeps, so that it belongs to one thread at a time.
 class Subsets {
-   public:
+  public:
     // The bits of one set of num_kept out of num_positions: ceil(log2 C(d, r)).
     std::int64_t index_bits(std::int64_t num_positions, std::int64_t num_kept);
     // The number of a set; chosen: one byte for each position [d], 0 or 1.
@@ -22,7 +22,7 @@ class Subsets {
     // Marks the positions of the set with this number; false if no set has it.
     bool unrank(Number number, std::int64_t num_kept, std::int64_t num_positions, std::uint8_t* chosen);
 
-   private:
+  private:
     struct Bound {  // m * 2^e
         Wide m;
         std::int64_t e = 0;

@@ -26,7 +26,8 @@ inline Word divided(Word high, Word low, Word by, Word* rest) {
 
 inline int bits_of(Word word) { return word ? 64 - __builtin_clzll(word) : 0; }
 
-// 256 bits, the lowest word first. Nothing here is larger: binomials below 2^192 times a word, products of two of 97 bits.
+// 256 bits, the lowest word first. Nothing here is larger: binomials below 2^192 times a word, products of two of 97
+// bits.
 struct Wide {
     std::array<Word, 4> word{};
 
@@ -153,7 +154,8 @@ inline Number shifted_right(const Number& a, std::int64_t by) {
 
 inline Number lowest_bits(const Number& a, std::int64_t count) {
     Number made(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(a.size(), (count + 63) / 64)));
-    if (count % 64 && static_cast<std::int64_t>(made.size()) == count / 64 + 1) made.back() &= (Word{1} << count % 64) - 1;
+    if (count % 64 && static_cast<std::int64_t>(made.size()) == count / 64 + 1)
+        made.back() &= (Word{1} << count % 64) - 1;
     trim(made);
     return made;
 }
@@ -213,7 +215,8 @@ inline Number divide(Number& a, const Wide& b) {
         } else {
             guess = divided(high, next, by[size - 1], &rest);
         }
-        while (!over && static_cast<Double>(guess) * by[size - 2] > (static_cast<Double>(rest) << 64 | a[at + size - 2])) {
+        while (!over &&
+               static_cast<Double>(guess) * by[size - 2] > (static_cast<Double>(rest) << 64 | a[at + size - 2])) {
             --guess;
             rest += by[size - 1];
             over = rest < by[size - 1];
