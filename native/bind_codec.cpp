@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -91,10 +92,16 @@ BitGenerator& generator(const nb::capsule& draws) {
     return *found;
 }
 
-std::vector<BitGenerator*> generators(const std::vector<nb::capsule>& draws, std::size_t count) {
+// One for each update. Updates that share one are encoded in order, on one thread.
+std::vector<BitGenerator*> generators(const std::vector<nb::capsule>& draws, std::size_t count, int* threads) {
     require(draws.size() == count, "there must be a generator for each update");
     std::vector<BitGenerator*> found;
-    for (const nb::capsule& each : draws) found.push_back(&generator(each));
+    std::set<const void*> states;
+    for (const nb::capsule& each : draws) {
+        found.push_back(&generator(each));
+        states.insert(found.back()->state);
+    }
+    if (states.size() < found.size()) *threads = 1;
     return found;
 }
 
@@ -144,7 +151,7 @@ Sparse sparse_shape(std::int64_t d, std::int64_t kept, int num_levels, int eleme
 nb::list sparse_encode(const std::vector<Update>& updates, const std::vector<std::int64_t>& num_kept, int num_levels,
                        int element_bits, const std::vector<nb::capsule>& draws, int threads) {
     const std::int64_t d = length_of(updates);
-    const std::vector<BitGenerator*> each = generators(draws, updates.size());
+    const std::vector<BitGenerator*> each = generators(draws, updates.size(), &threads);
     require(num_kept.size() == updates.size(), "there must be a num_kept for each update");
     for (const std::int64_t kept : num_kept) sparse_shape(d, kept, num_levels, element_bits);
     std::vector<std::string> payloads(updates.size());
@@ -184,7 +191,7 @@ nb::list with_bits(const std::vector<std::string>& payloads, const std::vector<s
 nb::list dead_zone_encode(const std::vector<Update>& updates, const std::vector<std::int64_t>& whole_bits,
                           const std::vector<nb::capsule>& draws, int threads) {
     const std::int64_t d = length_of(updates);
-    const std::vector<BitGenerator*> each = generators(draws, updates.size());
+    const std::vector<BitGenerator*> each = generators(draws, updates.size(), &threads);
     require(whole_bits.size() == updates.size(), "there must be a budget for each update");
     std::vector<std::string> payloads(updates.size());
     std::vector<std::int64_t> bits(updates.size());
@@ -208,7 +215,7 @@ std::tuple<Decoded, std::vector<int>> dead_zone_decode(const std::vector<nb::byt
 nb::list qsgd_encode(const std::vector<Update>& updates, const std::vector<double>& budgets, int num_levels,
                      const std::vector<nb::capsule>& draws, int threads) {
     const std::int64_t d = length_of(updates);
-    const std::vector<BitGenerator*> each = generators(draws, updates.size());
+    const std::vector<BitGenerator*> each = generators(draws, updates.size(), &threads);
     require(budgets.size() == updates.size(), "there must be a budget for each update");
     require(num_levels >= 1 && num_levels <= 1 << 20, "num_levels must be from 1 to 2^20");
     // a zero update takes 31 bits and those of d: with less, the search for a step would not end

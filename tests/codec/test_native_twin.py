@@ -148,6 +148,17 @@ def test_threads_and_company_change_nothing(codec: SparseQuantized | DeadZone | 
     assert codec.encode_many([], [], []) == codec.decode_many([]) == []
 
 
+def test_updates_that_share_a_generator_draw_from_it_in_turn() -> None:
+    updates, codec, shared, twin = (
+        [update_of("normal", 3000, RNG(k)) for k in range(6)],
+        SparseQuantized(),
+        RNG(1),
+        RNG(1),
+    )
+    found = codec.encode_many(updates, [4000] * 6, [shared] * 6, 6)
+    assert found == [codec.encode(each, 4000, twin) for each in updates]
+
+
 def test_one_broken_packet_among_others_is_told() -> None:
     codec = SparseQuantized()
     good = codec.encode(update_of("normal", 130, RNG(0)), 300, RNG(0))
