@@ -22,6 +22,7 @@
 #include <tuple>
 #include <vector>
 
+#include "bind_codec.h"
 #include "kernel.h"
 
 namespace nb = nanobind;
@@ -373,4 +374,5 @@ NB_MODULE(_native, m) {
           "Return how many samples the model labels right and the sum of its losses.");
     bind_schedule(m);
     bind_columns(m);
+    bind_codec(m);
 }

@@ -1,4 +1,4 @@
-"""The native training kernel (native/module.cpp). Arrays are C-contiguous and of exactly these types: nothing is converted."""
+"""The kernel (native/module.cpp) and codecs. Arrays are C-contiguous and of exactly these types: nothing is converted."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -89,6 +89,7 @@ def separate(
     rounds: int,
 ) -> tuple[int, int]:
     """Return the least u . sum over all sets for a whole-numbered u of the search's own choosing, and ||u||^2."""
+
 def lead(key: Words, index: Words, place: int) -> Words:
     """Lead keys on by an index that stands at this place of an address; columns are equally long or of one number."""
 
@@ -97,3 +98,61 @@ def units(key: Words, device: Words, draw: Words, both: bool) -> tuple[Floats, F
 
 def draw_labels(key: int, device: Words, size: Ints, mass: float, ends: Floats) -> Ints:
     """Draw so many labels of each device from an urn, and return how often each was drawn [m c]."""
+
+# The codecs (native/bind_codec.cpp); fedtide/codec has their Python twins. Refusals are numbered in native/codec.h; 0: none.
+
+def index_bits(num_positions: int, num_kept: int) -> int:
+    """Return the bits of one index set."""
+
+def rank(chosen: npt.NDArray[np.uint8]) -> bytes:
+    """Return the number of a set, given as 0 or 1 for every position [d], the lowest byte first."""
+
+def unrank(number: bytes, num_kept: int, num_positions: int) -> npt.NDArray[np.uint8] | None:
+    """Return which positions are in the set with this number [d], or None if no set has it."""
+
+def sparse_encode(
+    updates: Sequence[Vector],  # r of [d]
+    num_kept: Sequence[int],  # [r]
+    num_levels: int,
+    element_bits: int,
+    draws: Sequence[object],  # the capsules of bit generators, one for each update [r]
+    threads: int,
+) -> list[bytes]:
+    """Return the payload of every update."""
+
+def sparse_decode(
+    payloads: Sequence[bytes],
+    num_kept: Sequence[int],
+    num_parameters: int,
+    num_levels: int,
+    element_bits: int,
+    threads: int,
+) -> tuple[Vector, list[int]]:
+    """Return the updates [r d] and what is wrong with each payload [r]."""
+
+def dead_zone_least_bits(num_parameters: int) -> float:
+    """Return the length of the code of zeros."""
+
+def dead_zone_encode(
+    updates: Sequence[Vector], whole_bits: Sequence[int], draws: Sequence[object], threads: int
+) -> list[tuple[bytes, int]]:
+    """Return the payload of every update and its bits; no bits: nothing fits."""
+
+def dead_zone_decode(
+    payloads: Sequence[bytes], payload_bits: Sequence[int], num_parameters: int, threads: int
+) -> tuple[Vector, list[int]]:
+    """Return the updates [r d] and what is wrong with each payload [r]."""
+
+def qsgd_encode(
+    updates: Sequence[Vector], budgets: Sequence[float], num_levels: int, draws: Sequence[object], threads: int
+) -> list[tuple[bytes, int]]:
+    """Return the payload of every update and its bits."""
+
+def qsgd_decode(
+    payloads: Sequence[bytes],
+    payload_bits: Sequence[int],
+    num_nonzero: Sequence[int],
+    num_parameters: int,
+    threads: int,
+) -> tuple[Vector, list[int]]:
+    """Return the updates [r d] and what is wrong with each payload [r]."""

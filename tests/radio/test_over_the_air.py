@@ -133,7 +133,9 @@ def test_every_aggregation_is_the_sum_plus_noise() -> None:
         exchange = Simulated(plain, trainer)
         ready = exchange.ready(before, tick)
         state, info = step(system.rules, before, tick, Simulated(system, trainer))
-        alone = exchange.collect(before, tick, ready, info.grant)
+        alone = exchange.collect(before, tick, ready, info.grant).coming
+        assert alone is not None
+        updates = dict(zip(alone.device, alone.updates, strict=True))
         capacity = dict(zip(tick.ready.tolist(), link_at(system, tick).capacity.tolist(), strict=True))
         picked = tick.ready[info.grant.picked].tolist()
         snr = {k: 2 ** capacity[k] - 1 for k in picked if 2 ** capacity[k] - 1 >= threshold}
@@ -146,8 +148,8 @@ def test_every_aggregation_is_the_sum_plus_noise() -> None:
         total, worst = np.zeros(D), 0.0
         for (k, gamma), weight in zip(snr.items(), info.weights, strict=True):
             assert weight == pytest.approx(sizes[k] / sum(sizes.values()))  # over those that send; age_base is 1
-            total += weight * alone.updates[k]
-            worst = max(worst, weight**2 * float(np.dot(alone.updates[k], alone.updates[k])) / D / gamma)
+            total += weight * updates[k]
+            worst = max(worst, weight**2 * float(np.dot(updates[k], updates[k])) / D / gamma)
         total += math.sqrt(worst) * stream(experiment.seed, "air", tick.index).standard_normal(D)
         assert np.allclose(state.models[state.version], before.models[before.version] + total, atol=1e-6)
     assert silent > 3

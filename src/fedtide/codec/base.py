@@ -25,6 +25,14 @@ class Packet(NamedTuple):
         return 8 * len(self.data) - self.bits
 
 
+class Sent(NamedTuple):
+    """What stays of a packet when it has been read."""
+
+    num_kept: int
+    bits: int
+    overhead_bits: int
+
+
 def packet(codec: int, num_parameters: int, num_kept: int, payload: bytes, bits: int, settings: int = 0) -> Packet:
     """Return the sealed packet around a payload."""
     num_kept, bits = index(num_kept), index(bits)  # NumPy's whole numbers are not JSON's

@@ -16,11 +16,13 @@ the distances undercuts; the levels are in Elias's gamma code. In place of norm 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
+from fedtide.codec import native
 from fedtide.codec.base import Packet, packet
 from fedtide.codec.elias import gamma_bits, gamma_decode, gamma_encode
 from fedtide.codec.subsets import index_bits, rank, unrank
@@ -33,6 +35,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _MOST = 1 << 20  # s at most: beyond, float32 is as short
 _OCTAVES, _PER_OCTAVE = 40, 16  # s is searched for below the most in sixteenths of an octave
 _DEVIATIONS = 4
+_SET, _LEVELS, _GOES_ON, _CODE = 2, 3, 6, 7  # what is wrong with a payload, as native/codec.h numbers it
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,29 @@ class Qsgd:
 
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Round at random to as many levels as the budget carries."""
+        return self.encode_many([update], [budget_bits], [rng])[0]
+
+    def encode_many(
+        self, updates: Sequence[Vector], budgets: Sequence[float], rngs: Sequence[Rng], threads: int = 1
+    ) -> list[Packet]:
+        """Encode each update [d] into its budget, with draws from its own generator."""
+        sent = [at for at, update in enumerate(updates) if self.num_kept(len(update), budgets[at])]
+        rows, draws = [updates[at] for at in sent], [rngs[at] for at in sent]
+        given = [float(budgets[at]) for at in sent]
+        if native.extension is None:
+            made = [self._encoded(*each) for each in zip(rows, given, draws, strict=True)]
+        else:
+            most = self.num_levels or _MOST
+            called = (native.contiguous(rows), given, most, native.capsules(draws), threads)
+            made = native.extension.qsgd_encode(*called) if sent else []
+        payloads = dict(zip(sent, made, strict=True))
+        return [
+            packet(self.code, len(update), len(update) if at in payloads else 0, *payloads.get(at, (b"", 0)))
+            for at, update in enumerate(updates)
+        ]
+
+    def _encoded(self, update: Vector, budget_bits: float, rng: Rng) -> tuple[bytes, int]:
         d = len(update)
-        if self.num_kept(d, budget_bits) == 0:
-            return packet(self.code, d, 0, b"", 0)
         size = np.abs(update, dtype=np.float64)
         norm = min(float(np.sqrt(np.square(size).sum())), _LARGEST)
         s = _levels(size / norm, budget_bits, self.num_levels or _MOST) if norm else 1.0
@@ -74,16 +97,38 @@ class Qsgd:
         signs = int.from_bytes(np.packbits(update[kept] < 0).tobytes(), "big") >> -n % 8
         number = rank(kept, d) if 0 < n < d else 0
         fields = [int(step.view(np.uint32)), n, number, signs, levels]
-        payload, bits = join(list(zip(fields, [*_head(d), index_bits(d, n), n, level_bits], strict=True)))
-        return packet(self.code, d, d, payload, bits)
+        return join(list(zip(fields, [*_head(d), index_bits(d, n), n, level_bits], strict=True)))
 
     def decode(self, packet: Packet) -> Vector:
         """Return step times level."""
+        return self.decode_many([packet])[0]
+
+    def decode_many(self, packets: Sequence[Packet], threads: int = 1) -> list[Vector]:
+        """Decode each packet; raise PacketError for the first that is malformed."""
+        read = [self._read(packet) for packet in packets]
+        updates = [np.zeros(packet.num_parameters, np.float32) for packet in packets]
+        some = [(at, *each) for at, each in enumerate(read) if each is not None]
+        sizes = {packets[at].num_parameters for at, *_ in some}
+        if native.extension is None or len(sizes) > 1:
+            for at, payload, bits, n in some:
+                updates[at] = _decoded(payload, bits, n, packets[at].num_parameters)
+        elif some:
+            d = sizes.pop()
+            _, payloads, lengths, counts = (list(column) for column in zip(*some, strict=True))
+            rows, refused = native.extension.qsgd_decode(payloads, lengths, counts, d, threads)
+            for (at, _, _, n), row, reason in zip(some, rows, refused, strict=True):
+                if reason:
+                    raise _refused(reason, n, d)
+                updates[at] = row
+        return updates
+
+    def _read(self, packet: Packet) -> tuple[bytes, int, int] | None:
+        """Return payload, bits and number of non-zero levels of a packet whose lengths are right; None: nothing was sent."""
         d = packet.num_parameters
         header, payload = unseal(packet.data, self.code, d)
-        update, head = np.zeros(d, np.float32), _head(d)
+        head = _head(d)
         if header.num_kept == header.payload_bits == 0 == header.settings:
-            return update
+            return None
         if header.num_kept != d or header.settings or header.payload_bits < sum(head):
             raise PacketError(
                 f"a packet of {header.payload_bits} bits and {header.num_kept} elements is not one of this codec's"
@@ -95,14 +140,34 @@ class Qsgd:
             raise PacketError(
                 f"a packet claims {n} of {d} elements in {header.payload_bits} bits, and a step of {step}"
             )
-        _, _, number, signs, levels = split(payload, [*head, index_bits(d, n), n, level_bits])
-        level = gamma_decode(levels, level_bits, n, 2 * _MOST)
-        kept = unrank(number, n, d) if 0 < n < d else np.arange(n)
-        if kept is None:
-            raise PacketError(f"a packet's index set is not one of the C({d}, {n})")
-        negative = np.unpackbits(np.frombuffer((signs << -n % 8).to_bytes((n + 7) // 8, "big"), np.uint8), count=n)
-        update[kept] = np.where(negative, -1, 1) * np.minimum(level * step, _LARGEST)
-        return update
+        return payload, header.payload_bits, n
+
+
+def _decoded(payload: bytes, payload_bits: int, num_nonzero: int, num_parameters: int) -> Vector:
+    n, d, update = num_nonzero, num_parameters, np.zeros(num_parameters, np.float32)
+    widths = [*_head(d), index_bits(d, n), n]
+    step_bits, _, number, signs, levels = split(payload, [*widths, payload_bits - sum(widths)])
+    step = float(np.uint32(step_bits).view(np.float32))
+    level = gamma_decode(levels, payload_bits - sum(widths), n, 2 * _MOST)
+    kept = unrank(number, n, d) if 0 < n < d else np.arange(n)
+    if kept is None:
+        raise _refused(_SET, n, d)
+    negative = np.unpackbits(np.frombuffer((signs << -n % 8).to_bytes((n + 7) // 8, "big"), np.uint8), count=n)
+    update[kept] = np.where(negative, -1, 1) * np.minimum(level * step, _LARGEST)
+    return update
+
+
+def _refused(reason: int, num_nonzero: int, num_parameters: int) -> PacketError:
+    """Return the error that says what is wrong with a payload; those of the levels are elias.py's."""
+    most = 2 * _MOST
+    return PacketError(
+        {
+            _SET: f"a packet's index set is not one of the C({num_parameters}, {num_nonzero})",
+            _LEVELS: f"a packet has a level beyond {most}",
+            _GOES_ON: "a packet's code goes on after the last element",
+            _CODE: f"a packet's code does not hold {num_nonzero} numbers of up to {most.bit_length()} bits",
+        }[reason]
+    )
 
 
 def _head(num_parameters: int) -> list[int]:

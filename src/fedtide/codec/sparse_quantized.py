@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
+from fedtide.codec import native
 from fedtide.codec.base import Packet, packet
 from fedtide.codec.budget import level_bits, max_kept
 from fedtide.codec.quantize import dequantize, quantize
@@ -17,6 +19,8 @@ from fedtide.types import Rng, Vector
 
 _LARGEST_NORM = 0x7F7FFFFF  # the bits of the largest finite float32
 _NORM_BITS = 31  # a norm is not negative: its sign bit is not sent
+_MOST_LEVELS = 32767  # of 16-bit levels
+_NORM, _SET, _LEVELS = 1, 2, 3  # what is wrong with a payload, as native/codec.h numbers it
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,35 @@ class SparseQuantized:
 
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Sparsify and quantise."""
+        return self.encode_many([update], [budget_bits], [rng])[0]
+
+    def encode_many(
+        self, updates: Sequence[Vector], budgets: Sequence[float], rngs: Sequence[Rng], threads: int = 1
+    ) -> list[Packet]:
+        """Encode each update [d] into its budget, with draws from its own generator."""
+        if not self._in_extension:
+            return [self._encoded(*each) for each in zip(updates, budgets, rngs, strict=True)]
+        d = len(updates[0]) if len(updates) else 0
+        kept = [self._fitting(d, budget) for budget in budgets]
+        sent = [at for at, r in enumerate(kept) if r > 0]
+        payloads: dict[int, bytes] = {}
+        if sent:
+            rows, draws = native.contiguous([updates[at] for at in sent]), native.capsules([rngs[at] for at in sent])
+            made = native.extension.sparse_encode(
+                rows, [kept[at] for at in sent], self.num_levels, self._element_bits, draws, threads
+            )
+            payloads = dict(zip(sent, made, strict=True))
+        return [
+            packet(self.code, d, r, payloads.get(at, b""), sum(self._widths(d, r)), self._settings)
+            for at, r in enumerate(kept)
+        ]
+
+    @property
+    def _in_extension(self) -> bool:
+        """Whether the extension is there and has room for these levels."""
+        return native.extension is not None and self.num_levels <= _MOST_LEVELS and 1 <= self._element_bits <= 64
+
+    def _encoded(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         d = len(update)
         r = self._fitting(d, budget_bits)
         widths = self._widths(d, r)
@@ -78,6 +111,29 @@ class SparseQuantized:
 
     def decode(self, packet: Packet) -> Vector:
         """Put the kept elements back in their places; the rest is zero."""
+        return self.decode_many([packet])[0]
+
+    def decode_many(self, packets: Sequence[Packet], threads: int = 1) -> list[Vector]:
+        """Decode each packet; raise PacketError for the first that is malformed."""
+        read = [self._read(packet) for packet in packets]
+        updates = [np.zeros(packet.num_parameters, np.float32) for packet in packets]
+        some = [at for at, (r, _) in enumerate(read) if r > 0]
+        if not self._in_extension or len({packets[at].num_parameters for at in some}) > 1:
+            for at in some:
+                updates[at] = self._decoded(packets[at].num_parameters, *read[at])
+        elif some:
+            d, kept = packets[some[0]].num_parameters, [read[at][0] for at in some]
+            rows, refused = native.extension.sparse_decode(
+                [read[at][1] for at in some], kept, d, self.num_levels, self._element_bits, threads
+            )
+            for at, row, reason in zip(some, rows, refused, strict=True):
+                if reason:
+                    raise self._refused(d, read[at][0], reason)
+                updates[at] = row
+        return updates
+
+    def _read(self, packet: Packet) -> tuple[int, bytes]:
+        """Return r and the payload of a packet whose lengths are right."""
         d = packet.num_parameters
         header, payload = unseal(packet.data, self.code, d)
         r = header.num_kept
@@ -88,21 +144,33 @@ class SparseQuantized:
         widths = self._widths(d, r)
         if header.payload_bits != sum(widths):
             raise PacketError(f"{r} of {d} elements take {sum(widths)} bits; a packet has {header.payload_bits}")
-        update = np.zeros(d, np.float32)
-        if r == 0:
-            return update
-        number, norm, levels = split(payload, widths)
+        return r, payload
+
+    def _decoded(self, num_parameters: int, num_kept: int, payload: bytes) -> Vector:
+        d, r = num_parameters, num_kept
+        number, norm, levels = split(payload, self._widths(d, r))
         if norm > _LARGEST_NORM:
-            raise PacketError("a packet's norm is not a finite number")
+            raise self._refused(d, r, _NORM)
         kept = np.arange(d) if r == d else unrank(number, r, d)
         level = unpack_signed(levels, r, self._element_bits)
         if kept is None:
-            raise PacketError(f"a packet's index set is not one of the C({d}, {r})")
+            raise self._refused(d, r, _SET)
         if np.abs(level).max() > self.num_levels:
-            raise PacketError(f"a packet has levels beyond {self.num_levels}")
+            raise self._refused(d, r, _LEVELS)
+        update = np.zeros(d, np.float32)
         norm32 = np.uint32(norm).view(np.float32)
         update[kept] = dequantize(norm32, level.astype(np.int16), self.num_levels)
         return update
+
+    def _refused(self, num_parameters: int, num_kept: int, reason: int) -> PacketError:
+        """Return the error that says what is wrong with a payload."""
+        return PacketError(
+            {
+                _NORM: "a packet's norm is not a finite number",
+                _SET: f"a packet's index set is not one of the C({num_parameters}, {num_kept})",
+                _LEVELS: f"a packet has levels beyond {self.num_levels}",
+            }[reason]
+        )
 
 
 @dataclass(frozen=True)

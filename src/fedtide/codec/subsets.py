@@ -21,6 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from fedtide.codec import native
 from fedtide.types import Ints
 
 BLOCK = 64  # positions; C(64, 32) < 2^63
@@ -83,6 +84,8 @@ def bound(n: int, k: int) -> Bound:
 
 def index_bits(num_positions: int, num_kept: int) -> int:
     """Return the bits of one index set: ceil(log2 C(d, r))."""
+    if native.extension is not None:
+        return int(native.extension.index_bits(num_positions, num_kept))
     m, e = bound(num_positions, num_kept)
     return (m - 1).bit_length() + e
 
@@ -174,6 +177,10 @@ def _tree(num_positions: int) -> list[list[int]]:
 
 def rank(kept: Ints, num_positions: int) -> int:
     """Return the number, of at most index_bits(d, r) bits, of the ascending positions kept [r] out of num_positions = d."""
+    if native.extension is not None:
+        chosen = np.zeros(num_positions, np.uint8)
+        chosen[kept] = 1
+        return int.from_bytes(native.extension.rank(chosen), "little")
     levels = _tree(num_positions)
     block, place = np.divmod(kept, BLOCK)
     count = np.bincount(block, minlength=len(levels[0]))
@@ -194,6 +201,11 @@ def rank(kept: Ints, num_positions: int) -> int:
 
 def unrank(number: int, num_kept: int, num_positions: int) -> Ints | None:
     """Return the ascending positions [r] with this number, or None if no set has it. The inverse of rank."""
+    if native.extension is not None:
+        chosen = native.extension.unrank(
+            number.to_bytes((number.bit_length() + 7) // 8, "little"), num_kept, num_positions
+        )
+        return None if chosen is None else np.flatnonzero(chosen)
     levels = _tree(num_positions)
     counts, numbers = [num_kept], [number]
     for sizes in reversed(levels[:-1]):

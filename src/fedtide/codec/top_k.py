@@ -20,7 +20,7 @@ from fedtide.codec.budget import NORM_BITS, max_kept
 from fedtide.codec.subsets import index_bits, rank, unrank
 from fedtide.codec.wire import PacketError, join, split, unseal
 from fedtide.core.arguments import arg
-from fedtide.types import Rng, Vector
+from fedtide.types import Ints, Rng, Vector
 
 _OCTAVE_BITS, _OCTAVE_OFFSET = 8, 127  # of the largest magnitude, which 16-bit values are relative to
 _LARGEST = float(np.finfo(np.float32).max)
@@ -64,7 +64,7 @@ class TopK:
         k = self.num_kept(d, budget_bits)
         if k == 0:
             return packet(self.code, d, 0, b"", 0, self.value_bits)
-        kept = np.sort(np.argsort(-np.abs(update), kind="stable")[:k])
+        kept = _largest(np.abs(update), k)
         octave = max(int(np.frexp(np.abs(update[kept]).max())[1]), -_OCTAVE_OFFSET)
         values: npt.NDArray[np.floating] = update[kept].astype(">f4")
         if self.value_bits == 16:
@@ -98,3 +98,11 @@ class TopK:
             values = np.clip(np.ldexp(values.astype(np.float64), octave - _OCTAVE_OFFSET), -_LARGEST, _LARGEST)
         update[kept] = values
         return update
+
+
+def _largest(size: Vector, count: int) -> Ints:
+    """Return the positions of the largest [count], ascending; of equal ones the first."""
+    least = np.partition(size, len(size) - count)[len(size) - count]
+    chosen = size > least
+    chosen[np.flatnonzero(size == least)[: count - np.count_nonzero(chosen)]] = True
+    return np.flatnonzero(chosen)

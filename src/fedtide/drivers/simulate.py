@@ -88,7 +88,7 @@ def simulate(
         else:
             state, ledger, rounds = begin(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
-        exchange = Simulated(system, trainer, eager, watch)
+        exchange = Simulated(system, trainer, eager, watch, threads)
         spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
         names_ready = run.names_ready if run else system.fleet.num_devices <= LARGE
         watching.begin(experiment, where, len(system.ticks))

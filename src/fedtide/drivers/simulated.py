@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from fedtide.codec.base import Sent
 from fedtide.core import parts
 from fedtide.core.ram import need
 from fedtide.drivers.evaluation import scored
@@ -15,17 +17,21 @@ from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at, is_lost, is_sending, learning_rates, link_at, snr_at
 from fedtide.drivers.training import Devices, acknowledged, goes_on, train, trainer_label
 from fedtide.learning.trainer import Trainer
+from fedtide.policy.streaming import streams
 from fedtide.records import trainer_name
 from fedtide.server import border
 from fedtide.server.at_once import superposed
 from fedtide.server.sending import upload
 from fedtide.server.state import ServerState
-from fedtide.server.step import Ready, Received
+from fedtide.server.step import Coming, Ready, Received
 from fedtide.system import System
-from fedtide.types import Floats, Grant, Ints, Job, Link, Tick, Vector
+from fedtide.types import Floats, Grant, Ints, Job, Link, Memory, Tick, Vector
 from fedtide.world.access import separate
 
 LARGE = 1e6  # no weight of a model that learns is as large as this
+# Of the updates that are there at once: numbers in all, and how many per thread at the least and at the most, so that threads
+# do not wait for each other at the end of every lot.
+HELD, FEWEST, MOST = 1 << 24, 4, 32
 
 
 class Kept(NamedTuple):
@@ -44,6 +50,7 @@ class Simulated:
     trainer: Trainer
     eager: bool = False
     watch: Stopwatch = Stopwatch()  # noqa: RUF009 - one that nobody reads
+    threads: int = 1  # of the codec
 
     def ready(self, state: ServerState, tick: Tick) -> Ready:
         """Look up who is ready and how the links are; train first what a scheduler or a trainer's memory asks for."""
@@ -65,24 +72,76 @@ class Simulated:
         return Ready(rows, Kept(link, updates, devices))
 
     def collect(self, state: ServerState, tick: Tick, ready: Ready, grant: Grant) -> Received:
-        """Train, encode, send; what was granted more than its link carries is lost. Or train and send at once, uncoded."""
+        """Train, encode, send; what was granted more than its link carries is lost. Or train and send at once, uncoded.
+
+        Updates that are not needed all at once are made when they are asked for, a lot at a time.
+        """
         self.watch.lap("scheduling")
         system, kept = self.system, ready.kept
         sending = is_sending(system, kept.link, grant)
         device, start = tick.ready[grant.picked[sending]], tick.start[grant.picked[sending]]
-        updates, devices = (kept.updates, kept.devices) if kept.updates else self._train(state, device, start)
-        self.watch.lap("training")
-        rows = np.stack([updates[k] for k in device.tolist()]) if len(device) else np.empty((0, 1), np.float32)
-        border.finite(device, rows, tick.index, lambda: _culprit(system, self.trainer, state))
-        seed, senders = system.experiment.seed, device.tolist()
-        if separate(system.access):
-            lost = device[is_lost(kept.link, grant)].tolist()
-            received = upload(system.codec, seed, tick.index, senders, grant, updates, lost, devices)
-        else:
-            snr = snr_at(kept.link, grant)[sending]
-            received = superposed(system.access, seed, tick.index, senders, snr, updates, devices)
-        self.watch.lap("codec")
-        return acknowledged(self.trainer, received)
+        trained = self._trained(state, tick, kept, device, start)
+        if not separate(system.access):
+            updates, snr = dict(trained), snr_at(kept.link, grant)[sending]
+            self.watch.lap("training")
+            seed, senders = system.experiment.seed, device.tolist()
+            received = superposed(system.access, seed, tick.index, senders, snr, updates, kept.devices)
+            self.watch.lap("codec")
+            return acknowledged(self.trainer, received)
+        lost = set(device[is_lost(kept.link, grant)].tolist())
+        arriving = [k for k in device.tolist() if k not in lost]
+        sent: dict[int, Sent] = {}
+        devices = dict(kept.devices)
+        coming = self._coming(tick, grant.bits, trained, lost, sent, devices)
+        if streams(system.policy.combiner):
+            return Received(sent, {}, devices, coming=Coming(arriving, coming))
+        updates = dict(zip(arriving, coming, strict=True))
+        return Received(sent, updates, devices)
+
+    def _trained(
+        self, state: ServerState, tick: Tick, kept: Kept, device: Ints, start: Ints
+    ) -> Iterator[tuple[int, Vector]]:
+        """Train these devices a lot at a time; return each with its update, raise if one is not finite."""
+
+        def updates() -> Iterator[Vector]:
+            lot = self._lot(len(state.models[state.version]))
+            for first in range(0, len(device), lot):
+                some = device[first : first + lot]
+                found = kept.updates or self._train(state, some, start[first : first + lot])[0]
+                yield from (found[k] for k in some.tolist())
+
+        found = border.finite(device, updates(), tick.index, lambda: _culprit(self.system, self.trainer, state))
+        return zip(device.tolist(), found, strict=True)
+
+    def _coming(
+        self,
+        tick: Tick,
+        granted: Floats,
+        trained: Iterator[tuple[int, Vector]],
+        lost: set[int],
+        sent: dict[int, Sent],
+        devices: dict[str, Mapping[int, Memory]],
+    ) -> Iterator[Vector]:
+        """Return the updates [d] that arrive, as the server decodes them; note what is sent, and what devices remember."""
+        codec, seed = self.system.codec, self.system.experiment.seed
+        first = next(trained, None)
+        while first is not None:
+            begin = len(sent)
+            lot = dict([first, *itertools.islice(trained, self._lot(len(first[1])) - 1)])
+            self.watch.lap("training")
+            bits = granted[begin : begin + len(lot)]
+            received = upload(codec, seed, tick.index, [*lot], bits, lot, lost, devices, self.threads)
+            received = acknowledged(self.trainer, received)
+            sent.update({k: Sent(each.num_kept, each.bits, each.overhead_bits) for k, each in received.sent.items()})
+            devices.update(received.devices)
+            self.watch.lap("codec")
+            yield from received.updates.values()
+            self.watch.lap("aggregation")
+            first = next(trained, None)
+
+    def _lot(self, num_parameters: int) -> int:
+        """Return how many updates [d] are there at once."""
+        return max(FEWEST * self.threads, min(MOST * self.threads, HELD // num_parameters))
 
     def _train(self, state: ServerState, device: Ints, start: Ints) -> tuple[dict[int, Vector], Devices]:
         """Train these devices from the versions they hold; updates by device, and what devices remember then."""

@@ -73,9 +73,9 @@ class Recorded:
                 self.system.access, self.system.experiment.seed, tick.index, device, snr, updates, devices
             )
             return acknowledged(self.trainer, received)
-        sending = grant._replace(bits=grant.bits[np.isin(grant.picked, positions)])
+        granted = grant.bits[np.isin(grant.picked, positions)]
         received = upload(
-            self.system.codec, self.system.experiment.seed, tick.index, device, sending, updates, lost, devices
+            self.system.codec, self.system.experiment.seed, tick.index, device, granted, updates, lost, devices
         )
         return acknowledged(self.trainer, received)
 

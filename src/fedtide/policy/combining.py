@@ -3,6 +3,7 @@
 A combiner is a callable (model [d], starts [r d], updates [r d], weights [r], age [r]) -> model [d]; `starts` are the
 models that the devices began from. One with takes_sum = True uses updates in sum_k w_k u_k alone, and so can
 do without single ones: of updates that were sent at once (`radio.access`) every row is that sum, as the server heard it.
+One with streams = True takes them one after the other (`streaming.py`).
 Sums run in float64, one device after the other, so that the bits do not depend on threads or on a BLAS.
 """
 
@@ -15,6 +16,7 @@ from typing import Annotated, ClassVar, Final, Protocol
 import numpy as np
 
 from fedtide.core.arguments import arg
+from fedtide.policy.streaming import Sums, fed, of_models, of_updates
 from fedtide.types import Floats, Ints, Vector
 
 
@@ -39,10 +41,16 @@ class AverageModels:
     """The paper's: theta(t+1) = sum_k w_k [theta_k(t,0) + u_k]. Stale starts pull the model back."""
 
     takes_sum: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Average the devices' models."""
-        return (weighted_sum(weights, starts) + weighted_sum(weights, updates)).astype(np.float32)
+        made: Vector = fed(self.begin(model, weights, age), starts, updates)
+        return made
+
+    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
+        """Begin to take models one after the other."""
+        return of_models(weights, len(model), lambda arrived: arrived.astype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -50,11 +58,17 @@ class AverageDeltas:
     """theta(t+1) = theta(t) + server_rate sum_k w_k u_k: updates are added to the current model wherever they began."""
 
     takes_sum: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
     server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the weighted updates."""
-        return weighted_sum(self.server_rate * weights, updates, model).astype(np.float32)
+        made: Vector = fed(self.begin(model, weights, age), starts, updates)
+        return made
+
+    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
+        """Begin to take updates one after the other."""
+        return of_updates(self.server_rate * weights, model)
 
 
 @dataclass(frozen=True)
@@ -65,20 +79,28 @@ class Mix:
     """
 
     takes_sum: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
     mixing: Annotated[float, arg("share of the device's model")] = 0.4
     staleness: Annotated[float, arg("power of 1 + age that the share falls with")] = 0.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Move towards the devices' models."""
+        made: Vector = fed(self.begin(model, weights, age), starts, updates)
+        return made
+
+    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
+        """Begin to take models one after the other."""
         share = self.mixing * (1 + float(weights @ age)) ** -self.staleness
-        arrived = weighted_sum(weights, starts) + weighted_sum(weights, updates)
-        return np.asarray((1 - share) * model + share * arrived, np.float32)
+        return of_models(
+            weights, len(model), lambda arrived: np.asarray((1 - share) * model + share * arrived, np.float32)
+        )
 
 
 @dataclass(frozen=True)
 class BufferedMean:
     """FedBuff: theta(t+1) = theta(t) + server_rate sum_k w_k (1 + a_k)^-staleness u_k."""
 
+    streams: ClassVar[bool] = True
     server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
     staleness: Annotated[float, arg("power of 1 + age that updates are scaled down with")] = 0.5
 
@@ -89,8 +111,12 @@ class BufferedMean:
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the updates, the stale ones scaled down."""
-        scale = self.server_rate * weights * (1.0 + age) ** -self.staleness
-        return weighted_sum(scale, updates, model).astype(np.float32)
+        made: Vector = fed(self.begin(model, weights, age), starts, updates)
+        return made
+
+    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
+        """Begin to take updates one after the other."""
+        return of_updates(self.server_rate * weights * (1.0 + age) ** -self.staleness, model)
 
 
 # By name; as module:class, those that build on this module.

@@ -14,6 +14,7 @@ import numpy as np
 from fedtide.core.arguments import arg
 from fedtide.policy import inner
 from fedtide.policy.optimizers import Inner, InnerArgs, NumDevices
+from fedtide.policy.streaming import Sums
 from fedtide.types import Floats, Ints, Memory, Vector
 
 
@@ -49,6 +50,11 @@ class DelayAdaptive:
         """Whether the inner combiner does."""
         return inner.takes_sum(self._inner)
 
+    @property
+    def streams(self) -> bool:
+        """Whether the inner combiner takes updates one after the other."""
+        return inner.streams(self._inner)
+
     def init(self, model: Vector) -> Memory:
         """Return m_0 = v_0 = vhat_0 = 0 [d]."""
         first = {name: np.zeros(len(model)) for name in ("mean", "square", "largest")}
@@ -58,7 +64,15 @@ class DelayAdaptive:
         self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
     ) -> tuple[Vector, Memory]:
         """Step along the mean, the less the later the latest update is."""
-        wanted, own = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+        asked = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+        return self._stepped(memory, model, age, *asked)
+
+    def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
+        """Begin to take updates one after the other."""
+        given = (memory, model, weights, age, device)
+        return inner.begun(self._inner, *given, lambda wanted, own: self._stepped(memory, model, age, wanted, own))
+
+    def _stepped(self, memory: Memory, model: Vector, age: Ints, wanted: Vector, own: Memory) -> tuple[Vector, Memory]:
         delta = wanted.astype(np.float64) - model
         mean = self.beta1 * memory["mean"] + (1 - self.beta1) * delta
         square = self.beta2 * memory["square"] + (1 - self.beta2) * delta**2

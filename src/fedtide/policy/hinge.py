@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 
 from fedtide.core.arguments import arg
 from fedtide.policy.combining import Mix
+from fedtide.policy.streaming import Sums, fed
 from fedtide.types import Floats, Ints, Vector
 
 
@@ -22,11 +23,17 @@ class MixHinge:
     """
 
     takes_sum: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
     mixing: Annotated[float, arg("alpha: share of the device's model", gt=0, le=1)] = 0.4
     slope: Annotated[float, arg("a: how fast the share falls beyond the window", ge=0)] = 1.0
     window: Annotated[float, arg("b: age up to which the share stays whole", unit="ticks", ge=0)] = 4.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Move towards the devices' models."""
+        made: Vector = fed(self.begin(model, weights, age), starts, updates)
+        return made
+
+    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
+        """Begin to take models one after the other."""
         beyond = max(float(weights @ age) - self.window, 0.0)
-        return Mix(self.mixing / (self.slope * beyond + 1))(model, starts, updates, weights, age)
+        return Mix(self.mixing / (self.slope * beyond + 1)).begin(model, weights, age)

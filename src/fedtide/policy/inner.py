@@ -5,12 +5,13 @@ What the inner one remembers is kept among the outer one's, under its name with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fedtide.core import parts
 from fedtide.core.kinds import table
 from fedtide.errors import FedtideError
+from fedtide.policy.streaming import Sums
 from fedtide.types import Floats, Ints, Memory, Vector
 
 PREFIX: Final = "inner_"
@@ -43,6 +44,11 @@ def takes_sum(inner: Any) -> bool:
     return bool(getattr(inner, "takes_sum", False))
 
 
+def streams(inner: Any) -> bool:
+    """Say whether the inner one takes updates one after the other."""
+    return bool(getattr(inner, "streams", False))
+
+
 def ordered(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return arguments by name, none as None: a run is known by how its combiner is written, whoever wrote which first."""
     return (
@@ -63,9 +69,29 @@ def asked(
     """Return the model that the inner one would make, and its memory then. memory: the outer one's."""
     if not parts.remembers(inner):
         return inner(model, starts, updates, weights, age), {}
-    own = {name.removeprefix(PREFIX): value for name, value in memory.items() if name.startswith(PREFIX)}
-    model, own = inner(own, model, starts, updates, weights, age, device)
+    model, own = inner(_own(memory), model, starts, updates, weights, age, device)
     return model, _prefixed(own)
+
+
+def begun(
+    inner: Any,
+    memory: Memory,
+    model: Vector,
+    weights: Floats,
+    age: Ints,
+    device: Ints,
+    go_on: Callable[[Vector, Memory], Any],
+) -> Sums:
+    """Let the inner one begin; go_on: what the outer one makes of its model, and of its memory then."""
+    if not parts.remembers(inner):
+        sums: Sums = inner.begin(model, weights, age)
+        return sums.then(lambda wanted: go_on(wanted, {}))
+    sums = inner.begin(_own(memory), model, weights, age, device)
+    return sums.then(lambda answer: go_on(answer[0], _prefixed(answer[1])))
+
+
+def _own(memory: Memory) -> Memory:
+    return {name.removeprefix(PREFIX): value for name, value in memory.items() if name.startswith(PREFIX)}
 
 
 def _prefixed(memory: Memory) -> Memory:

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedtide.core.arguments import arg
 from fedtide.policy import inner
+from fedtide.policy.streaming import Sums
 from fedtide.types import Floats, Ints, Memory, Vector
 
 Inner = Annotated[str, arg("the combiner whose step is the pseudo-gradient, one of fedtide's own")]
@@ -46,6 +47,11 @@ class ServerMomentum:
         """Whether the inner combiner does."""
         return inner.takes_sum(self._inner)
 
+    @property
+    def streams(self) -> bool:
+        """Whether the inner combiner takes updates one after the other."""
+        return inner.streams(self._inner)
+
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 [d]."""
         return {"momentum": np.zeros(len(model)), **inner.first(self._inner, model)}
@@ -54,7 +60,16 @@ class ServerMomentum:
         self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
     ) -> tuple[Vector, Memory]:
         """Go along what is left of the last steps besides the inner one's."""
-        wanted, own = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+        return self._gone(
+            memory, model, *inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+        )
+
+    def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
+        """Begin to take updates one after the other."""
+        given = (memory, model, weights, age, device)
+        return inner.begun(self._inner, *given, lambda wanted, own: self._gone(memory, model, wanted, own))
+
+    def _gone(self, memory: Memory, model: Vector, wanted: Vector, own: Memory) -> tuple[Vector, Memory]:
         delta = wanted.astype(np.float64) - model
         left = self.momentum * memory["momentum"]
         # theta + eta (delta + left), written from where the inner one arrives: with eta 1 and nothing left, to the bit
@@ -91,6 +106,11 @@ class ServerAdam:
         """Whether the inner combiner does."""
         return inner.takes_sum(self._inner)
 
+    @property
+    def streams(self) -> bool:
+        """Whether the inner combiner takes updates one after the other."""
+        return inner.streams(self._inner)
+
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
         return _begun(self, model)
@@ -99,7 +119,13 @@ class ServerAdam:
         self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
     ) -> tuple[Vector, Memory]:
         """Step along the mean, each parameter by its own measure."""
-        return _stepped(self, memory, model, starts, updates, weights, age, device)
+        asked = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+        return _stepped(self, memory, model, *asked)
+
+    def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
+        """Begin to take updates one after the other."""
+        given = (memory, model, weights, age, device)
+        return inner.begun(self._inner, *given, lambda wanted, own: _stepped(self, memory, model, wanted, own))
 
     def square(self, before: Floats, now: Floats) -> Floats:
         """Return v_t of v_{t-1} and Delta_t^2 [d]."""
@@ -135,6 +161,11 @@ class ServerYogi:
         """Whether the inner combiner does."""
         return inner.takes_sum(self._inner)
 
+    @property
+    def streams(self) -> bool:
+        """Whether the inner combiner takes updates one after the other."""
+        return inner.streams(self._inner)
+
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
         return _begun(self, model)
@@ -143,7 +174,13 @@ class ServerYogi:
         self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
     ) -> tuple[Vector, Memory]:
         """Step along the mean, each parameter by its own measure."""
-        return _stepped(self, memory, model, starts, updates, weights, age, device)
+        asked = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+        return _stepped(self, memory, model, *asked)
+
+    def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
+        """Begin to take updates one after the other."""
+        given = (memory, model, weights, age, device)
+        return inner.begun(self._inner, *given, lambda wanted, own: _stepped(self, memory, model, wanted, own))
 
     def square(self, before: Floats, now: Floats) -> Floats:
         """Return v_t of v_{t-1} and Delta_t^2 [d]."""
@@ -156,9 +193,10 @@ def _begun(part: ServerAdam | ServerYogi, model: Vector) -> Memory:
     return {**first, **inner.first(part._inner, model)}
 
 
-def _stepped(part: ServerAdam | ServerYogi, memory: Memory, model: Vector, *given: Any) -> tuple[Vector, Memory]:
+def _stepped(
+    part: ServerAdam | ServerYogi, memory: Memory, model: Vector, wanted: Vector, own: Memory
+) -> tuple[Vector, Memory]:
     """Return theta(t) + eta m_t / (sqrt(v_t) + tau) and what is remembered; v_t by the part's own rule."""
-    wanted, own = inner.asked(part._inner, memory, model, *given)
     delta = wanted.astype(np.float64) - model
     mean = part.beta1 * memory["mean"] + (1 - part.beta1) * delta
     square = part.square(memory["square"], delta**2)

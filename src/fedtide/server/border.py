@@ -6,7 +6,7 @@ Ours run under the contract tests, and through here too: what is cheap is checke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -93,11 +93,23 @@ def vector(answer: Any, num_parameters: int, part: str) -> Vector:
 
 
 def finite(
-    device: Ints, updates: Vector, version: int, culprit: Callable[[], str] = lambda: "lower learning.learning_rate"
-) -> None:
-    """Raise if an update holds NaN or infinity. culprit: says what most likely made it so, and what to do."""
-    broken = device[~np.isfinite(updates).all(axis=1)]
-    if len(broken):
+    device: Ints,
+    updates: Iterable[Vector],
+    version: int,
+    culprit: Callable[[], str] = lambda: "lower learning.learning_rate",
+) -> Iterator[Vector]:
+    """Return the updates [d] of these devices [r] one after the other; raise if one holds NaN or infinity.
+
+    culprit: says what most likely made it so, and what to do. The error names all that are broken: the others are looked at,
+    too, before it is raised.
+    """
+    broken: list[int] = []
+    for k, update in zip(device.tolist(), updates, strict=True):
+        if not np.isfinite(update).all():
+            broken.append(k)
+        elif not broken:
+            yield update
+    if broken:
         some = ", ".join(map(str, broken[:8])) + (f" and {len(broken) - 8} more" if len(broken) > 8 else "")
         raise TrainingError(
             f"the update of device {some} at aggregation {version} is not finite: training diverged; {culprit()} "

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedtide.codec.base import Packet
+from fedtide.codec.base import Packet, Sent
 from fedtide.config.effort import LARGE
 from fedtide.core import parts
+from fedtide.policy.streaming import fed, streams
 from fedtide.rng import stream
 from fedtide.server import border
 from fedtide.server.state import REPORT_BITS, Arrived, Policy, Rules, ServerState, next_state
@@ -27,15 +28,24 @@ class Ready(NamedTuple):
     kept: Any = None  # what an exchange wants to be handed back when it collects
 
 
+class Coming(NamedTuple):
+    """Updates that are made when they are asked for, so that memory does not grow with their number."""
+
+    device: Sequence[int]  # those that will arrive, in the order of the grant
+    updates: Iterator[Vector]  # one after the other, as the server decodes them [d]
+
+
 class Received(NamedTuple):
     """What came of a grant. Packets are by device number, of those picked that sent anything at all."""
 
-    sent: Mapping[int, Packet]
+    sent: Mapping[int, Packet | Sent]
     updates: Mapping[int, Vector]  # of those that arrived, as the server decodes them [d]
     devices: Mapping[str, Mapping[int, Memory]] = {}  # what simulated devices remember now
     # weights [r] -> sum_k w_k u_k as it is heard [d], if the updates were sent at once; None: they are read one by one
     heard: Callable[[Floats], Vector] | None = None
     control_bits: float = 0.0  # what was agreed on before, besides what the ready devices reported
+    # in the place of updates; sent and devices are whole once all of them have been asked for
+    coming: Coming | None = None
 
 
 class Exchange(Protocol):
@@ -56,7 +66,7 @@ class Info(NamedTuple):
     tick: Tick
     rows: Candidates  # the ready devices [m]
     grant: Grant  # of r of them
-    sent: Mapping[int, Packet]  # by device number
+    sent: Mapping[int, Packet | Sent]  # by device number
     arrived: Ints  # positions within the candidates of those whose updates arrived, ascending
     weights: Floats  # of these
     control_bits: float  # what devices spent on reports
@@ -69,9 +79,11 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     draws = stream(rules.seed, "schedule", tick.index)
     grant = plan(policy, rows, rules.num_symbols, draws, rules.allocation, state.memory.get("scheduler"))
     received = exchange.collect(state, tick, ready, grant)
-    came = np.array([each for each in grant.picked.tolist() if int(rows.device[each]) in received.updates], np.int64)
+    there = set(received.coming.device if received.coming else received.updates)
+    came = np.array([each for each in grant.picked.tolist() if int(rows.device[each]) in there], np.int64)
     arrived = Arrived(rows.device[came], tick.index - rows.age[came], rows.num_samples[came])
-    updates = stacked([received.updates[k] for k in arrived.device.tolist()], state)
+    updates: Iterable[Vector] = (received.updates[k] for k in arrived.device.tolist())
+    updates = received.coming.updates if received.coming else updates
     memory = state.memory if grant.memory is None else {**state.memory, "scheduler": grant.memory}
     state, weights = absorb(state._replace(memory=memory), policy, rows.device, arrived, updates, received.heard)
     reported = received.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
@@ -119,11 +131,12 @@ def absorb(
     policy: Policy,
     ready: Ints,
     arrived: Arrived,
-    updates: Vector,
+    updates: Iterable[Vector],
     heard: Callable[[Floats], Vector] | None = None,
 ) -> tuple[ServerState, Floats]:
     """Aggregate the updates [r d] that arrived, and hand the new model to every ready device.
 
+    Updates may come one after the other: a combiner that streams asks for the next when it has added the last.
     heard: of updates that were sent at once, what is heard of their sum under these weights [r] -> [d]. Then a combiner gets it
     in the place of every update: weights have the sum 1, so that sum_k w_k u_k is what was heard.
 
@@ -132,32 +145,47 @@ def absorb(
     weights: Floats = np.zeros(0)
     model, memory = state.models[state.version], dict(state.memory)
     if len(arrived.device):
-        border.finite(arrived.device, updates, state.version)
         age = state.version - arrived.start
         num_devices = len(state.held)
         answer = _called(
             "weighting", policy.weighting, memory, num_devices, arrived, lent(arrived.num_samples), lent(age)
         )
         weights = border.weights(answer, len(age), parts.label("weighting", policy.weighting))
-        if heard is not None:
-            updates = np.broadcast_to(heard(weights), updates.shape)
-        starts = np.stack([state.models[int(version)] for version in arrived.start])
-        given = (lent(model), read_only(starts), read_only(updates), lent(weights), lent(age))
-        answer = _called("combiner", policy.combiner, memory, lent(model), arrived, *given)
+        updates = border.finite(arrived.device, updates, state.version)
+        starts = [state.models[int(version)] for version in arrived.start]
+        if heard is None and streams(policy.combiner):
+            combiner: Any = policy.combiner
+            given: tuple[Any, ...] = (lent(model), lent(weights), lent(age))
+            answer = _called(
+                "combiner",
+                policy.combiner,
+                memory,
+                lent(model),
+                arrived,
+                *given,
+                call=lambda *given: fed(combiner.begin(*given), starts, updates),
+            )
+        else:
+            rows = np.stack(list(updates))
+            if heard is not None:
+                rows = np.broadcast_to(heard(weights), rows.shape)
+            given = (lent(model), read_only(np.stack(starts)), read_only(rows), lent(weights), lent(age))
+            answer = _called("combiner", policy.combiner, memory, lent(model), arrived, *given)
         model = border.vector(answer, len(model), parts.label("combiner", policy.combiner))
     return next_state(state, ready, arrived.device, model, memory), weights
 
 
-def _called(kind: str, part: Any, memory: dict[str, Memory], first: Any, arrived: Arrived, *given: Any) -> Any:
-    """Call a weighting or a combiner; one with memory is handed its own, and what it remembers then is put back."""
+def _called(
+    kind: str, part: Any, memory: dict[str, Memory], first: Any, arrived: Arrived, *given: Any, call: Any = None
+) -> Any:
+    """Call a weighting or a combiner; one with memory is handed its own, and what it remembers then is put back.
+
+    call: what is called in the place of the part itself.
+    """
+    call = call or part
     if not parts.remembers(part):
-        return part(*given)
+        return call(*given)
     before = memory[kind] if kind in memory else border.first_memory(part, kind, first)
-    answer = part(border.lent_memory(before), *given, lent(arrived.device))
+    answer = call(border.lent_memory(before), *given, lent(arrived.device))
     answer, memory[kind] = border.pair(answer, before, parts.label(kind, part))
     return answer
-
-
-def stacked(vectors: list[Vector], state: ServerState) -> Vector:
-    """Return vectors [d] as rows [r d]."""
-    return np.stack(vectors) if vectors else np.empty((0, len(state.models[state.version])), np.float32)

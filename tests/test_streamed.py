@@ -1,0 +1,236 @@
+"""Aggregation a lot of updates at a time: the same bits as all at once, and memory that does not grow with their number."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from fedtide.codec.base import Packet
+from fedtide.core.kinds import table
+from fedtide.drivers import simulated
+from fedtide.drivers.simulated import Simulated
+from fedtide.errors import TrainingError
+from fedtide.policy import inner
+from fedtide.policy.combining import AverageModels, Mix
+from fedtide.policy.streaming import fed, streams
+from fedtide.server.state import begin
+from fedtide.server.step import step
+from fedtide.system import build
+from fedtide.types import Memory
+from helpers import FakeTrainer, run, small, small_dataset
+from promises import part
+
+STREAMING = [name for name in table("combiner") if streams(part("combiner", name))]
+ROOMY: dict[str, Any] = {"fleet": {"num_devices": 20}, "policy": {"limit": 12}, "radio": {"num_symbols": 20_000}}
+
+
+def arrived(r: int, d: int) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng([r, d])
+    model, starts, updates = (rng.standard_normal(shape).astype(np.float32) for shape in ((d,), (r, d), (r, d)))
+    return model, starts, updates, rng.dirichlet(np.ones(r)), rng.integers(0, 5, r)
+
+
+def test_which_combiners_stream() -> None:
+    assert set(STREAMING) == {
+        *("average_models", "average_deltas", "mix", "buffered_mean", "mix_hinge"),
+        *("server_momentum", "server_adam", "server_yogi", "fadas"),
+    }
+    assert not streams(inner.made("server_adam", {"inner": "median"}, 1))
+
+    class Mine(AverageModels):
+        """A user's own, which may do with the rows what it likes."""
+
+    assert not streams(Mine())
+
+
+@pytest.mark.parametrize("r", [1, 2, 9])
+def test_sums_one_after_the_other_are_those_of_the_formulas(r: int) -> None:
+    """In float64, one device after the other, starts and updates apart: to the bit."""
+    model, starts, updates, weights, age = arrived(r, 50)
+    sums = [np.zeros(50), np.zeros(50), model.astype(np.float64)]
+    scale = 1.0 * weights * (1.0 + age) ** -0.5
+    for w, s, start, update in zip(weights, scale, starts, updates, strict=True):
+        sums = [sums[0] + w * start, sums[1] + w * update, sums[2] + s * update]
+    share = 0.4 * (1 + float(weights @ age)) ** -0.5
+    mixed = np.asarray((1 - share) * model + share * (sums[0] + sums[1]), np.float32)
+    given = (model, starts, updates, weights, age)
+    assert np.array_equal(AverageModels()(*given), (sums[0] + sums[1]).astype(np.float32))
+    assert np.array_equal(Mix(0.4, 0.5)(*given), mixed)
+    assert np.array_equal(part("combiner", "buffered_mean")(*given), sums[2].astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["server_momentum", "server_adam", "server_yogi", "fadas"])
+@pytest.mark.parametrize("within", ["average_deltas", "mix", "server_momentum", "fadas"])
+def test_optimizers_stream_around_what_streams(name: str, within: str) -> None:
+    """Memories included, the inner one's, too; over several aggregations."""
+    combiner = inner.made(name, {"inner": within}, 1)
+    assert streams(combiner)
+    model = arrived(1, 30)[0]
+    one: tuple[np.ndarray, Memory] = (model, combiner.init(model))
+    other = one
+    for r in (3, 1, 5):
+        _, starts, updates, weights, age = arrived(r, 30)
+        device = np.arange(r)
+        one = combiner(one[1], one[0], starts, updates, weights, age, device)
+        other = fed(combiner.begin(other[1], other[0], weights, age, device), starts, updates)
+        assert np.array_equal(one[0], other[0])
+        assert one[1].keys() == other[1].keys()
+        assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])
+
+
+def lots_of(size: int) -> Any:
+    return patch.multiple(simulated, FEWEST=size, MOST=size)
+
+
+@pytest.mark.parametrize("codec", ["sparse_quantized", "dead_zone", "error_feedback", "ideal"])
+@pytest.mark.parametrize("combiner", ["average_models", "server_adam", "median"])
+def test_lots_change_nothing(codec: str, combiner: str) -> None:
+    csi = {"radio": {"csi": "noisy"}}
+    wanted = small(ROOMY, csi, {"codec": {"name": codec}, "policy": {"combiner": combiner}})
+    with lots_of(1000):
+        whole = run(wanted, trainer=FakeTrainer(300))
+    assert any(each.lost for each in whole.rounds)
+    for size in (1, 5):
+        with lots_of(size):
+            again = run(wanted, trainer=FakeTrainer(300), threads=2)
+        assert np.array_equal(again.model, whole.model)
+        assert again.rounds == whole.rounds
+
+
+def stacked(model: Any, starts: Any, updates: Any, weights: Any, age: Any) -> Any:
+    """Average as before: all of them at once."""
+    total = [np.zeros(len(model)), np.zeros(len(model))]
+    for weight, start, update in zip(weights, starts, updates, strict=True):
+        total = [total[0] + weight * start, total[1] + weight * update]
+    return (total[0] + total[1]).astype(np.float32)
+
+
+def test_a_streamed_run_is_one_with_all_updates_at_once() -> None:
+    wanted = small(ROOMY)
+    system = build(wanted, dataset=small_dataset())
+    own = system._replace(policy=system.policy._replace(combiner=stacked))
+    trainer, model = FakeTrainer(300), FakeTrainer(300).initial_model(0)
+    one = other = begin(model, 20)
+    with lots_of(3):
+        for tick in system.ticks:
+            one, info = step(system.rules, one, tick, Simulated(system, trainer))
+            other, expected = step(own.rules, other, tick, Simulated(own, trainer))
+            assert np.array_equal(one.models[one.version], other.models[other.version])
+            assert info.sent == expected.sent
+            assert np.array_equal(info.weights, expected.weights)
+
+
+def test_all_broken_devices_are_named_whatever_the_lot() -> None:
+    broken = frozenset((k, 1) for k in (2, 7, 11, 13))
+    wanted = small(ROOMY, {"policy": {"limit": 20, "scheduler": "random"}, "timeline": {"name": "synchronous"}})
+    for size in (1, 4, 100):
+        with lots_of(size), pytest.raises(TrainingError, match=r"device 2, 7, 11, 13 at aggregation 1 is not finite"):
+            run(wanted, trainer=FakeTrainer(300, broken=broken))
+
+
+def test_a_failure_in_the_middle_leaves_the_state_whole() -> None:
+    class Failing:
+        """Encodes six updates."""
+
+        code = 9
+        left = 6
+
+        def num_kept(self, num_parameters: int, budget_bits: float) -> int:
+            return num_parameters
+
+        def encode(self, update: np.ndarray, budget_bits: float, rng: np.random.Generator) -> Packet:
+            self.left -= 1
+            if self.left < 0:
+                raise TrainingError("no more")
+            return Packet(len(update), len(update), 8, update.tobytes())
+
+        def decode(self, packet: Packet) -> np.ndarray:
+            return np.frombuffer(packet.data, np.float32)
+
+    system = build(small(ROOMY), dataset=small_dataset())
+    tick = next(tick for tick in system.ticks if len(tick.ready) >= 10)
+    state = begin(FakeTrainer(40).initial_model(0), 20)
+    before = state.models[1].copy()
+    tick = tick._replace(index=1, start=np.ones_like(tick.start))
+    with lots_of(4), pytest.raises(TrainingError, match="no more"):
+        step(system.rules, state, tick, Simulated(system._replace(codec=Failing()), FakeTrainer(40)))
+    assert (state.version, list(state.models), int(np.asarray(state.uploads[:]).sum())) == (1, [1], 0)
+    assert np.array_equal(state.models[1], before)
+
+
+class Lean(FakeTrainer):
+    """Gives updates that are made without a copy of them all."""
+
+    def train(self, jobs: Any) -> np.ndarray:
+        made = np.empty((len(jobs), self.num_parameters), np.float32)
+        for row, job in zip(made, jobs, strict=True):
+            row[:] = job.device - job.start
+        return made
+
+
+def peak(limit: int, codec: str, combiner: str) -> int:
+    """Return the most memory in bytes that one aggregation of `limit` updates takes besides what was there."""
+    d, num_devices = 20_000, 400
+    wanted = small(
+        {
+            "fleet": {"num_devices": num_devices},
+            "timeline": {"name": "synchronous"},
+            "policy": {"limit": limit, "scheduler": "random", "combiner": combiner},
+            "radio": {"num_symbols": 400_000},
+            "codec": {"name": codec},
+        }
+    )
+    system = build(wanted, dataset=small_dataset(num_train=2 * num_devices))
+    state, trainer = begin(np.ones(d, np.float32), num_devices), Lean(d)
+    state, _ = step(system.rules, state, system.ticks[0], Simulated(system, trainer))  # whatever is cached
+    tracemalloc.start()
+    try:
+        step(system.rules, state, system.ticks[1], Simulated(system, trainer))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", ["sparse_quantized", "ideal"])
+@pytest.mark.parametrize("combiner", ["average_models", "server_momentum"])
+def test_memory_does_not_grow_with_the_number_of_updates(codec: str, combiner: str) -> None:
+    """R d numbers alone are 8 MB at R = 100 and 16 MB at 200; what remains to grow are a few words for each device."""
+    few, many = peak(100, codec, combiner), peak(200, codec, combiner)
+    assert many < few + 100 * 2000
+
+
+def test_a_combiner_that_needs_all_has_them_all() -> None:
+    assert peak(200, "ideal", "median") > 200 * 20_000 * 4
+
+
+def test_updates_are_asked_for_when_the_last_were_added() -> None:
+    """Not before: a lot is trained when its first update is wanted."""
+    system = build(small(ROOMY), dataset=small_dataset())
+    tick = next(tick for tick in system.ticks if len(tick.ready) >= 10)._replace(index=1)
+    tick = tick._replace(start=np.ones_like(tick.start))
+    trainer, seen = FakeTrainer(40), []
+
+    class Counting(AverageModels):
+        """As ours, and notes how much was trained whenever one is added."""
+
+        __module__ = "fedtide.policy.combining"
+
+        def begin(self, *given: Any) -> Any:
+            sums = super().begin(*given)
+            add = sums.add
+
+            def noted(start: np.ndarray, update: np.ndarray) -> None:
+                seen.append(len(trainer.jobs))
+                add(start, update)
+
+            sums.add = noted  # type: ignore[method-assign]
+            return sums
+
+    own = system._replace(policy=system.policy._replace(combiner=Counting()))
+    with lots_of(4):
+        step(own.rules, begin(trainer.initial_model(0), 20), tick, Simulated(own, trainer))
+    assert seen[:8] == [4] * 4 + [8] * 4
