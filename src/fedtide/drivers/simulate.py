@@ -19,7 +19,7 @@ from fedtide.drivers.result import Result as Result
 from fedtide.drivers.simulated import Simulated
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at
-from fedtide.drivers.training import trainer_label
+from fedtide.drivers.training import close, trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
 from fedtide.learning.trainer import Trainer, samples_per_training
@@ -121,6 +121,8 @@ def simulate(
     finally:
         if run:
             run.close()
+        if "trainer" not in handed:
+            close(trainer)
 
 
 def _warned(line: str) -> None:
