@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fedtide.core import stop
 from fedtide.errors import FedtideError
 
 CONNECT_SECONDS = 10
@@ -31,7 +32,12 @@ def connect(asked: str, key: str, address: str | None, workers: int, **local: An
             cluster = None
             if address is None:
                 cluster = LocalCluster(
-                    n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True, **local
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    dashboard_address=None,
+                    processes=True,
+                    preload=[__name__],
+                    **local,
                 )
                 open_now.callback(cluster.close)
             client = Client(cluster or address, timeout=CONNECT_SECONDS)
@@ -44,6 +50,11 @@ def connect(asked: str, key: str, address: str | None, workers: int, **local: An
             ) from error
         open_now.callback(client.close)  # before the cluster
         return Cluster(client, open_now.pop_all().close)
+
+
+def dask_setup(worker: Any) -> None:
+    """Begin in a worker process that was started here; Dask calls this by its name."""
+    stop.leave_to_parent()
 
 
 def need(asked: str) -> None:
