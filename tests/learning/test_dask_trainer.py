@@ -202,7 +202,9 @@ def test_workers_that_nobody_restarts_may_go_and_come(
         assert sorted(counted(client)) == [0, 1], "samples came once to the old one; the new one nobody counted"
         trainer.close()  # type: ignore[attr-defined]
         assert not any(
-            client.run(lambda dask_worker: [each for each in dask_worker.plugins if each.startswith("fedtide")]).values()
+            client.run(
+                lambda dask_worker: [each for each in dask_worker.plugins if each.startswith("fedtide")]
+            ).values()
         )
     assert max(sent) < DATA.train.images.nbytes / 2, "no chunk has samples in it"
 
@@ -362,7 +364,7 @@ def test_a_scheduler_that_goes_away_leaves_a_run_that_goes_on_elsewhere(
     elsewhere.worker()
     address = elsewhere.workers(1)
     under_way(monkeypatch, elsewhere.processes[0].kill, 3)
-    with pytest.raises(TrainingError, match="connection to it, was lost.*resume the run"):
+    with pytest.raises(TrainingError, match=r"connection to it, was lost.*resume the run"):
         simulated(tmp_path / "run", on_dask(address=address))
     simulated(tmp_path / "run", on_dask(workers=1))
     assert same(tmp_path / "run", threads)

@@ -46,9 +46,9 @@ ATTEMPTS: Final = 3  # to bring a worker what it lacks
 class DaskTrainer:
     """Another trainer on the workers of a Dask cluster: the same bits, on machines of the same instruction path.
 
-    Where it trains changes no result and is no part of a run's identity: a run goes on with other workers. Models are scored in
-    the run's own process. What the inner trainer remembers of devices travels with their jobs. The cluster is looked for when the
-    first job is there; `close` lets go of it.
+    Where it trains changes no result and is no part of a run's identity: a run goes on with other workers. Models are scored
+    in the run's own process. What the inner trainer remembers of devices travels with their jobs. The cluster is looked for
+    when the first job is there; `close` lets go of it.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class DaskTrainer:
         size = sum(np.asarray(each).nbytes for each in samples if each is not None)
         if size > MOST_BYTES:
             raise FedtideError(
-                f"trainer='dask': a table of samples takes {size / 1e9:.1f} GB, and Dask sends at most {MOST_BYTES / 1e9:g} GB at "
-                "once: give images as bytes, or fewer (data.num_train)"
+                f"trainer='dask': a table of samples takes {size / 1e9:.1f} GB, and Dask sends at most {MOST_BYTES / 1e9:g} GB "
+                "at once: give images as bytes, or fewer (data.num_train)"
             )
 
     def train(self, jobs: Sequence[Job]) -> Vector | Trained:
@@ -264,9 +264,7 @@ def packed(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
             same = len(starts)
             starts.append(np.ascontiguousarray(job.start))
             of_version.append(same)
-        rows.append(
-            Row(job.device, job.version, same, job.learning_rate, name, job.mine, job.memory, job.correction)
-        )
+        rows.append(Row(job.device, job.version, same, job.learning_rate, name, job.mine, job.memory, job.correction))
     return Chunk(maker, starts, rows)
 
 
@@ -308,7 +306,8 @@ def _pickled(what: Any, model: Any) -> bytes:
         return content
     except Exception as error:
         raise FedtideError(
-            f"trainer='dask': the model cannot be sent to workers ({named(error)}): make it with a function at the top of a file"
+            f"trainer='dask': the model cannot be sent to workers ({named(error)}): make it with a function at the top of "
+            "a file"
         ) from error
     finally:
         if own:
@@ -331,10 +330,11 @@ def _explained(address: str | None, inner: str) -> Iterator[None]:
         ) from error
     except (OSError, CancelledError, TimeoutError) as error:
         raise TrainingError(
-            f"the Dask cluster {where}, or the connection to it, was lost ({named(error)}): what was aggregated is saved; resume "
-            f"the run, elsewhere with another {ADDRESS}"
+            f"the Dask cluster {where}, or the connection to it, was lost ({named(error)}): what was aggregated is saved; "
+            f"resume the run, elsewhere with another {ADDRESS}"
         ) from error
     except Exception as error:
         raise TrainingError(
-            f"trainer='dask': {inner} raised {named(error)} on a worker: correct it there, and install the same packages as here"
+            f"trainer='dask': {inner} raised {named(error)} on a worker: correct it there, and install the same packages as "
+            "here"
         ) from error
