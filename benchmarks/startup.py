@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py [repetitions]
 
-User and system time of whole processes, the least of several, with bytecode cached as in an installed package, beside what Python
-and NumPy take to start on the same machine in the same run. The plan needs MNIST's labels in the cache (`fedtide data`).
+User and system time of whole processes, the least of several, with bytecode cached as in an installed package, beside what
+Python and NumPy take to start on the same machine in the same run. The plan needs MNIST in the cache (`fedtide data`).
 """
 
 from __future__ import annotations
