@@ -122,3 +122,49 @@ else:
 def test_without_torch_installed_it_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+COMMAND = """
+import sys
+from fedtide.__main__ import main
+sys.argv = ["fedtide", *{words!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(",".join(sorted({{name.partition(".")[0] for name in sys.modules}} | {{*sys.modules}})), file=sys.stderr)
+"""
+EXTRAS = {"torch", "flwr", "dask", "distributed", "scipy", "matplotlib", "pandas", "pyarrow", "fedtide._native"}
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        (["--help"], {*EXTRAS, "numpy", "pydantic", "yaml", "fedtide.config", "fedtide.types", "fedtide.drivers"}),
+        (["plan", "--help"], {*EXTRAS, "numpy", "pydantic", "yaml", "fedtide.types", "fedtide.drivers"}),
+        (["plan", "data.name=synthetic", "timeline.horizon=2"], {*EXTRAS, "fedtide.studies", "fedtide.records"}),
+    ],
+    ids=["help", "help of a command", "plan"],
+)
+def test_a_command_imports_what_it_needs(words: list[str], absent: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND.format(words=words)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip()
+    assert absent & {*done.stderr.strip().splitlines()[-1].split(",")} == set()
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    code = "import sys; before = {*sys.modules}; import fedtide; print(*({*sys.modules} - before - sys.stdlib_module_names))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours = [name for name in done.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names]
+    assert ours == ["fedtide"]
+
+
+def test_the_collector_rests_while_a_command_starts_and_not_while_it_works(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import gc\n\ndef first(candidates, limit, rng):\n    assert gc.isenabled()\n    return list(range(limit))\n"
+    )
+    for command in ("plan", "run"):
+        words = [command, "data.name=synthetic", "timeline.horizon=1", "policy.scheduler=mine.py:first"]
+        subprocess.run([sys.executable, "-m", "fedtide", *words], check=True, cwd=tmp_path, capture_output=True)

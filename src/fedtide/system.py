@@ -382,7 +382,7 @@ def _count(
     num_labels: int,
     trainer: Trainer | None = None,
 ) -> int:
-    if isinstance(model, Model) and experiment.learning.trainer in table("trainer"):
+    if isinstance(model, Model) and engine(experiment) in table("trainer"):
         return num_parameters(model) * AROUND.get(experiment.learning.trainer, 1)
     trainer = trainer or trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
     return len(trainer.initial_model(experiment.seed))

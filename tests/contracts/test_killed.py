@@ -43,6 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     # the trainers last: every fork of a process that has imported PyTorch costs more
     **{f"{kind}-{name}": with_companions(kind, name) for kind in REMEMBERING for name in table(kind)},
 }
+SLOW = ("trainer-dask",)  # every order starts worker processes
 Run = Callable[[Order], int]
 
 
@@ -73,7 +74,9 @@ def remembers(case: str) -> bool:
     return name in ("own", "nested") or parts.remembers(parts.find(kind, name, table(kind)))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in CASES]
+)
 def test_killed_at_every_kind_of_moment_it_ends_with_the_same_bytes(tmp_path: Path, run: Run, case: str) -> None:
     tree, folder = CASES[case], tmp_path / "run"
     if tree.get("learning", {}).get("trainer") == "torch":

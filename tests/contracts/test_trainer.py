@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,25 @@ PARTITION = [np.arange(k, 60, 4) for k in range(4)]
 WORK = LocalWork(batch_size=4, epochs=1, proximal=0.02)
 
 trainers = pytest.mark.parametrize("name", [*table("trainer"), "with memory"])
+
+
+cluster = contextlib.ExitStack()  # of all trainers that share out their jobs over one
+
+
+@functools.cache
+def two_workers() -> dict[str, str]:
+    """Return how a trainer finds a cluster of two worker processes, which is started for the first one."""
+    from fedtide.core.cluster import connect
+
+    found = connect("the suite", "address", None, 2)
+    cluster.callback(found.close)
+    return {"address": found.client.scheduler.address}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ended() -> Iterator[None]:
+    with cluster:
+        yield
 
 
 class Forgetful:
@@ -54,9 +76,13 @@ def make(
         return Forgetful(REMEMBERING["trainer"](make("native", model, threads, work, seed, shape)))
     module, _, made = table("trainer")[name].partition(":")
     try:
-        return getattr(importlib.import_module(module), made)(
-            Task(MODELS[model](shape, 3), work, seed, shape, 3, threads)
+        args = two_workers() if name == "dask" else {}
+        found = getattr(importlib.import_module(module), made)(
+            Task(MODELS[model](shape, 3), work, seed, shape, 3, threads), **args
         )
+        if args:
+            cluster.callback(found.close)
+        return found
     except (ImportError, FedtideError) as error:
         if name not in (
             "native",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -69,6 +70,7 @@ def friendly(command: F) -> F:
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        gc.enable()
         _never_fail_to_encode()
         try:
             with _clean(bool(kwargs.get("as_json"))):
@@ -81,6 +83,16 @@ def friendly(command: F) -> F:
             raise typer.Exit(report(error)) from None
 
     return wrapped  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Let the garbage collector rest while much is imported, all of which stays."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class Border(TyperGroup):

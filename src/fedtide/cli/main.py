@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from fedtide.cli.command import CORES, AsJson, Border, err, friendly, out, print_json, say, warn
+from fedtide.cli.command import CORES, AsJson, Border, err, friendly, out, print_json, say, uncollected, warn
 from fedtide.cli.drawing import SCREEN, DrawingStyle
 from fedtide.cli.progress import shown_progress
 from fedtide.core import stop
@@ -275,10 +275,11 @@ def plan(
 
     [dim]fedtide plan radio.num_symbols=50000 policy.limit=20[/]
     """
-    from fedtide.report.plan import plan_rows, plan_summary, plan_tables
-    from fedtide.system import build, load_dataset
+    with uncollected():
+        from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+        from fedtide.system import build, load_dataset
 
-    experiment = _experiment(words)
+        experiment = _experiment(words)
     system = build(experiment, dataset=load_dataset(experiment, say, images=False))
     rows = plan_rows(system)
     summary = plan_summary(system, rows)

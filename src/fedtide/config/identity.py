@@ -37,14 +37,21 @@ def argument_files(experiment: Experiment) -> dict[str, str]:
     return found
 
 
+# Arguments of ours that say where work is done, by trainer: they change no result.
+PLACES = {"dask": ("address", "workers")}
+
+
 def digest(experiment: Experiment) -> str:
     """Return a hash that identifies the resolved experiment: same hash, same results.
 
-    Where the data files lie, who watches and which preset filled the values do not change a result, so they do not count.
+    Where the data files lie, which workers train, who watches and which preset filled the values do not change a result, so
+    they do not count.
     Nor does a key that came later, at its default: what was stored before it came is still found.
     """
     tree = dump(experiment)
     del tree["scenario"], tree["framework"], tree["profile"], tree["data"]["folder"], tree["tracker"]
+    for name in PLACES.get(tree["learning"]["trainer"], ()):
+        tree["learning"]["trainer_args"].pop(name, None)
     for key, field in all_keys().items():
         group, _, name = key.rpartition(".")
         if is_later(field) and group and tree[group][name] == field.get_default(call_default_factory=True):

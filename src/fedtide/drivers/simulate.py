@@ -20,7 +20,7 @@ from fedtide.drivers.room import check_room
 from fedtide.drivers.simulated import Simulated
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at
-from fedtide.drivers.training import trainer_label
+from fedtide.drivers.training import close, trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
 from fedtide.learning.trainer import Trainer
@@ -125,6 +125,8 @@ def simulate(
     finally:
         if run:
             run.close()
+        if "trainer" not in handed:
+            close(trainer)
 
 
 def _warned(line: str) -> None:

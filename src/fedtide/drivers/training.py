@@ -79,6 +79,13 @@ def after_arrival(trainer: Trainer, memory: Memory | None, update: Vector) -> Me
     return border.memory(call.arrived(border.lent_memory(before), lent(update)), before, trainer_label(trainer))
 
 
+def close(trainer: Trainer) -> None:
+    """Let a trainer go that holds something, such as the processes of a cluster."""
+    made = trainer.policy if isinstance(trainer, parts.Guarded) else trainer
+    if callable(let_go := getattr(made, "close", None)):
+        let_go()
+
+
 def _checked(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vector:
     """Return what a trainer made as float32, which is what devices send, a row for each job; raise if it is something else."""
     shape, updates = (len(jobs), len(jobs[0].start)), as_array(answer)

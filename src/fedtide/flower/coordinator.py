@@ -27,7 +27,7 @@ from fedtide.flower.journal import trace_period
 from fedtide.flower.loaders import elsewhere, loader
 from fedtide.flower.mailbox import Mailbox
 from fedtide.flower.real import Real
-from fedtide.flower.settings import Terms, check_radio, check_timeline
+from fedtide.flower.settings import Terms, check_radio, check_timeline, check_trainer
 from fedtide.flower.trace import Header, Period, fingerprint
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
@@ -68,6 +68,7 @@ class Coordinator:
         self._clock, self._sleep, self._on_round = clock, sleep, on_round
         experiment = terms.experiment
         check_timeline(experiment)
+        check_trainer(experiment)
         check_radio(terms)
         dataset = loader(terms.deployment.loader)(experiment, None)
         self._witness = Witness(build(experiment, dataset=dataset, fleet=elsewhere(experiment)))

@@ -16,6 +16,7 @@ from fedtide.config.fields import Count, Name, Positive, Share, explain
 from fedtide.core.forms import NotAForm, plain
 from fedtide.core.reading import is_own_file
 from fedtide.errors import FedtideError
+from fedtide.learning.trainer import engine
 
 SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
 
@@ -123,9 +124,20 @@ def check_radio(terms: Terms) -> None:
         )
 
 
+def check_trainer(experiment: Experiment) -> None:
+    """Raise if devices would train on a cluster: those of a federation train themselves."""
+    if experiment.learning.trainer == "dask":
+        inner = engine(experiment)
+        raise FedtideError(
+            f"learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
+            f"learning.trainer={inner}, which gives the same bits"
+        )
+
+
 def check_terms(terms: Terms) -> None:
     """Raise if this federation can never run, before anything is written or started."""
     check_timeline(terms.experiment)
+    check_trainer(terms.experiment)
     check_radio(terms)
     wanted, seats = terms.deployment.min_nodes, terms.experiment.fleet.num_devices
     if wanted > seats:

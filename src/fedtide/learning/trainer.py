@@ -18,9 +18,10 @@ TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are import
     "native": "fedtide.learning.native:NativeTrainer",
     "torch": "fedtide.learning.torch:TorchTrainer",
     "scaffold": "fedtide.learning.scaffold:Scaffold",
+    "dask": "fedtide.learning.dask:DaskTrainer",
 }
 # Those around another trainer (their argument `inner`), with how many vectors as long as the model travel each way.
-AROUND: Final[dict[str, int]] = {"scaffold": 2}
+AROUND: Final[dict[str, int]] = {"scaffold": 2, "dask": 1}
 
 T = TypeVar("T")
 TableId: TypeAlias = tuple[int, int, int]
@@ -61,7 +62,8 @@ class Trainer(Protocol):
     returns `Trained(updates, memory)`. Where only what arrived counts, it has `arrived(memory, update) -> Memory` besides: then
     it returns plain updates, and its memory goes on when the server has one, given as the server reads it [d]. A trainer that
     cannot take every kind of samples may have `check_samples(samples)`, which raises if it cannot take these: it is asked
-    before a run begins.
+    before a run begins. One that holds something (a connection, processes) may have `close()`: a run that made it calls it at
+    its end.
     """
 
     def initial_model(self, seed: int) -> Vector:

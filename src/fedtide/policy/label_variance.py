@@ -19,6 +19,7 @@ from fedtide.types import Floats, Ints, Rng
 # Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).
 ENUMERATION_LIMIT = 3_000_000
 RESTARTS = 96
+MOST_MEMBERS = 1 << 16  # entries of a table of who is in which subset
 
 
 def label_variance(label_counts: Ints) -> float:
@@ -77,8 +78,23 @@ def _combinations(width: int, size: int) -> Ints:
     return flat.reshape(count, size)
 
 
+@lru_cache(maxsize=64)
+def _members(width: int, size: int) -> Floats:
+    """Return who is in every subset of `size` out of `width`, in lexicographic order, as 0 and 1 [C(width,size) width]."""
+    found = np.zeros((math.comb(width, size), width))
+    np.put_along_axis(found, _combinations(width, size), 1.0, axis=1)
+    return found
+
+
+def _tabulated(width: int, size: int) -> bool:
+    """Say whether a table of who is in every subset is small: it saves most of the time of small enumerations."""
+    return math.comb(width, size) * width <= MOST_MEMBERS
+
+
 def _sums(rows: Floats, size: int) -> Floats:
     """Return the sum of every subset of `size` rows, subsets in lexicographic order [C(m,size) c]."""
+    if _tabulated(len(rows), size):
+        return np.asarray(_members(len(rows), size) @ rows)
     left_out = len(rows) - size
     if left_out < size:  # fewer to subtract than to add; the order of the complements is the reverse
         return np.asarray(rows.sum(axis=0) - rows[_combinations(len(rows), left_out)[::-1]].sum(axis=1))
@@ -87,6 +103,8 @@ def _sums(rows: Floats, size: int) -> Floats:
 
 def _subset(width: int, size: int, number: int) -> Ints:
     """Return the subset with this number in lexicographic order."""
+    if _tabulated(width, size):
+        return np.flatnonzero(_members(width, size)[number])
     left_out = width - size
     if left_out < size:
         return np.delete(np.arange(width), _combinations(width, left_out)[::-1][number])
@@ -100,7 +118,7 @@ def _enumerate(centred: Floats, size: int) -> Ints:
     best: tuple[float, list[int]] = (math.inf, [])
     for from_left in range(max(0, size - len(right)), min(size, half) + 1):
         a, b = _sums(left, from_left), _sums(right, size - from_left)
-        values = 2 * (a @ b.T)
+        values = (2 * a) @ b.T
         values += (a**2).sum(axis=1)[:, None]
         values += (b**2).sum(axis=1)
         row, column = divmod(int(values.argmin()), len(b))  # the first of the smallest is the lexicographically first

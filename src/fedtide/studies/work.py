@@ -23,6 +23,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment, effort
 from fedtide.core import faults, parts, stop
+from fedtide.core.cluster import connect
 from fedtide.core.kinds import table
 from fedtide.data.content import folder_digest
 from fedtide.errors import FedtideError, RunFolderError
@@ -346,17 +347,9 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
 
 def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
     """Run on a Dask cluster: the one at `address`, or one started here with `workers` processes of one thread."""
-    try:
-        from distributed import Client, LocalCluster, as_completed
-    except ImportError as error:
-        raise FedtideError(f"--backend dask needs Dask ({error}): pip install 'fedtide[dask]'") from error
-    cluster = None
-    try:
-        if address is None:
-            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True)
-        client = Client(cluster or address, timeout=10)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise FedtideError(f"no Dask scheduler answers at {address!r} ({error}); check --address") from error
+    client, close = connect("--backend dask", "--address", address, workers)
+    from distributed import as_completed
+
     try:
         # No shared disk is assumed: a run that loses its worker starts over on another one.
         futures = {
@@ -370,6 +363,4 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
             else:
                 yield _failed(run, future.exception() if future.status == "error" else None)
     finally:
-        client.close()
-        if cluster is not None:
-            cluster.close()
+        close()

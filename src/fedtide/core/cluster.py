@@ -1,0 +1,65 @@
+"""A Dask cluster: the one at an address, or one of worker processes that is started on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fedtide.core import stop
+from fedtide.errors import FedtideError
+
+CONNECT_SECONDS = 10
+
+
+class Cluster(NamedTuple):
+    """A connection to a cluster."""
+
+    client: Any  # distributed.Client
+    close: Callable[[], None]  # the connection; with it the workers, if they were started for it
+
+
+def connect(asked: str, key: str, address: str | None, workers: int, **local: Any) -> Cluster:
+    """Connect to the scheduler at `address`, or start `workers` processes of one thread; raise if there is none.
+
+    asked: who needs Dask, key: what gives the address, for the error's line. local: what else a cluster here is made with.
+    """
+    need(asked)
+    from distributed import Client, LocalCluster
+
+    with contextlib.ExitStack() as open_now:
+        try:
+            cluster = None
+            if address is None:
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    dashboard_address=None,
+                    processes=True,
+                    preload=[__name__],
+                    **local,
+                )
+                open_now.callback(cluster.close)
+            client = Client(cluster or address, timeout=CONNECT_SECONDS)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise FedtideError(f"no Dask scheduler answers at {address!r} ({error}); check {key}") from error
+        except (AssertionError, RuntimeError) as error:
+            raise FedtideError(
+                f"{asked}: worker processes cannot be started here ({error}); give {key}=tcp://..., and in a script "
+                'begin under `if __name__ == "__main__":`'
+            ) from error
+        open_now.callback(client.close)  # before the cluster
+        return Cluster(client, open_now.pop_all().close)
+
+
+def dask_setup(worker: Any) -> None:
+    """Begin in a worker process that was started here; Dask calls this by its name."""
+    stop.leave_to_parent()
+
+
+def need(asked: str) -> None:
+    """Raise if Dask is not installed. asked: who needs it."""
+    try:
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise FedtideError(f"{asked} needs Dask ({error}): pip install 'fedtide[dask]'") from error

@@ -1,0 +1,340 @@
+"""The jobs of an aggregation on the workers of a Dask cluster: for fleets and models that one machine cannot train.
+
+A job's result depends on the job alone, so that the bits are those of the inner trainer, whoever trains and however often:
+the jobs of a worker that is lost are trained again by another. Samples go to every worker once, models once per chunk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from typing import Annotated, Any, Final
+
+import numpy as np
+
+from fedtide.core import cluster, parts
+from fedtide.core.arguments import arg
+from fedtide.core.faults import named
+from fedtide.core.kinds import table
+from fedtide.core.reading import is_own_file
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.learning.trainer import (
+    AROUND,
+    Score,
+    TableId,
+    Task,
+    check_jobs,
+    known_as,
+    read_tables,
+    samples_per_training,
+)
+from fedtide.types import Floats, Ints, Job, Memory, Samples, Trained, Vector
+
+ADDRESS: Final = "learning.trainer_args.address"
+MOST_BYTES: Final = 4e9  # of a table: Dask's messages end at 2^32
+PATIENCE_SECONDS: Final = 60.0  # without any worker
+LOOK_SECONDS: Final = 2.0
+ATTEMPTS: Final = 3  # to bring a worker what it lacks
+
+
+class DaskTrainer:
+    """Another trainer on the workers of a Dask cluster: the same bits, on machines of the same instruction path.
+
+    Where it trains changes no result and is no part of a run's identity: a run goes on with other workers. Models are scored
+    in the run's own process. What the inner trainer remembers of devices travels with their jobs. The cluster is looked for
+    when the first job is there; `close` lets go of it.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        inner: Annotated[str, arg("who trains on the workers: native, torch or package.module:name")] = "native",
+        inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner trainer")] = None,
+        address: Annotated[str | None, arg("of a scheduler, tcp://...; not given: processes on this machine")] = None,
+        workers: Annotated[int | None, arg("processes without an address; not given: as many as threads", ge=1)] = None,
+    ) -> None:
+        _check_inner(inner)
+        cluster.need("learning.trainer=dask")
+        self.task: Final = task
+        self._inner_name, self._inner_args = inner, dict(inner_args or {})
+        self._inner: Any = parts.resolve("trainer", inner, self._inner_args, {"run.task": task}.__getitem__)
+        self._address, self._workers = address, workers or task.threads
+        self._link: _Link | None = None
+        self._tables: dict[TableId, tuple[Samples, str]] = {}  # of the last call, with their names on the workers
+        self._length = len(self._inner.initial_model(task.seed))
+        if parts.remembers(self._inner):
+            self.init = self._inner.init
+        if callable(getattr(self._inner, "arrived", None)):
+            self.arrived = self._inner.arrived
+
+    @property
+    def name(self) -> str:
+        """What it is called in the records of a run."""
+        return f"dask around {getattr(self._inner, 'name', self._inner_name)}"
+
+    def initial_model(self, seed: int) -> Vector:
+        """Return theta(1) [d] for this seed."""
+        model: Vector = self._inner.initial_model(seed)
+        return model
+
+    def evaluate(self, model: Vector, samples: Samples) -> Score:
+        """Score a model, in this process."""
+        score: Score = self._inner.evaluate(model, samples)
+        return score
+
+    def check_samples(self, samples: Samples) -> None:
+        """Raise if the inner trainer cannot take such samples, or they cannot be sent."""
+        check = getattr(self._inner, "check_samples", None)
+        if callable(check):
+            check(samples)
+        size = sum(np.asarray(each).nbytes for each in samples if each is not None)
+        if size > MOST_BYTES:
+            raise FedtideError(
+                f"trainer='dask': a table of samples takes {size / 1e9:.1f} GB, and Dask sends at most {MOST_BYTES / 1e9:g} GB "
+                "at once: give images as bytes, or fewer (data.num_train)"
+            )
+
+    def train(self, jobs: Sequence[Job]) -> Vector | Trained:
+        """Return the updates u_k [r d], one row per job, with the memory of each if the inner trainer has one."""
+        if not jobs:
+            none: Vector | Trained = self._inner.train(jobs)
+            return none
+        check_jobs(jobs, self._length)
+        self._tables = read_tables(jobs, self._tables, self._named)
+        if self._link is None:
+            self._link = _Link(self._address, self._workers, self._maker())
+        names = [self._tables[known_as(job.samples)][1] for job in jobs]
+        work = samples_per_training(self.task.work, np.array([len(job.mine) for job in jobs], np.int64))
+        with _explained(self._address, self._inner_name):
+            self._link.bring({name: samples for samples, name in self._tables.values()})
+            return _joined(self._link.trained(jobs, names, np.maximum(work, 1).astype(np.float64)))
+
+    def close(self) -> None:
+        """Let go of the cluster; workers that were started for it end. The next job finds another."""
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.close()
+
+    def _named(self, samples: Samples) -> str:
+        from fedtide.learning import dask_worker
+
+        self.check_samples(samples)
+        return dask_worker.named("samples", *(each for each in samples if each is not None))
+
+    def _maker(self) -> Any:
+        """Return what makes the inner trainer on a worker."""
+        from fedtide.learning import dask_worker
+        from fedtide.learning.native import isa
+
+        inner = self._inner_name
+        packages = {each: dask_worker.installed(each) for each in ("fedtide", *(["torch"] if inner == "torch" else []))}
+        found = parts.find("trainer", inner, table("trainer"))
+        args = parts.arguments(found, self._inner_args, parts.nothing, f"inner={inner!r}", given=1)
+        made_of = _pickled((found, self.task, args), self.task.model)
+        return dask_worker.Maker(made_of, isa() if inner == "native" else None, packages)
+
+
+class _Link:
+    """A connection to a cluster, with what its workers hold of this run."""
+
+    def __init__(self, address: str | None, workers: int, maker: Any) -> None:
+        # What a worker prints when it dies is no news: its jobs are trained again. Nor does Dask know what training takes.
+        local = {"silence_logs": logging.CRITICAL, "memory_limit": None}
+        self._cluster = cluster.connect("learning.trainer=dask", ADDRESS, address, workers, **local)
+        self._client, self._own = self._cluster.client, address is None
+        self._maker, self._sent = maker.name, dict[str, Any]()
+        try:
+            with _explained(address, "the inner trainer"):
+                self._wait_for_a_worker()
+                self._send(maker.name, maker)
+        except BaseException:
+            self.close()
+            raise
+
+    def bring(self, tables: Mapping[str, Samples]) -> None:
+        """Let all workers hold these tables, and no other ones of this run."""
+        from fedtide.learning.dask_worker import Table
+
+        for name in [each for each in self._sent if each not in tables and each != self._maker]:
+            self._take_back(name)
+        for name, samples in tables.items():
+            if name not in self._sent:
+                self._send(name, Table(samples))
+
+    def trained(self, jobs: Sequence[Job], names: Sequence[str], work: Floats) -> list[Any]:
+        """Train jobs over tables of these names; return what the inner trainer says of each chunk, in order.
+
+        work: about how much each job takes [r], in any unit.
+        """
+        from fedtide.learning.dask_worker import Missing
+
+        threads = dict(sorted(self._wait_for_a_worker().items()))
+        pieces = shares(work, np.array(list(threads.values()), np.float64))
+        places = [(place, piece) for place, piece in zip(threads, pieces, strict=True) if len(piece)]
+        chunks = [packed(self._maker, [(jobs[row], names[row]) for row in piece]) for _, piece in places]
+        answers: dict[int, Any] = {}
+        for attempt in range(ATTEMPTS):
+            todo = [number for number in range(len(chunks)) if number not in answers]
+            found = self._asked([chunks[number] for number in todo], [places[number][0] for number in todo])
+            lacking = {name for each in found if isinstance(each, Missing) for name in each.names}
+            answers |= {n: each for n, each in zip(todo, found, strict=True) if not isinstance(each, Missing)}
+            if not lacking:
+                return [answers[number] for number in range(len(chunks))]
+            time.sleep(attempt)  # it may be on its way
+            for name in lacking & self._sent.keys():
+                self._send(name, self._sent[name])
+        raise TrainingError(
+            f"Dask workers lost what they were sent {ATTEMPTS} times: does another run on this cluster restart them?"
+        )
+
+    def _asked(self, chunks: Sequence[Any], places: Sequence[str]) -> list[Any]:
+        """Train chunks where they are meant to be trained, or elsewhere if that worker is lost."""
+        from distributed import wait
+
+        from fedtide.learning.dask_worker import train_chunk
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")  # each model once per worker: there is no less
+            futures = [
+                self._client.submit(train_chunk, chunk, workers=[place], allow_other_workers=True, pure=False)
+                for chunk, place in zip(chunks, places, strict=True)
+            ]
+        while True:
+            try:
+                wait(futures, timeout=LOOK_SECONDS)
+            except TimeoutError:
+                self._wait_for_a_worker()
+                continue
+            found: list[Any] = self._client.gather(futures)
+            return found
+
+    def _wait_for_a_worker(self) -> dict[str, int]:
+        """Return how many threads the worker at each address has; raise if there is no worker for long."""
+        begun = time.monotonic()
+        while not (found := self._client.nthreads()):
+            if time.monotonic() - begun > PATIENCE_SECONDS:
+                raise TrainingError(
+                    f"the Dask cluster has had no worker for {PATIENCE_SECONDS:g} s: start some (`dask worker ADDRESS`) and "
+                    "resume the run"
+                )
+            time.sleep(0.1)
+        return dict(found)
+
+    def _send(self, name: str, plugin: Any) -> None:
+        self._client.register_plugin(plugin, name=name)
+        self._sent[name] = plugin
+
+    def _take_back(self, name: str) -> None:
+        del self._sent[name]
+        with contextlib.suppress(Exception):  # another run of the same data did, or the scheduler is gone
+            self._client.unregister_worker_plugin(name)
+
+    def close(self) -> None:
+        """Leave nothing on workers that go on without us, and end those that do not."""
+        if not self._own:
+            for name in list(self._sent):
+                self._take_back(name)
+        self._cluster.close()
+
+
+def shares(work: Floats, threads: Floats) -> list[Ints]:
+    """Return which jobs each worker trains: neighbours, about as much work [r] for each of its threads [w]."""
+    ends = work.sum() * np.cumsum(threads) / threads.sum()
+    owner = np.minimum(np.searchsorted(ends, np.cumsum(work) - work / 2), len(threads) - 1)
+    return [np.flatnonzero(owner == each) for each in range(len(threads))]
+
+
+def packed(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
+    """Return jobs, each with the name of its table, as a chunk: every model once."""
+    from fedtide.learning.dask_worker import Chunk, Row
+
+    starts: list[Vector] = []
+    known: dict[int, list[int]] = {}  # by version, which of the models above
+    rows = []
+    for job, name in jobs:
+        of_version = known.setdefault(int(job.version), [])
+        same = next((each for each in of_version if _same_bits(starts[each], job.start)), None)
+        if same is None:
+            same = len(starts)
+            starts.append(np.ascontiguousarray(job.start))
+            of_version.append(same)
+        rows.append(Row(job.device, job.version, same, job.learning_rate, name, job.mine, job.memory, job.correction))
+    return Chunk(maker, starts, rows)
+
+
+def _same_bits(one: Vector, other: Vector) -> bool:
+    return bool(np.array_equal(one.view(np.uint32), np.ascontiguousarray(other).view(np.uint32)))
+
+
+def _joined(answers: Sequence[Any]) -> Vector | Trained:
+    """Return the answers of chunks as one."""
+    if not isinstance(answers[0], Trained):
+        return np.concatenate(answers)
+    memory: list[Memory] = [each for answer in answers for each in answer.memory]
+    return Trained(np.concatenate([answer.updates for answer in answers]), memory)
+
+
+def _check_inner(name: str) -> None:
+    if name in AROUND:
+        raise FedtideError(
+            f"trainer='dask': inner={name!r} stands around a trainer itself and goes with a server of its own: use "
+            f"learning.trainer={name} without Dask, or name native or torch inside"
+        )
+    if is_own_file(name):
+        raise FedtideError(
+            f"trainer='dask': inner={name!r} names a file, whose content would not be known to belong to the run, nor to the "
+            "workers; install it there and name it as package.module:name"
+        )
+
+
+def _pickled(what: Any, model: Any) -> bytes:
+    """Return something as bytes; with it what a file of the user's own says of its model, which workers do not have."""
+    import cloudpickle
+
+    module = sys.modules.get(str(getattr(model, "__module__", None)))
+    own = module is not None and module.__name__.startswith(parts.MODULE)
+    try:
+        if own:
+            cloudpickle.register_pickle_by_value(module)
+        content: bytes = cloudpickle.dumps(what, protocol=pickle.HIGHEST_PROTOCOL)
+        return content
+    except Exception as error:
+        raise FedtideError(
+            f"trainer='dask': the model cannot be sent to workers ({named(error)}): make it with a function at the top of "
+            "a file"
+        ) from error
+    finally:
+        if own:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+@contextlib.contextmanager
+def _explained(address: str | None, inner: str) -> Iterator[None]:
+    """Turn what a cluster may do to us into one line."""
+    from distributed import KilledWorker
+
+    where = address or "started for this run"
+    try:
+        yield
+    except FedtideError:
+        raise
+    except KilledWorker as error:
+        raise TrainingError(
+            f"several Dask workers died over the same jobs (out of memory?; {named(error)}): give them more, or fewer threads"
+        ) from error
+    except (OSError, CancelledError, TimeoutError) as error:
+        raise TrainingError(
+            f"the Dask cluster {where}, or the connection to it, was lost ({named(error)}): what was aggregated is saved; "
+            f"resume the run, elsewhere with another {ADDRESS}"
+        ) from error
+    except Exception as error:
+        raise TrainingError(
+            f"trainer='dask': {inner} raised {named(error)} on a worker: correct it there, and install the same packages as "
+            "here"
+        ) from error

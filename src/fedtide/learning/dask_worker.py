@@ -1,0 +1,135 @@
+"""What a Dask worker keeps of a run, and how it trains a chunk of its jobs.
+
+Tables of samples and the maker of the trainer are plugins of the worker: Dask sends each once to every worker, also to one
+that joins later. They are named by what they hold, so that a run which is started again finds those of a killed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from distributed import WorkerPlugin, get_worker
+
+from fedtide.errors import FedtideError
+from fedtide.learning.native import isa
+from fedtide.types import Ints, Job, Memory, Samples, Trained, Vector
+
+
+class Row(NamedTuple):
+    """A job of a chunk, without what it shares with others."""
+
+    device: int
+    version: int
+    start: int  # which of the chunk's models
+    learning_rate: float
+    table: str  # by name
+    mine: Ints
+    memory: Memory | None
+    correction: Vector | None
+
+
+class Chunk(NamedTuple):
+    """Jobs that a worker trains in one go. Every model that they start from is there once."""
+
+    maker: str  # by name
+    starts: Sequence[Vector]  # [d] each
+    rows: Sequence[Row]
+
+
+class Missing(NamedTuple):
+    """The answer of a worker that lacks something: another run on the cluster took it away."""
+
+    names: tuple[str, ...]
+
+
+class Table(WorkerPlugin):  # type: ignore[misc]
+    """A table of samples on a worker."""
+
+    idempotent: ClassVar[bool] = True  # one that is there already is not sent again
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+
+
+class Maker(WorkerPlugin):  # type: ignore[misc]
+    """What makes the trainer of a run on a worker, which is kept there; it trains one chunk at a time, on all its threads."""
+
+    idempotent: ClassVar[bool] = True
+
+    def __init__(self, made_of: bytes, path: str | None, packages: Mapping[str, str | None]) -> None:
+        self._made_of, self._path, self._packages = made_of, path, packages
+        self.name = named("trainer", made_of, repr((path, sorted(packages.items()))).encode())
+        self._trainer: Any = None
+
+    def setup(self, worker: Any) -> None:
+        """Begin on a worker: what belongs to one process is made there."""
+        self._lock, self._where, self._threads = threading.Lock(), worker.address, worker.state.nthreads
+
+    def train(self, jobs: Sequence[Job]) -> Vector | Trained:
+        """Train some jobs; raise if this worker would give other bits than the run's own process."""
+        with self._lock:
+            if self._trainer is None:
+                self._check()
+                found, task, args = pickle.loads(self._made_of)
+                self._trainer = found(task._replace(threads=self._threads), **args)
+            answer: Vector | Trained = self._trainer.train(jobs)
+            return answer
+
+    def _check(self) -> None:
+        for package, wanted in self._packages.items():
+            if (here := installed(package)) != wanted:
+                raise FedtideError(
+                    f"the Dask worker {self._where} has {package} {here}, the run {wanted}, and another may give other bits: "
+                    f"install {package} {wanted} there"
+                )
+        if self._path is not None and isa() != self._path:
+            raise FedtideError(
+                f"the Dask worker {self._where} trains on the instruction path {isa()}, the run on {self._path}, and another "
+                f"gives other bits: start this worker with FEDTIDE_ISA={self._path}, or without it, or the run on its path"
+            )
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package here; None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def named(kind: str, *contents: Any) -> str:
+    """Return the name of what holds these arrays or bytes."""
+    digest = hashlib.sha256()
+    for each in contents:
+        array = np.ascontiguousarray(np.frombuffer(each, np.uint8) if isinstance(each, bytes) else each)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.view(np.uint8).data if array.size else b"")
+    return f"fedtide-{kind}-{digest.hexdigest()[:32]}"
+
+
+def train_chunk(chunk: Chunk) -> Vector | Trained | Missing:
+    """Train the jobs of a chunk on the worker that this runs on."""
+    held = get_worker().plugins
+    if missing := tuple(sorted({chunk.maker, *(row.table for row in chunk.rows)} - held.keys())):
+        return Missing(missing)
+    jobs = [
+        Job(
+            row.device,
+            row.version,
+            chunk.starts[row.start],
+            row.learning_rate,
+            held[row.table].samples,
+            row.mine,
+            row.memory,
+            row.correction,
+        )
+        for row in chunk.rows
+    ]
+    answer: Vector | Trained = held[chunk.maker].train(jobs)
+    return answer
