@@ -1,8 +1,9 @@
 """The bits of the native kernel, pinned: whatever makes it faster must round as before, on every instruction path.
 
 Stored runs, golden records and resumes rest on them. The digests were made with GCC on x86-64 Linux; the inputs are plain
-arithmetic, so that no generator of random numbers matters. A compiler that fuses other multiplications and additions gives other
-bits, and may. If they change on purpose, say so in the changelog: every stored result of the path is then of an older kernel.
+arithmetic, so that no generator of random numbers matters. A compiler that fuses other multiplications and additions gives
+other bits, and may. If they change on purpose, say so in the changelog: every stored result of the path is then of an
+older kernel.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def digest(kernel, isa: str, name: str) -> str:
         threads=1,
         isa=isa,
     )
-    assert np.isfinite(updates).all() and np.abs(updates).max() > 1e-3
+    assert np.isfinite(updates).all()
+    assert np.abs(updates).max() > 1e-3
     correct, loss = kernel.evaluate(layers, images, labels, values, start[0] + updates[0], 1, isa)
     return hashlib.sha256(updates.tobytes() + f"{correct} {loss.hex()}".encode()).hexdigest()[:32]
 
