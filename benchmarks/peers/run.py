@@ -1,6 +1,6 @@
 """The same federated job on fedtide, PyTorch, Flower, FLGo, APPFL and pfl-research, one after the other on the same two cores.
 
-    python benchmarks/peers/run.py                 # on a quiet machine: about half an hour, and as long for the environments
+    python benchmarks/peers/run.py                 # on a quiet machine
     python benchmarks/peers/run.py --busy          # on a busy one: processor time counts
     python benchmarks/peers/run.py --only flower pfl --rounds 2
 
