@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STORED, FIGURE = ROOT / "docs" / "results" / "performance" / "scale.json", ROOT / "docs" / "figures" / "scale.png"
 PANELS = (  # field, name of the panel, axis, what one unit of the axis is
     ("build_seconds", "building", "seconds", 1.0),
-    ("seconds_per_aggregation", "an aggregation", "milliseconds besides training", 1e-3),
+    ("seconds_per_aggregation", "an aggregation", "ms besides training", 1e-3),
     ("peak_mb", "memory at its largest", "MB", 1.0),
     ("bytes_per_aggregation", "run folder", "kB per aggregation", 1e3),
 )
@@ -41,22 +41,28 @@ def curves(rows: list[dict[str, Any]], field: str) -> dict[str, list[tuple[float
     found: dict[str, list[tuple[float, float]]] = {}
     for row in sorted(rows, key=lambda each: each["num_devices"]):
         points = found.setdefault(row["what"], [])
-        if row.get(field) is not None:
+        if row.get(field):  # axes are logarithmic: no room for nothing either
             points.append((float(row["num_devices"]), float(row[field])))
     return found
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw all four panels on logarithmic axes."""
+    """Draw a panel for each field that was measured, on logarithmic axes."""
+    measured = [panel for panel in PANELS if any(curves(rows, panel[0]).values())]
     with our_style() as style:
-        figure, panels = sheet(style, 2, 2)
-        for position, (panel, (field, name, axis, unit)) in enumerate(zip(panels.flat, PANELS, strict=True)):
+        figure, panels = sheet(style, -(-len(measured) // 2), 2)
+        for unused in panels.flat[len(measured) :]:
+            unused.set_axis_off()
+        for position, (panel, (field, name, axis, unit)) in enumerate(zip(panels.flat, measured, strict=False)):
             for number, (what, points) in enumerate(curves(rows, field).items()):
                 look = LOOKS[number % len(LOOKS)]
                 panel.plot(
                     [devices for devices, _ in points],
                     [value / unit for _, value in points],
-                    **{"color": look.colour, "linestyle": dashes(look), "marker": look.marker, "label": what},
+                    color=look.colour,
+                    linestyle=dashes(look),
+                    marker=look.marker,
+                    label=what,
                 )
             panel.set_xscale("log")
             panel.set_yscale("log")

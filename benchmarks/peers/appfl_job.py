@@ -1,8 +1,9 @@
 """The job on APPFL's virtual clock (`appfl.vsim`) with its FedBuff, an aggregation per R arrivals.
 
-Its driver trains clients one after another in one process, so PyTorch's threads get all cores. APPFL's `optimize_memory` collects
-garbage several times per client; it is off, which is faster.
+Its driver trains clients one after another in one process, so PyTorch's threads get all cores. APPFL's `optimize_memory`
+collects garbage several times per client; it is off, which is faster.
 """
+# ruff: noqa: E402 - what comes before an import has to
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from typing import Any
 
 import torch
 
-# APPFL imports torchvision, whose wheel is built for CUDA and cannot load its operators beside a CPU build of PyTorch. Those that
-# it describes at import are declared here, so that the import goes through; nothing here uses them.
+# APPFL imports torchvision, whose wheel is built for CUDA and cannot load its operators beside a CPU build of PyTorch. Those
+# that it describes at import are declared here, so that the import goes through; nothing here uses them.
 for operator in ("nms", "qnms"):
     torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
@@ -78,7 +79,12 @@ def settings() -> dict[str, Any]:
             "scheduler_kwargs": {"num_clients": JOB.num_devices, **lean},
             "aggregator": "FedBuffAggregator",
             # it weighs an update by 1 / num_clients: those in the buffer
-            "aggregator_kwargs": {"K": JOB.clients_per_round, "num_clients": JOB.clients_per_round, "alpha": 1.0, **lean},
+            "aggregator_kwargs": {
+                "K": JOB.clients_per_round,
+                "num_clients": JOB.clients_per_round,
+                "alpha": 1.0,
+                **lean,
+            },
             "trainer": "VanillaTrainer",
             "trainer_kwargs": training,
             "device": "cpu",
@@ -97,7 +103,10 @@ def main() -> None:
         server = Server(settings(), num_clients=JOB.num_devices)
         held = [TensorDataset(*client_tensors(data, device)) for device in range(JOB.num_devices)]
         clients = [Client(settings(), name, (mine,)) for name, mine in zip(names, held, strict=True)]
-        profiles = {name: ClientProfile(compute_factor=factor) for name, factor in zip(names, rng.uniform(1, 4, 40), strict=True)}
+        profiles = {
+            name: ClientProfile(compute_factor=factor)
+            for name, factor in zip(names, rng.uniform(1, 4, len(names)), strict=True)
+        }
         AsyncSimDriver(server, clients, profiles, IN_FLIGHT, logging.getLogger("job"), base_step_time=0.01).run()
         module = CNN()
         module.load_state_dict(server.get_parameters(serial_run=True))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / "build" / "peers"
-TORCH = "torch==2.13.0"  # first and with what it needs: which build it is (CPU) is pip's configuration, and nothing may replace it
+# First, and with what it needs: which build it is (CPU) is pip's configuration, and nothing later may replace it.
+TORCH = "torch==2.13.0"
 
 
 def requirements(name: str) -> Path:

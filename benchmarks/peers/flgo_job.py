@@ -1,8 +1,8 @@
 """The job on FLGo's virtual clock with its FedBuff, an aggregation per R arrivals.
 
-Clients train on threads of one process (FLGo's `parallel_type='t'`) with PyTorch's own threads off; its processes would be started
-anew, with all clients' data, for every training. FLGo trains a client when its virtual clock sends it the model. Its
-FedBuff divides the sum of updates by R twice, so it learns slowly; that costs no time.
+Clients train on threads of one process (FLGo's `parallel_type='t'`) with PyTorch's own threads off; its processes would be
+started anew, with all clients' data, for every training. FLGo trains a client when its virtual clock
+sends it the model.
 """
 
 from __future__ import annotations

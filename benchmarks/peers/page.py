@@ -21,7 +21,9 @@ class Peer(NamedTuple):
 
 
 PEERS = {
-    "fedtide-whole": Peer("fedtide", "asynchronous", "a whole run: fading, proposed schedule, codec, records, checkpoints"),
+    "fedtide-whole": Peer(
+        "fedtide", "asynchronous", "a whole run: fading, proposed schedule, codec, records, checkpoints"
+    ),
     "fedtide-training": Peer("fedtide, training alone", "none", "its trainer in a bare loop"),
     "pytorch-processes": Peer("PyTorch, a process per core", "none", "a bare loop"),
     "pytorch-threads": Peer("PyTorch, one process", "none", "a bare loop"),
@@ -30,7 +32,18 @@ PEERS = {
     "flgo": Peer("FLGo", "asynchronous", "FedBuff on its virtual clock"),
     "appfl": Peer("APPFL", "asynchronous", "FedBuff on its virtual clock, one client at a time"),
 }
-COLUMNS = ("", "version", "clock", "as", "samples/s", "s per round", "times fedtide's", "processor s", "times", "accuracy")
+COLUMNS = (
+    "",
+    "version",
+    "clock",
+    "as",
+    "samples/s",
+    "s per round",
+    "times fedtide's",
+    "processor s",
+    "times",
+    "accuracy",
+)
 
 
 def per_round(row: dict[str, Any], key: str, job: dict[str, Any]) -> float:
@@ -49,7 +62,7 @@ def table(stored: dict[str, Any]) -> str:
             continue
         head = f"| {peer.name} | {row['version']} | {peer.clock} | {peer.way} |"
         if "failed" in row:
-            lines.append(head + f" not measured: {row['failed']} |" + " |" * 5)
+            lines.append(head + f" not measured: {row['failed']} |" + " |" * (len(COLUMNS) - 5))
             continue
         seconds, processor = (per_round(row, each, job) for each in ("seconds", "processor_seconds"))
         times = [

@@ -1,7 +1,7 @@
 """The job on pfl-research: `python pfl_job.py` starts one worker per core, which is what its guide recommends.
 
-Workers share a cohort through torch.distributed; each has one thread. The worker of rank 0 reports. pfl has no virtual clock, so
-its rounds are synchronous. It takes a client's batches in the same order in every epoch.
+Workers share a cohort through torch.distributed; each has one thread. The worker of rank 0 reports. pfl has no virtual clock,
+so its rounds are synchronous. It takes a client's batches in the same order in every epoch.
 """
 
 from __future__ import annotations

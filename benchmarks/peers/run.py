@@ -1,6 +1,6 @@
 """The same federated job on fedtide, PyTorch, Flower, FLGo, APPFL and pfl-research, one after the other on the same two cores.
 
-    python benchmarks/peers/run.py                 # on a quiet machine: about half an hour, and as long for the environments
+    python benchmarks/peers/run.py                 # on a quiet machine
     python benchmarks/peers/run.py --busy          # on a busy one: processor time counts
     python benchmarks/peers/run.py --only flower pfl --rounds 2
 
@@ -114,7 +114,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6, help="measured, after a warm-up round")
     parser.add_argument("--passes", type=int, default=2, help="times that all are measured in turn; the best counts")
     parser.add_argument("--limit", type=float, default=1200, help="seconds per script")
-    parser.add_argument("--busy", action="store_true", help="the machine has other work: say so, and keep to one thread")
+    parser.add_argument(
+        "--busy", action="store_true", help="the machine has other work: say so, and keep to one thread"
+    )
     asked = parser.parse_args()
     os.environ["FEDTIDE_PEERS_ROUNDS"] = str(asked.rounds)
     if hasattr(os, "sched_setaffinity"):
