@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.league.methods import GROUPS, PAPER, REFERENCE
+from fedtide.league.methods import PAPER, REFERENCE
 from fedtide.league.page import is_analog
 from fedtide.league.playing import JOINED
 from fedtide.league.ranking import Row, Runs, Table
@@ -18,37 +18,47 @@ from fedtide.studies.result import RunResult
 from fedtide.studies.statistics import band
 
 SHOWN = {"higher": COLOURS[2], "lower": COLOURS[1]}  # else grey
-LEFT = -0.35  # what is further behind is cut off
+MOST = 18  # methods in the figure of gains
 OVER = {"time": r"time (units of $T_{\max}$)", "bits": "Mbit sent", "joules": "J spent"}
 SCALE = {"time": 1.0, "bits": 1e6, "joules": 1.0}
 
 
 def draw_gains(tables: Sequence[Table], stem: Path) -> list[Path]:
-    """Draw every method's gain over the reference with its interval, a panel for each world, methods by group."""
-    names = in_order(tables)
+    """Draw the gains of the leading methods over the reference with their intervals, a panel for each world.
+
+    As wide as a column of a journal; the tables of the page have all methods.
+    """
+    names = shown(tables)
     with our_style():
-        page = new_figure(7.2, 0.8 + 0.155 * len(names))
+        page = new_figure(3.6, 0.75 + 0.16 * len(names))
         panels = page.subplots(1, len(tables), sharey=True, squeeze=False)[0]
         for panel, each in zip(panels, tables, strict=True):
+            ends = [0.0]
             for line, name in enumerate(reversed(names)):
                 row = next((row for row in each.rows if row.name == name), None)
+                if row is None:
+                    panel.text(0, line, " no runs", fontsize=6, va="center", color="#666666")
                 if row is None or row.over_reference is None:
                     continue
                 found = row.over_reference
                 colour = SHOWN.get(found.verdict, "#888888")
                 if math.isfinite(found.low):  # not with one seed
-                    ends = [found.low, found.high]
-                    panel.plot(ends, [line, line], color=colour, linewidth=1.4, solid_capstyle="butt")
-                panel.plot(found.mean, line, "o", color=colour, markersize=3.6)
+                    panel.plot(
+                        [found.low, found.high], [line, line], color=colour, linewidth=1.4, solid_capstyle="butt"
+                    )
+                    ends += [found.low, found.high]
+                panel.plot(found.mean, line, "o", color=colour, markersize=3)
+                ends.append(found.mean)
             panel.axvline(0, color="black", linewidth=0.8)
-            panel.set_title(each.arena.title, fontsize=8.5)
-            means = [row.over_reference.mean for row in each.rows if row.over_reference]
-            panel.set_xlim(max(min(means, default=0.0) - 0.05, LEFT), max(means, default=0.0) + 0.08)
+            panel.set_title(each.arena.name, fontsize=7.5)
+            margin = 0.06 * (max(ends) - min(ends)) or 0.01
+            panel.set_xlim(min(ends) - margin, max(ends) + margin)
+            panel.locator_params(axis="x", nbins=3)
             panel.tick_params(labelsize=7)
             panel.set_ylim(-0.7, len(names) - 0.3)
             panel.set_yticks(range(len(names)), list(reversed(names)), fontsize=7)
             panel.grid(visible=False, axis="y")
-        page.supxlabel("gain in mean accuracy over random scheduling, seed by seed, with its 95 % interval", fontsize=8)
+        page.supxlabel("gain in mean accuracy over random scheduling", fontsize=7)
         return save(page, stem)
 
 
@@ -95,14 +105,11 @@ def leaders(each: Table) -> list[Row]:
     return [*chosen, *(row for row in each.rows if row.name in (PAPER, REFERENCE))]
 
 
-def in_order(tables: Sequence[Table]) -> list[str]:
-    """Return the methods by group, within a group by their mean gain in all worlds, the best first."""
-
-    def level(name: str) -> float:
-        return sum(row.accuracy for each in tables for row in each.rows if row.name == name)
-
-    there = {row.name for each in tables for row in each.rows}
-    ordered = [JOINED] if JOINED in there else []
-    for group in GROUPS:
-        ordered += sorted((each.name for each in group.methods if each.name in there), key=lambda name: -level(name))
-    return ordered
+def shown(tables: Sequence[Table], most: int = MOST) -> list[str]:
+    """Return the methods whose worst rank in any world is best, and the paper's schedule, in the order of these ranks."""
+    worst: dict[str, int] = {}
+    for each in tables:
+        for row in each.rows:
+            worst[row.name] = max(worst.get(row.name, 0), row.rank)
+    ordered = sorted((name for name in worst if name != REFERENCE), key=lambda name: (worst[name], name))
+    return [name for place, name in enumerate(ordered) if place < most or name == PAPER]
