@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import fedtide
 from fedtide import config
 from fedtide.core.guard import Guarded
-from fedtide.data.holdings import label_counts
+from fedtide.data.holdings import Flat, label_counts
 from fedtide.data.own_partition import checked
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.flower.loaders import partition as loader
@@ -57,6 +58,11 @@ def test_another_fleet_does_not_go_on(tmp_path: Path) -> None:
     other = build(experiment(name="virtual_iid"), dataset=small_dataset())
     assert fleet_digest(one.fleet) == fleet_digest(two.fleet)
     assert fleet_digest(one.fleet) != fleet_digest(other.fleet)
+    held: Any = one.fleet.partition
+    moved = replace(
+        held, pools=Flat(held.pools.samples + 1, held.pools.offsets)
+    )  # as many of each label, other samples
+    assert fleet_digest(one.fleet) != fleet_digest(one.fleet._replace(partition=moved))
     fedtide.simulate(given, tmp_path / "run", system=one)
     (tmp_path / "run" / "model.npy").unlink()
     mixed = two._replace(fleet=other.fleet._replace(duration=one.fleet.duration))

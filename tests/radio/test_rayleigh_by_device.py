@@ -1,0 +1,34 @@
+"""Rayleigh fading drawn device by device: the law of `rayleigh`, anew at every tick, about any coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from fedtide.types import Floats
+from fedtide.world.channel import RayleighByDevice
+from fedtide.world.coverage import Equal
+
+MANY = np.arange(20_000)
+
+
+def gains(seed: int, tick: int) -> Floats:
+    """Return |h|^2 [m], from what the links carry."""
+    return np.asarray((2 ** RayleighByDevice(Equal(snr_db=10.0))(seed, tick, 0.0, MANY).capacity - 1) / 10)
+
+
+def test_gains_are_exponential() -> None:
+    for seed, tick in ((0, 1), (0, 2), (7, 1)):
+        assert stats.kstest(gains(seed, tick), "expon").pvalue > 1e-4
+
+
+def test_ticks_and_seeds_are_independent() -> None:
+    found = np.corrcoef([gains(0, 1), gains(0, 2), gains(7, 1)]) - np.eye(3)
+    assert np.abs(found).max() < 0.03
+
+
+def test_coverage_scales_it() -> None:
+    near = RayleighByDevice(Equal(10.0, [1.0, 4.0]))(3, 5, 0.0, np.array([0, 1]))
+    alike = RayleighByDevice(Equal(10.0))(3, 5, 0.0, np.array([0, 1]))
+    assert np.allclose((2**near.capacity - 1) / (2**alike.capacity - 1), [1, 4])
+    assert near.capacity is near.believed
