@@ -26,8 +26,8 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Every figure of README and docs but the picture of the explorer, and the pages docs/paper.md, worlds.md and league.md, from
-# stored results: minutes, nothing is run.
+# Every figure of README and docs and the pages docs/paper.md, worlds.md and league.md, from stored results: minutes, nothing
+# is run. The picture of the explorer needs two short runs and a Chromium: python benchmarks/explorer.py.
 figures: $(VENV)/.core
 	$(BIN)/fedtide paper --draw-only
 	$(BIN)/fedtide worlds --draw-only
