@@ -70,7 +70,6 @@ def settings() -> dict[str, Any]:
         **lean,
     }
     return {
-        "optimize_memory": False,
         "model_configs": {"model_path": str(HERE / "network.py"), "model_name": "CNN"},
         "server_configs": lean,
         "algorithm_configs": {
@@ -103,6 +102,8 @@ def main() -> None:
         server = Server(settings(), num_clients=JOB.num_devices)
         held = [TensorDataset(*client_tensors(data, device)) for device in range(JOB.num_devices)]
         clients = [Client(settings(), name, (mine,)) for name, mine in zip(names, held, strict=True)]
+        for client in clients:
+            client.optimize_memory = False  # of a setting for all, its clients do not hear
         profiles = {
             name: ClientProfile(compute_factor=factor)
             for name, factor in zip(names, rng.uniform(1, 4, len(names)), strict=True)
