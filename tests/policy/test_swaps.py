@@ -159,7 +159,7 @@ def test_pairs_of_swaps_find_what_single_ones_do_not() -> None:
         together = sampled.sample_in_numpy(rows, 9, 0, 8, 300, 30)[1]
         assert together <= alone
         better += together < alone
-    assert better > 10
+    assert better > 5
 
 
 def many(num_rows: int) -> np.ndarray:
