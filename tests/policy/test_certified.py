@@ -21,6 +21,7 @@ from fedtide.policy import certified, label_variance, swaps
 from fedtide.policy.certified import Certified, certify, separation
 from fedtide.policy.rounding import rounding
 from fedtide.policy.scheduling import DataImportance
+from fedtide.records.identity import _described
 from fedtide.server.state import Policy
 from fedtide.server.step import plan
 from fedtide.types import Candidates, Selection
@@ -300,3 +301,6 @@ def test_the_default_search_has_the_digest_of_always() -> None:
     assert DataImportance() == DataImportance(0.5, "swaps", certified.STEPS)
     before = fedtide.experiment({"policy": {"scheduler_args": {"pool_share": 0.5}}})
     assert "search" not in json.dumps(before.model_dump(mode="json"))
+    assert _described(DataImportance()) == "DataImportance(pool_share=0.5)"
+    asked = "DataImportance(pool_share=0.5, search='certified')"
+    assert _described(DataImportance(search="certified")) == asked

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedtide.policy import scheduling
 from fedtide.policy.scheduling import (
     SCHEDULERS,
     AgeBased,
@@ -103,3 +104,17 @@ def test_one_with_memory_looks_back() -> None:
             return {"seen": np.zeros(num_devices)}
 
     assert looks_back(Remembers())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("small", [0, 1000])
+def test_the_largest_are_those_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    monkeypatch.setattr(scheduling, "SMALL", small)
+    rng = np.random.default_rng(0)
+    for number in range(500):
+        value = rng.integers(-3, 3, int(rng.integers(0, 30)))
+        if number % 2:
+            value = np.where(rng.random(len(value)) < 0.2, rng.choice([np.nan, np.inf, -0.0]), value.astype(float))
+        for count in range(len(value) + 2):
+            wanted = np.argsort(-value, kind="stable")[:count]
+            assert scheduling.largest(value, count).tolist() == wanted.tolist()
+            assert scheduling._top(value, count).tolist() == sorted(wanted.tolist())

@@ -2,8 +2,8 @@
 
 Counts with the total T = g T' (g divides all counts) cannot always be even: Omega >= g^2 rest (c - rest) / c, rest = T' mod c;
 the least over all totals that `size` rows can have. With label shards, g divides all rows but a few, whose shards straddle two
-labels. Then every choice of these few leaves residues modulo g, and the others hold so many samples of each label at least and at
-most: the least over all choices, each the best way to share the total among labels within these limits, in steps of g.
+labels. Then every choice of these few leaves residues modulo g, and the others hold so many samples of each label at least
+and at most: the least over all choices, each the best way to share the total among labels within these limits, in steps of g.
 """
 
 from __future__ import annotations

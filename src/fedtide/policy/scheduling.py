@@ -8,7 +8,7 @@ All sorting breaks ties in favour of the lower device number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import numpy as np
@@ -19,6 +19,9 @@ from fedtide.policy.certified import STEPS, certify
 from fedtide.policy.label_variance import label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
 
+LATER: Final = {
+    "later": True
+}  # arguments that came after runs were stored: at their defaults they are not written down
 SMALL: Final = 1000  # values that are sorted as a whole
 PoolShare = Annotated[float, arg("share of the N devices, those with the best channels, that are chosen from")]
 
@@ -116,11 +119,11 @@ class DataImportance:
         arg(
             "beyond 3 million subsets; swaps: descent from 96 starts; certified: longer, with a proved gap in the record"
         ),
-    ] = "swaps"
+    ] = field(default="swaps", metadata=LATER)
     time_limit: Annotated[
         int,
         arg("of the certified search; the default is about 10 ms, 0: no tree", unit="steps", ge=0, le=10**12),
-    ] = STEPS
+    ] = field(default=STEPS, metadata=LATER)
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
         """Pi = argmin Omega over the subsets of Pi' with min(R, m) members."""

@@ -48,17 +48,21 @@ def search(label_counts: Ints, size: int, rng: Rng, restarts: int, enough: int) 
 
     restarts: starts at most, the first one greedy, the others random. enough: no set is below, so what reaches it is taken.
     """
-    num_rows = len(label_counts)
-    if num_rows > MOST_ROWS:
+    if len(label_counts) > MOST_ROWS:
         from fedtide.policy.sampled import sampled  # it is seldom needed
 
         return sampled(label_counts, size, rng, enough)
+    extension = native()
+    descend = extension.descend if extension is not None else descend_in_numpy
+    return descend(centred(label_counts), size, random_starts(len(label_counts), size, rng, restarts), enough)
+
+
+def random_starts(num_rows: int, size: int, rng: Rng, restarts: int) -> npt.NDArray[np.bool_]:
+    """Return which rows are members at first, besides the greedy set: restarts - 1 times, or less [n m]."""
     starts = max(1, min(restarts, MOST_SWAPS // (size * (num_rows - size))))
     member = np.zeros((starts, num_rows), bool)
     np.put_along_axis(member, rng.random((starts, num_rows)).argsort(axis=1)[:, :size], True, axis=1)
-    extension = native()
-    descend = extension.descend if extension is not None else descend_in_numpy
-    return descend(centred(label_counts), size, member[1:], enough)
+    return member[1:]  # the greedy set is in the place of the first
 
 
 def descend_in_numpy(centred: Ints, size: int, starts: npt.NDArray[np.bool_], enough: int) -> tuple[Ints, int]:

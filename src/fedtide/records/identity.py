@@ -162,9 +162,17 @@ def _writes_itself(made: Any) -> bool:
 
 
 def _written(made: Any) -> str:
-    """Return the repr of one of ours; a user's own that it is made with by name: its repr may say where in memory it is."""
+    """Return the repr of one of ours; a user's own that it is made with by name: its repr may say where in memory it is.
+
+    A field that came later (`metadata={"later": True}`) is left out at its default: runs that were begun before go on.
+    """
     if _writes_itself(made):
-        inside = (f"{each.name}={_written(getattr(made, each.name))}" for each in dataclasses.fields(made) if each.repr)
+        told = [
+            each
+            for each in dataclasses.fields(made)
+            if each.repr and not (each.metadata.get("later") and getattr(made, each.name) == each.default)
+        ]
+        inside = (f"{each.name}={_written(getattr(made, each.name))}" for each in told)
         return f"{type(made).__qualname__}({', '.join(inside)})"
     return _described(made) if callable(made) else repr(made)
 
