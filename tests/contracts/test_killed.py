@@ -92,4 +92,5 @@ def test_killed_at_every_kind_of_moment_it_ends_with_the_same_bytes(tmp_path: Pa
     assert contents(folder) == contents(tmp_path / "whole")
     if remembers(case):  # that comes from what was saved of it, or the runs prove nothing
         assert run(Order(tree, str(forgetful), forgetful=True)) == 0
-        assert contents(forgetful)["rounds.jsonl"] != contents(folder)["rounds.jsonl"]
+        other, same = contents(forgetful), contents(folder)
+        assert (other["rounds.jsonl"], other["model.npy"]) != (same["rounds.jsonl"], same["model.npy"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedtide
+from companions import with_companions
 from fedtide.config import experiment
 from fedtide.data.cut import cut
 from fedtide.errors import RunFolderError
@@ -54,8 +55,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def of_own(name: str, **learning: Any) -> fedtide.Experiment:
-    return small({"data": {"name": f"own.py:{name}"}, "policy": {"scheduler": "own.py:worst"}, "learning": learning})
+def of_own(name: str, *trees: dict[str, Any]) -> fedtide.Experiment:
+    return small({"data": {"name": f"own.py:{name}"}, "policy": {"scheduler": "own.py:worst"}}, *trees)
 
 
 def made(name: str, **args: Any) -> Dataset:
@@ -67,7 +68,9 @@ def made(name: str, **args: Any) -> Dataset:
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_run_on_bytes_is_the_run_on_what_they_stand_for(own: Path, trainer: str) -> None:
-    bytes_, floats = (fedtide.simulate(of_own(name, trainer=trainer)) for name in ("bytes_", "floats"))
+    bytes_, floats = (
+        fedtide.simulate(of_own(name, with_companions("trainer", trainer))) for name in ("bytes_", "floats")
+    )
     assert np.array_equal(bytes_.model, floats.model)
     assert repr(bytes_.rounds) == repr(floats.rounds)
 

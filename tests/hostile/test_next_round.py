@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fedtide
+from companions import with_companions
 from fedtide import config
 from fedtide.drivers import witness
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
@@ -143,7 +144,7 @@ def test_a_trainer_of_another_system_is_refused(change: dict[str, Any], says: st
 def test_data_that_a_trainer_cannot_take_is_told_before_a_run_begins(tmp_path: Path, trainer: str, part: str) -> None:
     data = small_dataset()
     wide = getattr(data, part)._replace(images=getattr(data, part).images.astype(np.float64))
-    one = small({"learning": {"trainer": trainer}})
+    one = small(with_companions("trainer", trainer))
     with pytest.raises(FedtideError, match=r"images are float64 .* needs float32"):
         fedtide.simulate(one, tmp_path / "run", dataset=data._replace(**{part: wide}))
     assert not (tmp_path / "run").exists()

@@ -108,7 +108,7 @@ def _answers(tables: Sequence[Table]) -> list[str]:
         rivals = ", ".join(f"`{row.name}`" for row in each.level[:MOST_RIVALS]) or "nobody"
         rivals += f" and {len(each.level) - MOST_RIVALS} more" if len(each.level) > MOST_RIVALS else ""
         place = f"{paper.rank} ({paper.highest} to {paper.lowest}) of {len(each.rows)}" if paper else "lacks runs"
-        over = [effect(each.confirmed.get(name)) for name in (REFERENCE, PAPER)]
+        over = [_again(each.confirmed.get(name)) for name in (REFERENCE, PAPER)]
         lines.append(
             f"| {each.arena.title} | **{_named(first)}** | {first.accuracy:.3f}, {first.final:.3f} | {rivals} "
             f"| {over[0]} | {over[1]} | {place} |"
@@ -118,8 +118,15 @@ def _answers(tables: Sequence[Table]) -> list[str]:
         "",
         f"Ranked on seeds 0 to {SEEDS - 1}. The gains in this table are from {len(CONFIRMING)} further seeds "
         f"({CONFIRMING[0]} to {CONFIRMING[-1]}), on which only the winner, the paper's schedule and random scheduling met "
-        "again: the first of many is first by luck in part, and that luck is not repeated there.",
+        "again: the first of many is first by luck in part, and that luck is not repeated there. Where fewer seeds are told, "
+        "the winner's other runs there did not stay finite.",
     ]
+
+
+def _again(found: Comparison | None) -> str:
+    """Write a gain on fresh seeds, and on how many of them, if some are missing."""
+    missing = found is not None and found.num_seeds < len(CONFIRMING)
+    return effect(found) + (f", {found.num_seeds} of {len(CONFIRMING)} seeds" if found and missing else "")
 
 
 def _named(row: Row) -> str:
