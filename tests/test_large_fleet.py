@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -20,7 +21,9 @@ import large_run
 from fedtide import columns, rng
 from fedtide.core.lasting import Column
 from fedtide.errors import RunFolderError
+from fedtide.records import folder as run_folder
 from fedtide.records import read_rounds, read_run
+from fedtide.records.archive import archive, narrow, widened
 from fedtide.records.reading import read_checkpoint
 from fedtide.system import make_trainer
 from helpers import FakeTrainer
@@ -225,3 +228,37 @@ def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.
     monkeypatch.setattr("fedtide.core.ram.available", lambda: 25_000)
     with pytest.raises(fedtide.FedtideError, match=r"learning.trainer=scaffold remembers of 40 devices"):
         check_room(built, trainer, trainer.initial_model(0))
+
+
+def test_an_archive_is_what_numpy_writes() -> None:
+    rows = [np.arange(5, dtype=np.float32) * each for each in range(3)]
+    arrays = {"format": 3, "name": "a", "models": np.stack(rows), "held": np.arange(4, dtype=np.uint8)}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    assert bytes(archive({**arrays, "models": rows})) == buffer.getvalue()
+    with pytest.raises(ValueError, match="a row is"):
+        archive({"models": [rows[0], rows[1][:3]]})
+
+
+@pytest.mark.parametrize(("most", "kind"), [(0, "u1"), (255, "u1"), (256, "u2"), (65_536, "u4"), (2**32, "i8")])
+def test_narrow_columns_come_back(most: int, kind: str) -> None:
+    values = np.array([0, most, most // 2])
+    assert narrow(values).dtype == np.dtype(kind)
+    assert widened(narrow(values)).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(("large", "count"), [(0, 2), (10**9, 8)])
+def test_large_checkpoints_come_further_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, count: int
+) -> None:
+    made, written, real = experiment("periodic", 50), [], run_folder.write_atomically
+
+    def write(path: Path, content: Any) -> None:
+        written.append(path.name)
+        real(path, content)
+
+    for name, value in (("CHECKPOINT_SECONDS", 0.0), ("LARGE_BYTES", large), ("CHECKPOINT_TIMES", 1e9)):
+        monkeypatch.setattr(run_folder, name, value)
+    monkeypatch.setattr(run_folder, "write_atomically", write)
+    simulated(made, tmp_path / "run")
+    assert written.count("checkpoint.npz") in (count, count + 1)  # the last round's, and once more at the end

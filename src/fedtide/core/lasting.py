@@ -36,7 +36,8 @@ class Column:
         self._here, self._tally = (index, before, newer), None
         array[index] = values
         if newer._tally is not None:
-            _recount(newer._tally, counts(before), counts(np.broadcast_to(values, before.shape)))
+            came = {values: len(before)} if isinstance(values, int) else counts(values)
+            _recount(newer._tally, counts(before), came if len(before) else {})
         return newer
 
     @property

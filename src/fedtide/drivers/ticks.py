@@ -35,6 +35,8 @@ def is_lost(link: Link, grant: Grant) -> Bools:
 
 def is_sending(system: System, link: Link, grant: Grant) -> Bools:
     """Say which of the picked devices send at all [r]: of those that send at once, the weak stay silent."""
+    if access.separate(system.access):
+        return np.ones(len(grant.picked), np.bool_)
     return access.sends(system.access, snr_at(link, grant))
 
 

@@ -65,9 +65,10 @@ class Ticks(Sequence[Tick]):
 
     def born(self, version: Ints) -> Floats:
         """Return when each of these model versions came to be; the first was there at time 0."""
-        last = int(version.max(initial=0))
-        if last >= len(self._times):
-            next(self.since(last - 1))
+        try:
+            return np.frombuffer(self._times)[version]
+        except IndexError:  # nobody has come as far
+            next(self.since(int(version.max()) - 1))
         return np.frombuffer(self._times)[version]
 
     def __len__(self) -> int:
