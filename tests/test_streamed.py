@@ -25,7 +25,11 @@ from helpers import FakeTrainer, run, small, small_dataset
 from promises import part
 
 STREAMING = [name for name in table("combiner") if streams(part("combiner", name))]
-ROOMY: dict[str, Any] = {"fleet": {"num_devices": 20}, "policy": {"limit": 12}, "radio": {"num_symbols": 20_000}}
+ROOMY: dict[str, Any] = {
+    "fleet": {"num_devices": 20},
+    "policy": {"limit": 12, "age_base": 0.5},
+    "radio": {"num_symbols": 20_000},
+}
 
 
 def arrived(r: int, d: int) -> tuple[np.ndarray, ...]:
