@@ -87,11 +87,12 @@ import fedtide
 from fedtide import config
 from fedtide.drivers.planned import planned
 from fedtide.system import build, parameter_count
+assert "fedtide._native" not in sys.modules
 e = config.experiment({"data": {"name": "synthetic"}, "timeline": {"horizon": 2.0}})
 system = build(e)
 assert parameter_count(system) == 21840
 assert len(list(planned(system))) == 8
-heavy = {"torch", "flwr", "dask", "distributed", "torchvision", "fedtide._native"} & set(sys.modules)
+heavy = {"torch", "flwr", "dask", "distributed", "torchvision"} & set(sys.modules)
 print(",".join(sorted(heavy)))
 """
 

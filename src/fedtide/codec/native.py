@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,12 +10,22 @@ import numpy as np
 
 from fedtide.types import Rng, Vector
 
-try:
-    import fedtide._native as _native
-except ImportError:  # it was installed without a compiler
-    _native = None  # type: ignore[assignment]
+extension: Any  # fedtide._native, or None: loaded when it is first asked for, and a test may set it to None
 
-extension: Any = _native  # looked up at every call, so that a test can set it to None
+
+def __getattr__(name: str) -> Any:
+    if name != "extension":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _loaded()
+
+
+@functools.cache
+def _loaded() -> Any:
+    try:
+        import fedtide._native as found
+    except ImportError:  # it was installed without a compiler
+        return None
+    return found
 
 
 def contiguous(updates: Sequence[Vector]) -> list[Vector]:
