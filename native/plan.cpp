@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t max_size = std::int64_t{1} << 30;  // floats of any one buffer: keeps 32-bit offsets safe
 constexpr int tail = 64;      // floats after every buffer, so that vectors may run over its end
 constexpr std::int64_t min_batch = 8, max_batch = 64;
-constexpr std::int64_t max_kept = 384 << 10; // floats that the samples of a batch keep: more would leave the caches
+constexpr std::int64_t max_kept = 128 << 10; // floats that the samples of a batch keep: more would leave the caches
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
