@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedtide
+from companions import with_companions
 from fedtide import config
 from fedtide.core import parts
 from fedtide.core.kinds import table
@@ -240,6 +241,26 @@ def test_stopped_after_any_aggregation_it_ends_with_the_same_bytes(tmp_path: Pat
             assert (tmp_path / str(after) / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
+def test_a_weighting_of_ones_own_is_resumed_where_some_stay_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked again for the whole run, of those who were heard."""
+    own = "def by_size(num_samples, age):\n    return num_samples / num_samples.sum()\n"
+    (tmp_path / "own.py").write_text(own)
+    monkeypatch.chdir(tmp_path)
+    experiment = wanted(truncated(15.0), {"policy": {"weighting": "own.py:by_size"}})
+
+    def stop(record: RoundRecord, total: int) -> None:
+        if record.index == 4:
+            raise Stop
+
+    whole = fedtide.simulate(experiment)
+    assert any(0 in record.num_kept for record in whole.rounds[:4])
+    with pytest.raises(Stop):
+        fedtide.simulate(experiment, tmp_path / "run", on_round=stop)
+    assert np.array_equal(fedtide.simulate(experiment, tmp_path / "run").model, whole.model)
+
+
 def test_the_key_counts_only_when_it_is_used() -> None:
     assert config.digest(wanted({"radio": {"access": "orthogonal"}})) == config.digest(wanted())
     assert len({config.digest(wanted(each)) for each in ({}, AIR, truncated(2.0))}) == 3
@@ -276,9 +297,8 @@ def test_a_combiner_takes_the_sum_or_is_refused(name: str) -> None:
     assert not getattr(combiner, "takes_sum", False)
     if name != "ca2fl":  # which remembers every device's own, and differs from the second time on
         assert not np.allclose(alone, together, atol=1e-5)
-    codec = {"codec": {"name": "ef21"}} if name == "ef21" else {}
     with pytest.raises(FedtideError, match=f"policy.combiner={name} as it is needs them one by one: choose"):
-        build(wanted(AIR, {"policy": {"combiner": name}}, codec))
+        build(wanted(AIR, with_companions("combiner", name)))
 
 
 @pytest.mark.parametrize(

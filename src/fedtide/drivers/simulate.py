@@ -31,6 +31,7 @@ from fedtide.server.step import step
 from fedtide.system import System, build, load_dataset, make_trainer
 from fedtide.trackers import Trackers
 from fedtide.types import Dataset, Vector
+from fedtide.world.access import separate
 from fedtide.world.stepping import since
 
 
@@ -157,7 +158,9 @@ def _answered(system: System, rounds: Sequence[RoundRecord]) -> Iterator[Answere
     uploads = np.zeros(system.fleet.num_devices, np.int64)
     for record, tick in zip(rounds, system.ticks, strict=False):
         weight = dict(zip(record.picked, record.weight, strict=True))
-        arrived = [device for device in record.picked if device not in record.lost]
+        came = zip(record.picked, record.num_kept, strict=True)
+        # of those that send at once, the weak stay silent: they keep nothing
+        arrived = [device for device, kept in came if device not in record.lost and (kept or separate(system.access))]
         rows = candidates_at(system, tick, uploads)
         yield Answered(rows, record.picked, arrived, [weight[device] for device in arrived])
         uploads[arrived] += 1

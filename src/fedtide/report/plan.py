@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from fedtide.codec.base import checked_kept
+from fedtide.config.effort import LARGE
 from fedtide.core import parts
 from fedtide.drivers.planned import planned
 from fedtide.policy.label_variance import label_variance
@@ -20,7 +21,6 @@ from fedtide.types import Ints
 from fedtide.world.access import separate
 
 AGES_LISTED = 10  # more ages than this are summed up
-MOST_NAMED = 10_000  # devices of a fleet whose ready ones are named
 PICKS_LISTED = 30  # more of one aggregation are counted
 
 
@@ -29,7 +29,7 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
 
     Of a large fleet's ready devices only how many there are, of each age.
     """
-    named = system.fleet.num_devices <= MOST_NAMED
+    named = system.fleet.num_devices <= LARGE
     d, codec = parameter_count(system), parts.label("codec", system.codec)
     rows = []
     for tick, rows_seen, grant in planned(system):
