@@ -1,6 +1,6 @@
 """What a fleet costs besides its training: time to build, time per aggregation, peak memory and bytes on disk, by devices.
 
-    python benchmarks/scale.py [--quick] [--out build/scale.json]
+    python benchmarks/scale.py [--quick] [--out FILE]
 
 Every point is a process of its own, so that its peak memory is its own. Local trainings take no time here: the trainer returns
 the same update for every job. Times are of the processor; of the times per aggregation, the median over blocks of them and
@@ -17,40 +17,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedtide import config
-from fedtide.core.kinds import table
 from fedtide.drivers.simulate import simulate
 from fedtide.learning.trainer import Score
-from fedtide.system import build, durations
-from fedtide.types import Ints, Job, Samples, Vector
-from fedtide.world.fleet import Fleet
+from fedtide.system import build
+from fedtide.types import Job, Samples, Vector
 
+STORED = Path(__file__).resolve().parent.parent / "docs" / "results" / "performance" / "scale.json"
 NUM_PARAMETERS = 7_850  # of softmax regression on 28 x 28 images
-HELD = 50  # samples of a device
 PERIODIC = [(scheduler, n) for scheduler in ("random", "data_importance") for n in (1_000, 10_000, 100_000, 1_000_000)]
 PER_ARRIVAL = [1_000, 10_000, 100_000]
-
-
-class Same:
-    """Every device holds the same samples."""
-
-    def __init__(self, num_devices: int) -> None:
-        self._count = num_devices
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, device: int) -> Ints:
-        return np.arange(HELD)
-
-    def __iter__(self) -> Iterator[Ints]:
-        return iter([self[0]])
 
 
 class Quick:
@@ -77,30 +59,27 @@ class Enough(Exception):
 
 
 def keys(timeline: str, scheduler: str, num_devices: int) -> dict[str, Any]:
-    """Return the experiment of one point."""
-    virtual = "virtual_iid" in table("partition")
+    """Return the experiment of one point: about half of the devices are ready at a tick of the periodic timeline, or one."""
+    periodic = timeline == "periodic"
     return {
         "framework": {"per_arrival": "fedasync"}.get(timeline, timeline),
-        "data": {"name": "synthetic", "num_train": 2_000, "num_test": 10, "partition": "virtual_iid" if virtual else "iid"},
-        "fleet": {"num_devices": num_devices, "min_duration": 0.5},
+        "data": {"name": "synthetic", "num_train": 10_000, "num_test": 10, "partition": "virtual_dirichlet"},
+        "fleet": {"num_devices": num_devices, "min_duration": 0.0 if periodic else 0.5},
         "timeline": {"horizon": 5.0},
-        "policy": {"scheduler": scheduler, "limit": min(1_000, max(num_devices // 10, 1)) if timeline == "periodic" else 1},
+        "policy": {"scheduler": scheduler, "limit": min(1_000, max(num_devices // 10, 1)) if periodic else 1},
         "radio": {
-            "channel": "rayleigh_by_device" if "rayleigh_by_device" in table("channel") else "rician",
-            "num_symbols": 140 * num_devices if timeline == "per_arrival" else 300_000,  # 400 or so for each upload
+            "channel": "rayleigh_by_device",
+            "num_symbols": 300_000 if periodic else 140 * num_devices,  # 400 or so for each upload
         },
         "learning": {"model": "softmax", "evaluate_every": 1e9},
-    }  # fmt: skip
+    }
 
 
 def point(timeline: str, scheduler: str, num_devices: int, count: int) -> dict[str, Any]:
     """Measure one point in this process. count: aggregations."""
     experiment = config.experiment(keys(timeline, scheduler, num_devices))
-    begun, fleet = time.process_time(), None
-    if experiment.data.partition == "iid":  # there are more devices than samples, and nothing here that shares them
-        labels = np.broadcast_to(np.full(10, HELD // 10), (num_devices, 10))
-        fleet = Fleet(durations(experiment), Same(num_devices), np.full(num_devices, HELD), labels)  # type: ignore[arg-type]
-    system = build(experiment, fleet=fleet)
+    begun = time.process_time()
+    system = build(experiment)
     built, marks = time.process_time() - begun, []
     block = max(count // 30, 1)
 
@@ -115,18 +94,18 @@ def point(timeline: str, scheduler: str, num_devices: int, count: int) -> dict[s
         with contextlib.suppress(Enough):
             simulate(experiment, run, system=system, trainer=Quick(), on_round=on_round)
         rounds, checkpoint = ((run / name).stat().st_size for name in ("rounds.jsonl", "checkpoint.npz"))
-    spent = np.diff(marks[len(marks) // 2 :]) / block  # the first ticks find nobody ready
+    spent = np.diff(marks[len(marks) // 2 :]) / block  # first ticks pay for what is made once
+    name = f"periodic, {scheduler}" if timeline == "periodic" else "per arrival"
     return {
-        "timeline": timeline,
-        "scheduler": scheduler,
+        "what": name,
         "num_devices": num_devices,
         "limit": experiment.policy.limit,
         "build_seconds": built,
-        "seconds": float(np.median(spent)),
+        "seconds_per_aggregation": float(np.median(spent)),
         "least_seconds": float(spent.min()),
-        "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        "round_bytes": rounds / count,
-        "checkpoint_bytes": checkpoint,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "bytes_per_aggregation": rounds / count,
+        "checkpoint_mb": checkpoint / 1e6,
     }
 
 
@@ -144,7 +123,7 @@ def main() -> None:
     """Print the table and write it down."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("build/scale.json"))
+    parser.add_argument("--out", type=Path, default=STORED)
     parser.add_argument("--point", nargs=4)
     args = parser.parse_args()
     if args.point:
@@ -152,16 +131,16 @@ def main() -> None:
         return
     points = [("per_arrival", "random", n, 900 if args.quick else 6_000) for n in PER_ARRIVAL]
     points += [("periodic", scheduler, n, 8 if args.quick else 16) for scheduler, n in PERIODIC]
-    print("timeline     scheduler            N   build s  ms/aggr. (least)   peak MB  kB/round  checkpoint MB")
+    print("what                              N   build s  ms/aggr. (least)   peak MB  kB/round  checkpoint MB")
     rows = []
     for each in points:
         if (row := measured(*each)) is None:
             continue
         rows.append(row)
         print(
-            f"{row['timeline']:12} {row['scheduler']:15} {row['num_devices']:9,} {row['build_seconds']:7.2f} "
-            f"{1e3 * row['seconds']:9.3f} {1e3 * row['least_seconds']:9.3f} {row['peak_bytes'] / 1e6:8.0f} "
-            f"{row['round_bytes'] / 1e3:9.1f} {row['checkpoint_bytes'] / 1e6:9.2f}",
+            f"{row['what']:25} {row['num_devices']:9,} {row['build_seconds']:7.2f} "
+            f"{1e3 * row['seconds_per_aggregation']:9.3f} {1e3 * row['least_seconds']:9.3f} {row['peak_mb']:8.0f} "
+            f"{row['bytes_per_aggregation'] / 1e3:9.1f} {row['checkpoint_mb']:9.2f}",
             flush=True,
         )
     args.out.parent.mkdir(parents=True, exist_ok=True)

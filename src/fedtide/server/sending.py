@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fedtide.codec.base import Codec, Packet, checked_packet, most_bits
-from fedtide.core import parts
+from fedtide.core import lasting, parts
 from fedtide.errors import TrainingError
 from fedtide.rng import stream
 from fedtide.server import border
@@ -65,16 +65,16 @@ def upload(
     if device and _takes_many(codec):
         sent = _encoded_together(codec, seed, tick, device, granted, updates, threads)
         return Received(sent, _decoded_together(codec, sent, lost, threads), devices)
-    memory = dict(devices.get("codec", {}))
-    sent, came = {}, {}
+    before = devices.get("codec", {})
+    sent, came, memory = {}, {}, {}
     for k, bits in zip(device, granted.tolist(), strict=True):
-        sent[k], after = encoded(codec, updates[k], bits, seed, k, tick, memory.get(k))
+        sent[k], after = encoded(codec, updates[k], bits, seed, k, tick, before.get(k))
         if k in lost:
             continue
         came[k] = decoded(codec, sent[k], len(updates[k]))
         if after is not None:
             memory[k] = after
-    return Received(sent, came, {**devices, "codec": memory} if memory else devices)
+    return Received(sent, came, {**devices, "codec": lasting.table(before).after(memory)} if memory else devices)
 
 
 def _takes_many(codec: Any) -> bool:
