@@ -22,8 +22,15 @@ cp "$build"/_native*.so "$build/package/fedtide/"
 # libstdc++, so that must be loaded early as well.
 runtime="$(c++ -print-file-name=libasan.so) $(c++ -print-file-name=libstdc++.so.6)"
 cd "$root"
+# The finder of an editable installation would come first and load the extension that is installed.
+start='import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
+import fedtide._native, pytest
+if "/build/sanitize/" not in fedtide._native.__file__:
+    sys.exit("the extension under test is not the instrumented one: " + fedtide._native.__file__)
+sys.exit(pytest.main(sys.argv[1:]))'
 LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0:abort_on_error=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
     PYTHONPATH="$build/package" FEDTIDE_SANITIZED=1 \
-    "$python" -P -m pytest -p no:cacheprovider tests/learning/test_native.py tests/learning/test_native_contract.py \
+    "$python" -P -c "$start" -p no:cacheprovider tests/learning/test_native.py tests/learning/test_native_contract.py \
     tests/policy/test_certified.py tests/codec/test_native_twin.py tests/codec/test_hostile.py \
     tests/test_columns_native.py tests/data/test_virtual.py "$@"
