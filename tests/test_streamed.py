@@ -9,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+import fedtide
 from fedtide.codec.base import Packet
 from fedtide.core.kinds import table
 from fedtide.drivers import simulated
@@ -126,6 +127,17 @@ def test_a_streamed_run_is_one_with_all_updates_at_once() -> None:
             assert np.array_equal(one.models[one.version], other.models[other.version])
             assert info.sent == expected.sent
             assert np.array_equal(info.weights, expected.weights)
+
+
+def test_what_is_all_lost_was_trained_and_sent() -> None:
+    """Nobody asks for updates of which none arrives, and they cost what they cost."""
+    alone = small({"learning": {"trainer": "native"}, "policy": {"limit": 1}, "radio": {"csi": "noisy"}})
+    streamed = fedtide.simulate(alone, dataset=small_dataset()).rounds
+    with patch.object(simulated, "streams", lambda _: False):
+        assert repr(fedtide.simulate(alone, dataset=small_dataset()).rounds) == repr(streamed)
+    lost = [record for record in streamed if record.lost]
+    assert lost
+    assert all(record.sent_bits[0] > 0 for record in lost)
 
 
 def test_all_broken_devices_are_named_whatever_the_lot() -> None:

@@ -93,7 +93,7 @@ class Simulated:
         sent: dict[int, Sent] = {}
         devices = dict(kept.devices)
         coming = self._coming(tick, grant.bits, trained, lost, sent, devices)
-        if streams(system.policy.combiner):
+        if arriving and streams(system.policy.combiner):  # of what is all lost nobody would ask for
             return Received(sent, {}, devices, coming=Coming(arriving, coming))
         updates = dict(zip(arriving, coming, strict=True))
         return Received(sent, updates, devices)
