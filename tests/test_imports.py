@@ -135,7 +135,7 @@ except SystemExit as end:
     assert not end.code, end.code
 print(",".join(sorted({{name.partition(".")[0] for name in sys.modules}} | {{*sys.modules}})), file=sys.stderr)
 """
-EXTRAS = {"torch", "flwr", "dask", "distributed", "scipy", "matplotlib", "pandas", "pyarrow", "fedtide._native"}
+EXTRAS = {"torch", "flwr", "dask", "distributed", "scipy", "matplotlib", "pandas", "pyarrow", "fedtide.learning.native"}
 
 
 @pytest.mark.parametrize(

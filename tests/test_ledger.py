@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from fedtide.drivers.simulate import simulate
-from fedtide.records import Ledger, RoundRecord, RunFolder, read_run
+from fedtide.records import Ledger, RoundRecord, read_run
+from fedtide.records import folder as run_folder
 from fedtide.report.summary import summarise
 from fedtide.studies.reaching import named
 from fedtide.studies.result import RunResult, from_rounds, same
@@ -100,7 +101,7 @@ def test_a_resumed_run_counts_on(tmp_path: Path) -> None:
 def test_a_run_begun_in_format_2_goes_on_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a run's joules would be taken for all of them; the prices still tell."""
     whole = run(COUNTED)
-    monkeypatch.setattr(RunFolder, "__init__", _begun_in(RunFolder.__init__, 2))
+    monkeypatch.setattr(run_folder, "first_format", lambda _: 2)
     found = run(COUNTED, folder=tmp_path / "old")
     assert {each.ledger[5:] for each in found} == {(0.0, 0.0, 0.0)}
     assert [each.ledger[:5] for each in found] == [each.ledger[:5] for each in whole]
@@ -108,14 +109,6 @@ def test_a_run_begun_in_format_2_goes_on_without(tmp_path: Path, monkeypatch: py
     old, new = summarise(small(COUNTED), found, 30), summarise(small(COUNTED), whole, 30)
     assert old["joules"] == pytest.approx(new["joules"], rel=1e-9)
     assert new["bits_down"] > old["bits_down"] == 0
-
-
-def _begun_in(make: Any, format: int) -> Any:
-    def init(self: RunFolder, *args: Any, **more: Any) -> None:
-        make(self, *args, **more)
-        self._format = format
-
-    return init
 
 
 def stored(*changes: Any) -> RunResult:

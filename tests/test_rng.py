@@ -19,6 +19,7 @@ def test_purposes_keep_their_numbers() -> None:
         "initial_model": 8,
         "synthetic": 9,
         "sizes": 10,
+        "air": 11,
     }
 
 

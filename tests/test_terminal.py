@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli import progress as shown
+from fedtide.cli.command import out
 from fedtide.cli.main import app
 from fedtide.cli.naming import default_folder, folder_name
 from fedtide.report.chance import chance
@@ -68,6 +69,7 @@ COMMANDS = {
 @pytest.mark.parametrize("words", COMMANDS)
 def test_tables_fit_and_labels_are_whole(place, monkeypatch, words, width):
     monkeypatch.chdir(place)
+    monkeypatch.setattr(out, "width", width)  # which it has from COLUMNS when it is made
     found = CliRunner().invoke(app, words.split(), env={"COLUMNS": str(width)})
     assert found.exit_code == 0, found.output
     lines = [line for line in found.stdout.splitlines() if not line.startswith("figure:")]  # a path is for copying

@@ -23,7 +23,7 @@ import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import page
+import peers_page as page
 from environments import CACHE, HERE, pinned, python_of
 from job import CORES, FILE, MARK, RESULT, described
 

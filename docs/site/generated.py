@@ -75,7 +75,7 @@ def cli() -> str:
     lines = ["# Commands", "", _plain(root.help), "", _plain(root.epilog), ""]
     assert isinstance(root, click.Group)
     for name in root.list_commands(context):
-        found = root.get_command(context, name)
+        _, found, _ = root.resolve_command(context, [name])  # which imports it, as a call would
         assert found is not None
         lines += _command(found, click.Context(found, info_name=name, parent=context), 2)
     return "\n".join(lines)

@@ -69,7 +69,7 @@ def test_the_peers_model_has_the_papers_layers(peers: Any) -> None:
 
 
 def test_the_table_is_what_was_stored(peers: Any) -> None:
-    page = peers("page")
+    page = peers("peers_page")
     stored = json.loads(page.STORED.read_text())
     text = page.PAGE.read_text()
     assert page.rewritten(text, stored) == text
@@ -78,7 +78,7 @@ def test_the_table_is_what_was_stored(peers: Any) -> None:
 
 
 def test_the_table_has_ratios_and_reasons(peers: Any) -> None:
-    page = peers("page")
+    page = peers("peers_page")
     rows = [
         {
             "peer": "fedtide-whole",

@@ -738,7 +738,7 @@ def test_a_policy_that_swallows_ctrl_c(policies, monkeypatch):
         (["--help"], {"scipy", "matplotlib", "torch", "numpy", "pydantic", "yaml"}),
         (["run", "--help"], {"scipy", "matplotlib", "torch", "numpy", "pydantic", "yaml"}),
         (["--version"], {"scipy", "matplotlib", "torch", "numpy", "pydantic"}),
-        (["plan", *SMALL], {"scipy", "matplotlib", "torch", "fedtide._native", "fedtide.studies"}),
+        (["plan", *SMALL], {"scipy", "matplotlib", "torch", "fedtide.learning.native", "fedtide.studies"}),
         (["study", "--help"], {"scipy.stats", "matplotlib", "torch"}),
         (["theory", "--keys"], {"scipy", "matplotlib", "torch"}),
     ],

@@ -252,12 +252,16 @@ def test_bad_input_gets_one_line(tmp_path: Path, words: list[str], said: str) ->
 
 def test_nothing_but_the_league_is_committed() -> None:
     wanted = {
-        run.name for arena in ARENAS for _, parts in stages([arena], STORE) for part in parts for run in part.runs
+        run.name: run.experiment.seed
+        for arena in ARENAS
+        for _, parts in stages([arena], STORE)
+        for part in parts
+        for run in part.runs
     }
     kept = set(STORE.all_files())
     assert kept <= wanted.keys()
-    lost = {name for name in wanted.keys() - kept if wanted[name] != TUNING_SEED}
-    assert not lost  # but for candidates whose training diverged, everything was run
+    lost = [wanted[name] for name in wanted.keys() - kept if wanted[name] != TUNING_SEED]
+    assert lost == [11]  # of the macro cell's winner, which did not stay finite there, and the page says so
     assert len(wanted.keys() - kept) < 10
 
 

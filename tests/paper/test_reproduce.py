@@ -127,7 +127,7 @@ def page_of(seeds: str) -> str:
 
 @pytest.mark.parametrize("words", [["paper", "claims"], ["paper", "claims", "--quick"], ["paper", "--draw-only"]])
 def test_a_good_page_is_not_overwritten_by_one_of_missing_runs(tmp_path, monkeypatch, words):
-    monkeypatch.setattr(reproduce, "draw_all", lambda names, results, folder, say: folder.mkdir() or {})
+    monkeypatch.setattr(reproduce, "draw_all", lambda names, results, folder, say, style: folder.mkdir() or {})
     page = tmp_path / "docs" / "paper.md"
     page.parent.mkdir()
     page.write_text(page_of("3 to 5"))

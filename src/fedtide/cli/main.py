@@ -34,12 +34,12 @@ class Commands(Border):
         "report": (
             "fedtide.cli.pages",
             "report",
-            "Write a page to look at in a browser: of a run, of two beside each other, or of a study. One file, no network.",
+            "Write a page to look at in a browser, one file without network: of a run, of two runs or of a study.",
         ),
         "explore": (
             "fedtide.cli.pages",
             "explore",
-            "Open such a page in the browser; with --live it follows a run under way.",
+            "Open the page of a run, of two runs or of a study in the browser.",
         ),
         "replay": (
             "fedtide.cli.deploy",

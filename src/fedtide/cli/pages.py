@@ -27,7 +27,7 @@ def report(
     to: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
     store: StoreOf = None,
 ) -> None:
-    """Write a page to look at in a browser, as one file without network: of a run, of two beside each other, or of a study.
+    """Write a page to look at in a browser, one file without network: of a run, of two runs or of a study.
 
     [dim]fedtide report runs/mine -o report.html[/]
     [dim]fedtide report runs/proposed runs/random -o both.html[/]   two schedulers on the same clock

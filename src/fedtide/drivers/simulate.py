@@ -23,7 +23,7 @@ from fedtide.drivers.ticks import candidates_at
 from fedtide.drivers.training import close, trainer_label
 from fedtide.drivers.witness import Witness
 from fedtide.errors import RunFolderError, TrainingError
-from fedtide.learning.trainer import Trainer
+from fedtide.learning.trainer import MOST_THREADS, Trainer
 from fedtide.records import Ledger, RoundRecord, RunFolder, begun_with, costs, identity, is_complete, round_record
 from fedtide.server import border
 from fedtide.server.state import ServerState, begin
@@ -89,7 +89,7 @@ def simulate(
         else:
             state, ledger, rounds = begin(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
-        exchange = Simulated(system, trainer, eager, watch, threads)
+        exchange = Simulated(system, trainer, eager, watch, min(threads, MOST_THREADS))
         spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
         names_ready = run.names_ready if run else system.fleet.num_devices <= LARGE
         watching.begin(experiment, where, len(system.ticks))

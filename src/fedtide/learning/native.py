@@ -29,6 +29,7 @@ from fedtide.learning.model import (
     num_parameters,
 )
 from fedtide.learning.trainer import (
+    MOST_THREADS,
     LocalWork,
     Score,
     TableId,
@@ -46,8 +47,6 @@ try:
     import fedtide._native as _native
 except ImportError:  # installed without a compiler
     _native = None  # type: ignore[assignment]
-
-MOST_THREADS: Final = 4096  # more than there are jobs is no use, and the kernel counts them in 32 bits
 
 # The numbers are those of `enum class Kind` in native/plan.h.
 _KINDS: Final[dict[type, int]] = {Conv2d: 0, MaxPool2d: 1, ReLU: 2, Dropout: 3, ChannelDropout: 4, Linear: 5}

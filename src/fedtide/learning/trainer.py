@@ -23,6 +23,8 @@ TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are import
 # Those around another trainer (their argument `inner`), with how many vectors as long as the model travel each way.
 AROUND: Final[dict[str, int]] = {"scaffold": 2, "dask": 1}
 
+MOST_THREADS: Final = 4096  # more than there are jobs is no use, and the extension counts them in 32 bits
+
 T = TypeVar("T")
 TableId: TypeAlias = tuple[int, int, int]
 
