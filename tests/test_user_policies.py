@@ -12,6 +12,7 @@ import pytest
 
 import fedtide
 from fedtide.core import parts
+from fedtide.drivers.witness import contents
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.records import RunFolder, policy_folder
 from fedtide.report.plan import plan_rows
@@ -232,3 +233,14 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
         RunFolder.open(tmp_path / "run", experiment).close()
         assert parts.source_digest("mine.py:f") is not None
     assert parts.source_digest("mine.py:f") is None
+
+
+def test_an_error_that_was_raised_is_the_error_that_it_was() -> None:
+    """Where it was raised is no state, whoever teaches pickle to keep it, as Dask does; what it says is."""
+    pickling = pytest.importorskip("tblib.pickling_support")
+    error = ValueError("one")
+    before = contents(error)
+    with pytest.raises(ValueError, match="one") as raised:
+        raise error
+    pickling.install(error)
+    assert contents(raised.value) == before != contents(ValueError("two"))

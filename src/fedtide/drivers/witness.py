@@ -262,6 +262,8 @@ def _parts(thing: Any) -> Iterator[tuple[str | None, Any]]:
             yield from ((f"base {base.__name__}", base) for base in thing.__bases__)
     elif isinstance(thing, types.ModuleType):
         return
+    elif isinstance(thing, BaseException):  # without where it was raised, which others (Dask) let be pickled, too
+        yield from (("class", type(thing)), ("arguments", thing.args), ("attributes", vars(thing)))
     else:
         yield from _of_object(thing)
 
