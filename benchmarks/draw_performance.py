@@ -15,6 +15,7 @@ A number may be null where it was not measured; other fields are ignored. Withou
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                 )
             panel.set_xscale("log")
             panel.set_yscale("log")
+            low, high = (math.log10(each) for each in panel.get_ylim())
+            panel.set_ylim(10 ** math.floor(low), 10 ** math.ceil(high))  # whole decades: small differences look small
             panel.set_xlabel("devices")
             panel.set_ylabel(axis)
             name_panel(panel, style, position, name)
