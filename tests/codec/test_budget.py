@@ -8,6 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedtide.codec.budget import bit_count, level_bits, max_kept
+from fedtide.codec.sparse_quantized import SparseQuantized
+from fedtide.config import experiment
+from fedtide.core import parts
 
 
 @settings(max_examples=200)
@@ -55,3 +58,27 @@ def test_level_bits(nu: int, bits: int) -> None:
 def test_bit_count_of_one_and_of_many() -> None:
     assert bit_count(10, 3, 4) == pytest.approx(math.log2(120) + 32 + 12)
     np.testing.assert_allclose(bit_count(10, np.array([0.0, 10.0]), 4), [32, 72], rtol=0)
+
+
+@pytest.mark.parametrize(("d", "budget"), [(21_840, 20_000), (21_840, 70_000), (21_840, 300), (50, 400), (50, 31), (1, 60)])
+def test_whole_bits_are_the_table_of_the_released_code(d: int, budget: int) -> None:
+    """Its table has the bits of 1..d elements, each entry the last one and what one element more takes, rounded up."""
+    table, last = [], 0
+    for r in range(1, d + 1):
+        last = math.ceil(last + math.log2((d - r + 1) / r) + 3)
+        table.append(last)
+    fitting = [r for r, bits in enumerate(table, 1) if bits <= budget - 32]
+    assert SparseQuantized(4, 3, whole_bits=True).num_kept(d, budget) == max(fitting, default=0)
+
+
+def test_the_profile_of_the_released_code_counts_as_that_code_does() -> None:
+    given = experiment(profile="released-code").codec
+    fill = {"codec.num_levels": given.num_levels, "codec.element_bits": given.element_bits}.__getitem__
+    codec = parts.resolve("codec", given.name, given.args, fill)
+    assert codec.num_kept(21_840, 20_000) == 2_487
+    assert max_kept(21_840, 20_000, 3) == 2_715  # by eq:bitQuota
+    update = np.random.default_rng(0).standard_normal(21_840).astype(np.float32)
+    packet = codec.encode(update, 20_000, np.random.default_rng(1))
+    assert packet.num_kept == 2_487
+    assert packet.bits == codec.planned_bits(21_840, 20_000) <= 20_000
+    assert experiment(profile="released-code", codec={"name": "dead_zone"}).codec.args == {}

@@ -55,6 +55,17 @@ def test_halves_have_the_range_of_the_update(scale: float) -> None:
     np.testing.assert_allclose(received, update, rtol=2**-11, atol=1e-45)
 
 
+def test_halves_lose_at_most_two_to_the_minus_eleven() -> None:
+    """Down to 2^-13 of the largest value; the bound is tight: more than half of it does occur."""
+    largest = np.float32(0.5)  # at the bottom of its octave, where small values come closest to the subnormals
+    values = np.concatenate([np.geomspace(largest / 2**13, largest, 5000), [largest * (1 + 2.0**-11) / 2]])
+    update, codec = values.astype(np.float32), TopK()
+    received = codec.decode(codec.encode(update, 1e6, RNG(0))).astype(np.float64)
+    lost = np.abs(received - update) / update
+    assert 2**-12 < lost.max() <= 2**-11
+    assert "2^-11" in str(TopK.__doc__)
+
+
 def test_a_smaller_budget_keeps_the_larger_ones() -> None:
     update, codec = np.array([1, -4, 2, 3], np.float32), TopK(32)
     kept = [np.flatnonzero(codec.decode(codec.encode(update, budget, RNG(0)))).tolist() for budget in (33, 34, 67, 128)]

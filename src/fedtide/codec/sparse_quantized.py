@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
@@ -35,6 +35,9 @@ class SparseQuantized:
 
     num_levels: Annotated[int, arg("nu, quantisation levels", key="codec.num_levels", ge=1)] = 4
     element_bits: Annotated[int | None, arg("bits per kept element", key="codec.element_bits")] = None
+    whole_bits: Annotated[
+        bool, arg("count log2 C(d, r) as the authors' released code does: rounded up at every element, so r is smaller")
+    ] = field(default=False, metadata={"later": True})
 
     code = 1
 
@@ -48,7 +51,7 @@ class SparseQuantized:
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
         """Return the largest r that eq:bitQuota allows."""
-        return max(max_kept(num_parameters, budget_bits, self._element_bits), 0)
+        return max(max_kept(num_parameters, budget_bits, self._element_bits, self.whole_bits), 0)
 
     def _widths(self, num_parameters: int, num_kept: int) -> list[int]:
         """Return the bits of index set, norm and levels; nothing at all is sent for r = 0."""

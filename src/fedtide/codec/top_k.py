@@ -31,8 +31,9 @@ class TopK:
     """Send the k largest elements, as many as the budget carries.
 
     The payload is the number of the index set, the octave of the largest value (at 16 bits), and k floats.
-    16-bit values are IEEE halves of u_i / 2^octave, so their range is that of the update: 2^-12 of a value is lost at most,
-    unless it is 2^14 times smaller than the largest. 32-bit values are exact.
+    16-bit values are IEEE halves of u_i / 2^octave, so their range is that of the update. A half has 11 significant bits, so
+    rounding changes a value by at most 2^-11 of itself, unless it is more than 2^13 times smaller than the largest. 32-bit
+    values are exact.
     """
 
     value_bits: Annotated[Literal[16, 32], arg("bits of a kept value: 16 or 32")] = 16

@@ -33,7 +33,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "paper": {},
     "released-code": {
         "radio": {"snr_db": 10 * math.log10(20)},
-        "codec": {"element_bits": 3},
+        "codec": {"name": "sparse_quantized", "args": {"whole_bits": True}, "element_bits": 3},
         "policy": {"scheduler": "best_of_random_subsets"},
         "learning": {"proximal": 0.0},
     },
