@@ -60,7 +60,9 @@ def test_bit_count_of_one_and_of_many() -> None:
     np.testing.assert_allclose(bit_count(10, np.array([0.0, 10.0]), 4), [32, 72], rtol=0)
 
 
-@pytest.mark.parametrize(("d", "budget"), [(21_840, 20_000), (21_840, 70_000), (21_840, 300), (50, 400), (50, 31), (1, 60)])
+@pytest.mark.parametrize(
+    ("d", "budget"), [(21_840, 20_000), (21_840, 70_000), (21_840, 300), (50, 400), (50, 31), (1, 60)]
+)
 def test_whole_bits_are_the_table_of_the_released_code(d: int, budget: int) -> None:
     """Its table has the bits of 1..d elements, each entry the last one and what one element more takes, rounded up."""
     table, last = [], 0

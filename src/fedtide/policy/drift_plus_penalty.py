@@ -12,7 +12,8 @@ virtual queue, how far device k is over its budget, in J; g_k: gain, without uni
 J^2: what a gain of 1 is worth. Ticks at which nobody was ready are ticks of the budget, too.
 
 After T ticks the average energy of device k is at most E + Z_k(T+1) / T, and Z_k <= V g_max / e_min + e_max: a large V
-gains more and meets the budget later. e_k is a model of what an upload costs; what the radio grants is up to its allocation.
+gains more and meets the budget later. Equal scores (all queues that are empty, with equal data) are put in order by lot, drawn
+anew at every tick. e_k is a model of what an upload costs; what the radio grants is up to its allocation.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedtide.core.arguments import arg
-from fedtide.policy.scheduling import largest
+from fedtide.policy.scheduling import largest_by_lot
 from fedtide.types import Candidates, Floats, Ints, Memory, Rng
 
 
@@ -53,7 +54,7 @@ class DriftPlusPenalty:
         can = np.flatnonzero(np.isfinite(energy))  # no energy is enough for a dead link
         with np.errstate(over="ignore"):
             score = self.value * self._gain(candidates)[can] - queue[device[can]] * energy[can]
-        best = largest(score, limit)
+        best = largest_by_lot(score, limit, device[can], rng)
         picked = can[best[score[best] > 0]]
         queue[device[picked]] += energy[picked]
         return picked, {"queue": np.maximum(queue - self.budget, 0.0), "tick": np.array(tick, np.int64)}

@@ -3,7 +3,8 @@
 It returns at most min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
 `candidates.update_sq_norm` sets the attribute `needs_update_norm = True`; then every ready device is trained first. One
 whose choice depends on who was chosen before (`candidates.missed`) sets `looks_back = True`.
-All sorting breaks ties in favour of the lower device number.
+The schedulers here, the paper's and its baselines, break ties in favour of the lower device number, on which stored numbers
+depend. Schedulers whose scores are often equal draw lots (`largest_by_lot`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import numpy as np
 
+from fedtide import columns
 from fedtide.core.arguments import arg
 from fedtide.core.parts import remembers
 from fedtide.policy.certified import STEPS, certify
@@ -45,6 +47,15 @@ def largest(value: Floats | Ints, count: int) -> Ints:
         return np.argsort(-value, kind="stable")[:count]
     top = _top(value, count)
     return top[np.argsort(-value[top], kind="stable")]
+
+
+def largest_by_lot(value: Floats | Ints, count: int, device: Ints, rng: Rng) -> Ints:
+    """Return the positions of the `count` largest values; equals come in the order of numbers drawn for their devices [m].
+
+    rng: that of the tick. Each number depends on it and on the device alone, not on who else is ready.
+    """
+    lots = np.argsort(columns.uniform(int(rng.integers(2**62)), "ties", device), kind="stable")
+    return np.asarray(lots[largest(value[lots], count)])
 
 
 def _top(value: Floats | Ints, count: int) -> Ints:

@@ -9,7 +9,8 @@ so 1 while nothing is lost. I_k is the price per upload at which waiting and sen
 cost is the average of w_k h_k.
 
 It assumes that a device can always send something fresh, that losses are independent, and that capacities do not
-matter. Here a device is ready only now and then; the index ranks those that are.
+matter. Here a device is ready only now and then; the index ranks those that are. Equal indices, which are frequent if all hold
+equally many samples, are put in order by lot, drawn anew at every tick.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedtide.policy.scheduling import largest
+from fedtide.policy.scheduling import largest_by_lot
 from fedtide.types import Candidates, Floats, Ints, Memory, Rng
 
 
@@ -45,7 +46,7 @@ class WhittleAge:
         memory["arrived"][device[came]] = uploads[came]
         success = np.minimum((1 + memory["arrived"][device]) / (1 + memory["granted"][device]), 1.0)
         age = np.maximum(tick - memory["arrived_at"][device], 1)
-        picked = largest(index(age, candidates.num_samples, success), limit)
+        picked = largest_by_lot(index(age, candidates.num_samples, success), limit, device, rng)
         memory["granted_at"][device[picked]] = tick
         memory["granted"][device[picked]] += 1
         return picked, memory
