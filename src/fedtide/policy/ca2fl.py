@@ -40,4 +40,4 @@ class CachedCalibration:
         kept = memory["cached"]
         new = weighted_sum(weights, updates.astype(np.float64) - kept[device]) + cached.mean(kept)
         kept[device] = updates
-        return (model + self.server_rate * new).astype(np.float32), memory
+        return (model + self.server_rate * new).astype(model.dtype), memory

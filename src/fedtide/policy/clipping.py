@@ -29,4 +29,4 @@ class ClippedMean:
         """Add the updates, the long ones shortened."""
         norm = np.sqrt(np.square(updates.astype(np.float64)).sum(axis=1))
         scale = self.server_rate * weights * (self.max_norm / np.maximum(norm, self.max_norm))
-        return weighted_sum(scale, updates, model).astype(np.float32)
+        return weighted_sum(scale, updates, model).astype(model.dtype)

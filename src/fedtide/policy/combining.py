@@ -4,7 +4,8 @@ A combiner is a callable (model [d], starts [r d], updates [r d], weights [r], a
 models that the devices began from. One with takes_sum = True uses updates in sum_k w_k u_k alone, and so can
 do without single ones: of updates that were sent at once (`radio.access`) every row is that sum, as the server heard it.
 One with streams = True takes them one after the other (`streaming.py`).
-Sums run in float64, one device after the other, so that the bits do not depend on threads or on a BLAS.
+Sums run in float64, one device after the other, so that the bits do not depend on threads or on a BLAS; the answer has the
+type of `model`, which is float64 for a combiner inside another (`inner.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class AverageModels:
 
     def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
         """Begin to take models one after the other."""
-        return of_models(weights, len(model), lambda arrived: arrived.astype(np.float32))
+        return of_models(weights, len(model), lambda arrived: arrived.astype(model.dtype))
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Mix:
         """Begin to take models one after the other."""
         share = self.mixing * (1 + float(weights @ age)) ** -self.staleness
         return of_models(
-            weights, len(model), lambda arrived: np.asarray((1 - share) * model + share * arrived, np.float32)
+            weights, len(model), lambda arrived: np.asarray((1 - share) * model + share * arrived, model.dtype)
         )
 
 

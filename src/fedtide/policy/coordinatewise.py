@@ -33,7 +33,7 @@ class Median:
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
         """Add the median."""
-        return (model + self.server_rate * np.median(updates.astype(np.float64), axis=0)).astype(np.float32)
+        return (model + self.server_rate * np.median(updates.astype(np.float64), axis=0)).astype(model.dtype)
 
 
 @dataclass(frozen=True)
@@ -53,4 +53,4 @@ class TrimmedMean:
         total = np.zeros(len(model))
         for row in np.sort(updates, axis=0)[cut : r - cut]:
             total += row
-        return (model + self.server_rate * total / (r - 2 * cut)).astype(np.float32)
+        return (model + self.server_rate * total / (r - 2 * cut)).astype(model.dtype)

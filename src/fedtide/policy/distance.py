@@ -35,7 +35,7 @@ class DistanceMean:
         rate = np.divide(
             self.scale * length, below, out=np.zeros_like(below), where=below > 0
         )  # an update of 0 adds none
-        return weighted_sum(weights * rate, updates, model).astype(np.float32)
+        return weighted_sum(weights * rate, updates, model).astype(model.dtype)
 
 
 def _norm(vectors: Floats) -> Floats:

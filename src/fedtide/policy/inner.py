@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from fedtide.core import parts
 from fedtide.core.kinds import table
 from fedtide.errors import FedtideError
@@ -56,6 +58,15 @@ def ordered(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
         if args
         else None
     )
+
+
+def exact(model: Vector) -> Any:
+    """Return the model [d] in float64: a combiner inside answers in the type of its model, so its step is not rounded.
+
+    A step that is small beside the model would lose most of its digits in float32, and a server that divides by the size of
+    steps would magnify the error.
+    """
+    return model.astype(np.float64)
 
 
 def first(inner: Any, model: Vector) -> Memory:

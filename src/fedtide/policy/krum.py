@@ -40,4 +40,4 @@ class Krum:
         norm = np.square(exact).sum(axis=1)
         chosen = np.sort(np.lexsort((norm, closest.sum(axis=1)))[: self.kept])
         share = np.full(len(chosen), self.server_rate / len(chosen))
-        return weighted_sum(share, updates[chosen], model).astype(np.float32)
+        return weighted_sum(share, updates[chosen], model).astype(model.dtype)

@@ -31,4 +31,4 @@ class MajorityVote:
         for weight, update in zip(weights, updates, strict=True):
             votes += weight * np.sign(update)
         votes[np.abs(votes) < 1e-6 * np.sum(weights)] = 0  # 0.1 + 0.2 - 0.3 is not zero
-        return (model + self.rate * np.sign(votes)).astype(np.float32)
+        return (model + self.rate * np.sign(votes)).astype(model.dtype)

@@ -35,4 +35,4 @@ class LastOfEveryone:
     ) -> tuple[Vector, Memory]:
         """Replace the updates of those that were heard, and add the mean of all."""
         memory["last"][device] = updates
-        return (model + self.server_rate * cached.mean(memory["last"])).astype(np.float32), memory
+        return (model + self.server_rate * cached.mean(memory["last"])).astype(model.dtype), memory

@@ -1,6 +1,6 @@
 """The server's own optimizer around any combiner: FedAvgM, FedAdam, FedYogi.
 
-What the inner combiner would change is the pseudo-gradient, Delta_t = inner(theta(t), ...) - theta(t). Hsu, Qi, Brown,
+What the inner combiner would change is the pseudo-gradient, Delta_t = inner(theta(t), ...) - theta(t), in float64. Hsu, Qi, Brown,
 Measuring the effects of non-identical data distribution for federated visual classification (2019), for FedAvgM; Reddi et
 al., Adaptive federated optimization (ICLR 2021), for the others.
 """
@@ -61,20 +61,20 @@ class ServerMomentum:
     ) -> tuple[Vector, Memory]:
         """Go along what is left of the last steps besides the inner one's."""
         return self._gone(
-            memory, model, *inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+            memory, model, *inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device)
         )
 
     def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
         """Begin to take updates one after the other."""
-        given = (memory, model, weights, age, device)
+        given = (memory, inner.exact(model), weights, age, device)
         return inner.begun(self._inner, *given, lambda wanted, own: self._gone(memory, model, wanted, own))
 
     def _gone(self, memory: Memory, model: Vector, wanted: Vector, own: Memory) -> tuple[Vector, Memory]:
-        delta = wanted.astype(np.float64) - model
+        delta = wanted - inner.exact(model)
         left = self.momentum * memory["momentum"]
         # theta + eta (delta + left), written from where the inner one arrives: with eta 1 and nothing left, to the bit
         new = wanted + ((self.rate - 1) * delta + self.rate * left)
-        return new.astype(np.float32), {"momentum": left + delta, **own}
+        return new.astype(model.dtype), {"momentum": left + delta, **own}
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ class ServerAdam:
         self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
     ) -> tuple[Vector, Memory]:
         """Step along the mean, each parameter by its own measure."""
-        asked = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+        asked = inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device)
         return _stepped(self, memory, model, *asked)
 
     def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
         """Begin to take updates one after the other."""
-        given = (memory, model, weights, age, device)
+        given = (memory, inner.exact(model), weights, age, device)
         return inner.begun(self._inner, *given, lambda wanted, own: _stepped(self, memory, model, wanted, own))
 
     def square(self, before: Floats, now: Floats) -> Floats:
@@ -174,12 +174,12 @@ class ServerYogi:
         self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
     ) -> tuple[Vector, Memory]:
         """Step along the mean, each parameter by its own measure."""
-        asked = inner.asked(self._inner, memory, model, starts, updates, weights, age, device)
+        asked = inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device)
         return _stepped(self, memory, model, *asked)
 
     def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
         """Begin to take updates one after the other."""
-        given = (memory, model, weights, age, device)
+        given = (memory, inner.exact(model), weights, age, device)
         return inner.begun(self._inner, *given, lambda wanted, own: _stepped(self, memory, model, wanted, own))
 
     def square(self, before: Floats, now: Floats) -> Floats:
@@ -197,8 +197,8 @@ def _stepped(
     part: ServerAdam | ServerYogi, memory: Memory, model: Vector, wanted: Vector, own: Memory
 ) -> tuple[Vector, Memory]:
     """Return theta(t) + eta m_t / (sqrt(v_t) + tau) and what is remembered; v_t by the part's own rule."""
-    delta = wanted.astype(np.float64) - model
+    delta = wanted - inner.exact(model)
     mean = part.beta1 * memory["mean"] + (1 - part.beta1) * delta
     square = part.square(memory["square"], delta**2)
     new = model + part.rate * mean / (np.sqrt(square) + part.tau)
-    return new.astype(np.float32), {"mean": mean, "square": square, **own}
+    return new.astype(model.dtype), {"mean": mean, "square": square, **own}

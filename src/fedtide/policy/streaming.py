@@ -46,8 +46,8 @@ class Sums:
 
 
 def of_updates(scales: Floats, model: Vector) -> Sums:
-    """Return theta + sum_k s_k u_k in float32, still to be summed."""
-    return Sums(scales, model.astype(np.float64), lambda _, updates: updates.astype(np.float32))
+    """Return theta + sum_k s_k u_k in the type of theta, still to be summed."""
+    return Sums(scales, model.astype(np.float64), lambda _, updates: updates.astype(model.dtype))
 
 
 def of_models(weights: Floats, num_parameters: int, finish: Callable[[Floats], Any]) -> Sums:

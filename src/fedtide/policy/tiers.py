@@ -46,4 +46,4 @@ class Tiers:
             models[each] = weighted_sum(share, starts[which]) + weighted_sum(share, updates[which])
             heard[each] += 1
         new = weighted_sum((1 + heard[::-1]) / (self.tiers + heard.sum()), models)
-        return new.astype(np.float32), memory
+        return new.astype(model.dtype), memory
