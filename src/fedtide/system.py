@@ -20,6 +20,7 @@ from fedtide.data.holdings import Counted, Holdings, is_virtual, label_counts, s
 from fedtide.data.own_partition import checked as checked_partition
 from fedtide.errors import FedtideError
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
+from fedtide.learning.schedule import SCHEDULES
 from fedtide.learning.trainer import AROUND, LocalWork, Task, Trainer, engine, samples_per_training
 from fedtide.server import at_once
 from fedtide.server.state import REPORT_BITS, Policy, Rules
@@ -69,7 +70,12 @@ class System(NamedTuple):
     @property
     def rules(self) -> Rules:
         """What the server goes by."""
-        return Rules(self.policy, self.allocation, self.num_symbols, self.experiment.seed)
+        return Rules(self.policy, self.allocation, self.num_symbols, self.experiment.seed, self.relative_rates)
+
+    def relative_rates(self, start: Ints) -> Floats:
+        """Return the learning rate of trainings from these versions, relative to learning.learning_rate [r]."""
+        elapsed = self.born[start] / self.experiment.timeline.horizon
+        return SCHEDULES[self.experiment.learning.schedule](elapsed)
 
 
 def _silent(_: str) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.core.lasting import Column
-from fedtide.learning.schedule import SCHEDULES
 from fedtide.policy.candidates import candidates
 from fedtide.rng import stream
 from fedtide.server.step import plan
@@ -75,6 +74,4 @@ def grant_at(system: System, tick: Tick, rows: Candidates, memory: Memory | None
 
 def learning_rates(system: System, start: Ints) -> Floats:
     """Return the learning rate of jobs that start from these versions [r]: set when the device receives the model."""
-    experiment = system.experiment
-    elapsed = system.born[start] / experiment.timeline.horizon
-    return experiment.learning.learning_rate * SCHEDULES[experiment.learning.schedule](elapsed)
+    return system.experiment.learning.learning_rate * system.relative_rates(start)

@@ -5,7 +5,6 @@ Wang, Wang, Lu, Chen, FADAS: towards federated adaptive asynchronous optimizatio
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,13 +18,13 @@ from fedtide.types import Floats, Ints, Memory, Vector
 
 
 @dataclass(frozen=True)
-class DelayAdaptive:
+class DelayAdaptive(inner.Around):
     """FADAS: theta(t+1) = theta(t) + eta_t m_t / (sqrt(vhat_t) + epsilon), eta_t = eta / tau_max if tau_max > tau_c, else eta.
 
     m_t = beta1 m_{t-1} + (1 - beta1) Delta_t, v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2, vhat_t = max(vhat_{t-1}, v_t), all
     begin with 0; tau_max is the largest age of what arrived, Delta_t what the inner combiner would change. The authors' code
-    corrects the bias of the beginning, as Adam does: m_t / (1 - beta1^t) and sqrt(vhat_t / (1 - beta2^t)) in their places; their
-    paper does not, which is bias_correction=False. The paper writes eta_t = min(eta, 1/tau_max) beyond tau_c, which for a rate
+    corrects the bias of the beginning, as Adam does: m_t / (1 - beta1^t) and sqrt(vhat_t / (1 - beta2^t)) instead. Their
+    paper does not: that is bias_correction=False. The paper writes eta_t = min(eta, 1/tau_max) beyond tau_c, which for a rate
     eta far below 1 never acts; the authors' code divides the rate, and so does this.
     """
 
@@ -41,25 +40,6 @@ class DelayAdaptive:
     inner_args: InnerArgs = None
     num_devices: NumDevices = 1
 
-    def __post_init__(self) -> None:
-        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
-        object.__setattr__(self, "inner_args", inner.ordered(self.inner_args))
-        self._inner  # noqa: B018
-
-    @functools.cached_property
-    def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
-
-    @property
-    def takes_sum(self) -> bool:
-        """Whether the inner combiner does."""
-        return inner.takes_sum(self._inner)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the inner combiner takes updates one after the other."""
-        return inner.streams(self._inner)
-
     def init(self, model: Vector) -> Memory:
         """Return m_0 = v_0 = vhat_0 = 0 [d], and t = 0."""
         first: Memory = {name: np.zeros(len(model)) for name in ("mean", "square", "largest")}
@@ -67,10 +47,18 @@ class DelayAdaptive:
         return {**first, **inner.first(self._inner, model)}
 
     def __call__(
-        self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
+        self,
+        memory: Memory,
+        model: Vector,
+        starts: Vector,
+        updates: Vector,
+        weights: Floats,
+        age: Ints,
+        device: Ints,
+        *rates: Any,
     ) -> tuple[Vector, Memory]:
         """Step along the mean, the less the later the latest update is."""
-        asked = inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device)
+        asked = inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device, *rates)
         return self._stepped(memory, model, age, *asked)
 
     def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:

@@ -5,6 +5,7 @@ What the inner one remembers is kept among the outer one's, under its name with 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -41,14 +42,36 @@ def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
     return parts.resolve("combiner", name, args or {}, fill)
 
 
-def takes_sum(inner: Any) -> bool:
-    """Say whether the inner one uses updates in their weighted sum alone."""
-    return bool(getattr(inner, "takes_sum", False))
+class Around:
+    """A combiner with another one inside: a frozen dataclass with the fields inner, inner_args and num_devices."""
 
+    inner: str
+    inner_args: dict[str, Any] | None
+    num_devices: int
 
-def streams(inner: Any) -> bool:
-    """Say whether the inner one takes updates one after the other."""
-    return bool(getattr(inner, "streams", False))
+    def __post_init__(self) -> None:
+        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
+        object.__setattr__(self, "inner_args", ordered(self.inner_args))
+        self._inner  # noqa: B018
+
+    @functools.cached_property
+    def _inner(self) -> Any:
+        return made(self.inner, self.inner_args, self.num_devices)
+
+    @property
+    def takes_sum(self) -> bool:
+        """Whether the inner combiner uses updates in their weighted sum alone."""
+        return bool(getattr(self._inner, "takes_sum", False))
+
+    @property
+    def streams(self) -> bool:
+        """Whether the inner combiner takes updates one after the other."""
+        return bool(getattr(self._inner, "streams", False))
+
+    @property
+    def needs_rates(self) -> bool:
+        """Whether the inner combiner is told learning rates."""
+        return needs_rates(self._inner)
 
 
 def ordered(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -74,13 +97,27 @@ def first(inner: Any, model: Vector) -> Memory:
     return _prefixed(inner.init(model)) if parts.remembers(inner) else {}
 
 
+def needs_rates(combiner: Any) -> bool:
+    """Say whether a combiner of ours is told learning rates, too: of each update [r] and of now, relative to the first."""
+    return parts.is_ours(combiner) and bool(getattr(combiner, "needs_rates", False))
+
+
 def asked(
-    inner: Any, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
+    inner: Any,
+    memory: Memory,
+    model: Vector,
+    starts: Vector,
+    updates: Vector,
+    weights: Floats,
+    age: Ints,
+    device: Ints,
+    *rates: Any,
 ) -> tuple[Vector, Memory]:
     """Return the model that the inner one would make, and its memory then. memory: the outer one's."""
     if not parts.remembers(inner):
         return inner(model, starts, updates, weights, age), {}
-    model, own = inner(_own(memory), model, starts, updates, weights, age, device)
+    rates = rates if needs_rates(inner) else ()
+    model, own = inner(_own(memory), model, starts, updates, weights, age, device, *rates)
     return model, _prefixed(own)
 
 

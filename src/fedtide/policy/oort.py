@@ -13,9 +13,10 @@ What differs. The paper's U_k = |S_k| sqrt(mean of loss^2 over the samples) come
 device reports its mean loss anew (32 bits each, counted), and U_k = |S_k| F_k is the same if all samples have the same
 loss. U_k is scaled by the largest among those picked before, so that the bonus for waiting counts whatever the unit of U_k. T
 is fixed (no pacer), and nobody is clipped or excluded. eps_t R is rounded up or down at random, with that mean.
-The authors' code does not divide by the largest U_k. It clips U_k at a quantile and takes (U_k - min U) / (max U - min U) over all
-feasible clients, so that the worst one has only its bonus for waiting; here it keeps U_k / max U. That code draws new clients
-by data size and speed, here by speed alone.
+
+The authors' code does not divide by the largest U_k. It clips U_k at a quantile and takes (U_k - min U) / (max U - min U) over
+all feasible clients. The worst one then has only its bonus for waiting; here it keeps U_k / max U. That code draws new
+clients by data size and speed, here by speed alone.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """The server's own optimizer around any combiner: FedAvgM, FedAdam, FedYogi.
 
-What the inner combiner would change is the pseudo-gradient, Delta_t = inner(theta(t), ...) - theta(t), in float64. Hsu, Qi, Brown,
-Measuring the effects of non-identical data distribution for federated visual classification (2019), for FedAvgM; Reddi et
-al., Adaptive federated optimization (ICLR 2021), for the others.
+What the inner combiner would change is the pseudo-gradient, Delta_t = inner(theta(t), ...) - theta(t), in float64. Hsu, Qi,
+Brown, Measuring the effects of non-identical data distribution for federated visual classification (2019), for FedAvgM; Reddi
+et al., Adaptive federated optimization (ICLR 2021), for the others.
 """
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ NumDevices = Annotated[int, arg("N, for an inner combiner that asks", key="fleet
 
 
 @dataclass(frozen=True)
-class ServerMomentum:
+class ServerMomentum(inner.Around):
     """FedAvgM: m_t = beta m_{t-1} + Delta_t, theta(t+1) = theta(t) + eta m_t; momentum (beta) 0 and rate (eta) 1 are inner."""
 
     rate: Annotated[float, arg("eta: the server's learning rate", gt=0)] = 1.0
@@ -33,35 +32,26 @@ class ServerMomentum:
     inner_args: InnerArgs = None
     num_devices: NumDevices = 1
 
-    def __post_init__(self) -> None:
-        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
-        object.__setattr__(self, "inner_args", inner.ordered(self.inner_args))
-        self._inner  # noqa: B018
-
-    @functools.cached_property
-    def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
-
-    @property
-    def takes_sum(self) -> bool:
-        """Whether the inner combiner does."""
-        return inner.takes_sum(self._inner)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the inner combiner takes updates one after the other."""
-        return inner.streams(self._inner)
-
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 [d]."""
         return {"momentum": np.zeros(len(model)), **inner.first(self._inner, model)}
 
     def __call__(
-        self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
+        self,
+        memory: Memory,
+        model: Vector,
+        starts: Vector,
+        updates: Vector,
+        weights: Floats,
+        age: Ints,
+        device: Ints,
+        *rates: Any,
     ) -> tuple[Vector, Memory]:
         """Go along what is left of the last steps besides the inner one's."""
         return self._gone(
-            memory, model, *inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device)
+            memory,
+            model,
+            *inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device, *rates),
         )
 
     def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
@@ -78,7 +68,7 @@ class ServerMomentum:
 
 
 @dataclass(frozen=True)
-class ServerAdam:
+class ServerAdam(inner.Around):
     """FedAdam: theta(t+1) = theta(t) + eta m_t / (sqrt(v_t) + tau), m_t and v_t the mean and mean square of Delta.
 
     m_t = beta1 m_{t-1} + (1 - beta1) Delta_t, v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2; m_0 = 0, v_0 = tau^2.
@@ -92,34 +82,23 @@ class ServerAdam:
     inner_args: InnerArgs = None
     num_devices: NumDevices = 1
 
-    def __post_init__(self) -> None:
-        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
-        object.__setattr__(self, "inner_args", inner.ordered(self.inner_args))
-        self._inner  # noqa: B018
-
-    @functools.cached_property
-    def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
-
-    @property
-    def takes_sum(self) -> bool:
-        """Whether the inner combiner does."""
-        return inner.takes_sum(self._inner)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the inner combiner takes updates one after the other."""
-        return inner.streams(self._inner)
-
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
         return _begun(self, model)
 
     def __call__(
-        self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
+        self,
+        memory: Memory,
+        model: Vector,
+        starts: Vector,
+        updates: Vector,
+        weights: Floats,
+        age: Ints,
+        device: Ints,
+        *rates: Any,
     ) -> tuple[Vector, Memory]:
         """Step along the mean, each parameter by its own measure."""
-        asked = inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device)
+        asked = inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device, *rates)
         return _stepped(self, memory, model, *asked)
 
     def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
@@ -133,7 +112,7 @@ class ServerAdam:
 
 
 @dataclass(frozen=True)
-class ServerYogi:
+class ServerYogi(inner.Around):
     """FedYogi: FedAdam, whose v_t goes to Delta_t^2 by steps that do not grow with the distance.
 
     v_t = v_{t-1} - (1 - beta2) Delta_t^2 sign(v_{t-1} - Delta_t^2).
@@ -147,34 +126,23 @@ class ServerYogi:
     inner_args: InnerArgs = None
     num_devices: NumDevices = 1
 
-    def __post_init__(self) -> None:
-        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
-        object.__setattr__(self, "inner_args", inner.ordered(self.inner_args))
-        self._inner  # noqa: B018
-
-    @functools.cached_property
-    def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
-
-    @property
-    def takes_sum(self) -> bool:
-        """Whether the inner combiner does."""
-        return inner.takes_sum(self._inner)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the inner combiner takes updates one after the other."""
-        return inner.streams(self._inner)
-
     def init(self, model: Vector) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
         return _begun(self, model)
 
     def __call__(
-        self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
+        self,
+        memory: Memory,
+        model: Vector,
+        starts: Vector,
+        updates: Vector,
+        weights: Floats,
+        age: Ints,
+        device: Ints,
+        *rates: Any,
     ) -> tuple[Vector, Memory]:
         """Step along the mean, each parameter by its own measure."""
-        asked = inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device)
+        asked = inner.asked(self._inner, memory, inner.exact(model), starts, updates, weights, age, device, *rates)
         return _stepped(self, memory, model, *asked)
 
     def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:

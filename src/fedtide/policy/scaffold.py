@@ -47,16 +47,29 @@ class ControlVariates:
     def _inner(self) -> Any:
         return inner.made(self.inner, self.inner_args, self.num_devices)
 
+    @property
+    def needs_rates(self) -> bool:
+        """Whether the inner combiner is told learning rates."""
+        return inner.needs_rates(self._inner)
+
     def init(self, model: Vector) -> Memory:
         """Return what the inner combiner begins with."""
         return inner.first(self._inner, model[: _half(model)])
 
     def __call__(
-        self, memory: Memory, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints, device: Ints
+        self,
+        memory: Memory,
+        model: Vector,
+        starts: Vector,
+        updates: Vector,
+        weights: Floats,
+        age: Ints,
+        device: Ints,
+        *rates: Any,
     ) -> tuple[Vector, Memory]:
         """Combine the models; add to c what the devices' own ones changed by."""
         half = _half(model)
-        given = (model[:half], starts[:, :half], updates[:, :half], weights, age, device)
+        given = (model[:half], starts[:, :half], updates[:, :half], weights, age, device, *rates)
         new, own = inner.asked(self._inner, memory, *given)
         share = np.full(len(updates), 1 / self.num_devices)
         control = weighted_sum(share, updates[:, half:], model[half:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from fedtide.core.lasting import Column, Table, column, counts, table
 from fedtide.policy.combining import Combiner
 from fedtide.policy.scheduling import Scheduler
 from fedtide.policy.weighting import Weighting
-from fedtide.types import Ints, Memory, Vector
+from fedtide.types import Floats, Ints, Memory, Vector
 from fedtide.world.allocation import Allocation
 
 # What a device may report before the schedule is made, each a number of so many bits.
@@ -46,6 +46,8 @@ class Rules(NamedTuple):
     allocation: Allocation
     num_symbols: float  # per tick
     seed: int
+    # versions [r] -> learning rate of trainings from each [r], relative to the first one; None: it stays the same
+    rates: Callable[[Ints], Floats] | None = None
 
 
 class Arrived(NamedTuple):

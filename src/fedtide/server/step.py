@@ -13,6 +13,7 @@ import numpy as np
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.effort import LARGE
 from fedtide.core import parts
+from fedtide.policy.inner import needs_rates
 from fedtide.policy.streaming import fed, streams
 from fedtide.rng import stream
 from fedtide.server import border
@@ -85,7 +86,8 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     updates: Iterable[Vector] = (received.updates[k] for k in arrived.device.tolist())
     updates = received.coming.updates if received.coming else updates
     memory = state.memory if grant.memory is None else {**state.memory, "scheduler": grant.memory}
-    state, weights = absorb(state._replace(memory=memory), policy, rows.device, arrived, updates, received.heard)
+    given = (policy, rows.device, arrived, updates, received.heard, rules.rates)
+    state, weights = absorb(state._replace(memory=memory), *given)
     reported = received.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
     return state._replace(devices=received.devices), Info(tick, rows, grant, received.sent, came, weights, reported)
 
@@ -133,12 +135,14 @@ def absorb(
     arrived: Arrived,
     updates: Iterable[Vector],
     heard: Callable[[Floats], Vector] | None = None,
+    rates: Callable[[Ints], Floats] | None = None,
 ) -> tuple[ServerState, Floats]:
     """Aggregate the updates [r d] that arrived, and hand the new model to every ready device.
 
     Updates may come one after the other: a combiner that streams asks for the next when it has added the last.
     heard: of updates that were sent at once, what is heard of their sum under these weights [r] -> [d]. Then a combiner gets it
     in the place of every update: weights have the sum 1, so that sum_k w_k u_k is what was heard.
+    rates: as in `Rules`, for a combiner that wants to know.
 
     Returns the next state and the weights [r]. If nothing arrived the model stays, and the aggregation still counts.
     """
@@ -170,7 +174,13 @@ def absorb(
             if heard is not None:
                 rows = np.broadcast_to(heard(weights), rows.shape)
             given = (lent(model), read_only(np.stack(starts)), read_only(rows), lent(weights), lent(age))
-            answer = _called("combiner", policy.combiner, memory, lent(model), arrived, *given)
+            told: tuple[Any, ...] = ()
+            if rates is not None and needs_rates(policy.combiner):
+                told = rates(arrived.start), float(rates(np.array([state.version]))[0])
+            asked: Any = policy.combiner
+            answer = _called(
+                "combiner", asked, memory, lent(model), arrived, *given, call=lambda *given: asked(*given, *told)
+            )
         model = border.vector(answer, len(model), parts.label("combiner", policy.combiner))
     return next_state(state, ready, arrived.device, model, memory), weights
 
