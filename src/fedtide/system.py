@@ -240,7 +240,7 @@ def _ticks(
         # Of uneven times nobody knows beforehand how many ticks they make.
         return own_timeline.checking(steps(clock), count, wanted.horizon, label) if own or uneven else steps(clock)
 
-    own = isinstance(made, parts.Guarded)
+    own = not parts.is_ours(made)
     ticks: Sequence[Tick]
     with parts.reported("timeline", wanted.name, made):  # a generator raises only as it is read
         # A user's own is gone through once: nobody knows whether it would go the same way again.

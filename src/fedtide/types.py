@@ -77,6 +77,8 @@ class Tick(NamedTuple):
     time: float  # simulated, in the unit of fleet.max_duration
     ready: Ints  # K(t), ascending device numbers [m]
     start: Ints  # s_k(t), the version each of them trained from [m]
+    # the version that each goes on with, t or t+1, and when it received it [m]; None: all with t+1, now
+    received: tuple[Ints, Floats] | None = None
 
 
 @documented

@@ -99,7 +99,7 @@ class TimelineConfig(_Group):
     """When the server acts."""
 
     name: Name = Field("periodic", description="when the server acts")
-    args: Args = Field(default_factory=dict, description="arguments of your own timeline")
+    args: Args = Field(default_factory=dict, description="arguments of the timeline")
     period: Positive = Field(0.25, description="T~ of the periodic timeline")
     buffer_size: Count = Field(8, description="how many finished devices the buffered timeline waits for")
     horizon: Positive = Field(35.0, description="simulated time in all")

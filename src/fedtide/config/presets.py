@@ -16,7 +16,7 @@ FRAMEWORKS: dict[str, dict[str, Any]] = {
         "learning": {"evaluate_every": 0.25},
     },
     "fedbuff": {
-        "timeline": {"name": "buffered"},
+        "timeline": {"name": "buffered", "args": {"waits": False}},
         # everyone in the buffer counts, unless told otherwise
         "policy": {
             "scheduler": "random",

@@ -64,21 +64,26 @@ def recorded(experiment: Experiment, rounds: Sequence[RoundRecord], complete: bo
     return Seen(experiment, rounds, complete, "recorded", why, jobs, capacity, None, unit)
 
 
-def jobs_of(ready: Sequence[Ints], time: Sequence[float], num_devices: int) -> Jobs:
-    """Return the trainings of a run in which those devices were ready at those times."""
-    version = np.ones(num_devices, np.int64)  # that each device trains from
-    born = np.array([0.0, 0.0, *time])
-    device, start, index = [], [], []
+def jobs_of(
+    ready: Sequence[Ints],
+    time: Sequence[float],
+    num_devices: int,
+    onward: Sequence[tuple[Ints, Floats] | None] | None = None,
+) -> Jobs:
+    """Return the trainings of a run in which those devices were ready at those times. onward: `Tick.received` of each."""
+    version, since = np.ones(num_devices, np.int64), np.zeros(num_devices)  # that each device trains from, since when
+    device, start, got, index = [], [], [], []
     for tick, who in enumerate(ready, 1):
         device.append(who)
         start.append(version[who])
+        got.append(since[who])
         index.append(np.full(len(who), tick, np.int64))
-        version[who] = tick + 1
+        version[who], since[who] = (onward and onward[tick - 1]) or (tick + 1, time[tick - 1])
     everyone, last = np.arange(num_devices), len(time) + 1
     began, ends = np.concatenate([*start, version]), np.concatenate([*index, np.full(num_devices, last, np.int64)])
     unknown = np.full(len(began), np.nan)
     acted = np.where(ends < last, np.array([0.0, *time, np.inf])[ends], np.inf)
-    received = born[began]
+    received = np.concatenate([*got, since])
     return Jobs(np.concatenate([*device, everyone]), ends - began, received, received.copy(), unknown, unknown, acted)
 
 

@@ -77,16 +77,22 @@ def begin(model: Vector, num_devices: int) -> ServerState:
 
 
 def next_state(
-    state: ServerState, ready: Ints, arrived: Ints, model: Vector, memory: Mapping[str, Memory]
+    state: ServerState,
+    ready: Ints,
+    arrived: Ints,
+    model: Vector,
+    memory: Mapping[str, Memory],
+    onward: Ints | None = None,
 ) -> ServerState:
     """Return the state with the next model, which every ready device [m] receives; the updates of some [r] are in it.
 
+    onward: the version that each ready device goes on with [m], if it is not the next one for all.
     A model that nobody trains from any more is forgotten, unless it is the newest. The cost is that of the ready devices.
     """
     held, uploads, version = column(state.held), column(state.uploads), state.version + 1
     holders = held.tally  # counted here once, so that it goes on with every change
     before = counts(held[ready])
-    held = held.put(ready, version)
+    held = held.put(ready, version if onward is None else onward)
     holders = held.tally
     unheld = [each for each in {*before, state.version} if each not in holders]
     models = table(state.models).after({version: model}, unheld)

@@ -86,7 +86,8 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     updates: Iterable[Vector] = (received.updates[k] for k in arrived.device.tolist())
     updates = received.coming.updates if received.coming else updates
     memory = state.memory if grant.memory is None else {**state.memory, "scheduler": grant.memory}
-    given = (policy, rows.device, arrived, updates, received.heard, rules.rates)
+    onward = tick.received[0] if tick.received else None
+    given = (policy, rows.device, arrived, updates, received.heard, rules.rates, onward)
     state, weights = absorb(state._replace(memory=memory), *given)
     reported = received.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
     return state._replace(devices=received.devices), Info(tick, rows, grant, received.sent, came, weights, reported)
@@ -136,13 +137,15 @@ def absorb(
     updates: Iterable[Vector],
     heard: Callable[[Floats], Vector] | None = None,
     rates: Callable[[Ints], Floats] | None = None,
+    onward: Ints | None = None,
 ) -> tuple[ServerState, Floats]:
     """Aggregate the updates [r d] that arrived, and hand the new model to every ready device.
 
     Updates may come one after the other: a combiner that streams asks for the next when it has added the last.
     heard: of updates that were sent at once, what is heard of their sum under these weights [r] -> [d]. Then a combiner gets it
     in the place of every update: weights have the sum 1, so that sum_k w_k u_k is what was heard.
-    rates: as in `Rules`, for a combiner that wants to know.
+    rates: as in `Rules`, for a combiner that wants to know. onward: the version that each ready device goes on with [m], if not
+    the new one.
 
     Returns the next state and the weights [r]. If nothing arrived the model stays, and the aggregation still counts.
     """
@@ -182,7 +185,7 @@ def absorb(
                 "combiner", asked, memory, lent(model), arrived, *given, call=lambda *given: asked(*given, *told)
             )
         model = border.vector(answer, len(model), parts.label("combiner", policy.combiner))
-    return next_state(state, ready, arrived.device, model, memory), weights
+    return next_state(state, ready, arrived.device, model, memory, onward), weights
 
 
 def _called(

@@ -78,7 +78,8 @@ def _plain(tick: Any) -> Tick | None:
     if given.ndim != 1 or start.dtype.kind not in "iuf" or given.dtype.kind not in "iuf":
         return None
     ready = given.astype(np.int64, copy=False)
-    return Tick(tick.index, time, ready, start) if np.array_equal(ready, given) else None
+    received = getattr(tick, "received", None)
+    return Tick(tick.index, time, ready, start, received) if np.array_equal(ready, given) else None
 
 
 def _some(numbers: Ints) -> str:
@@ -116,11 +117,13 @@ def checking(ticks: Iterable[Tick], num_devices: int, horizon: float, label: str
             problem = f"its ready devices {_some(ready)} are not ascending, distinct and below {num_devices}"
         elif not np.array_equal(version[ready], tick.start):
             problem = f"its start versions {_some(tick.start)} should be {_some(version[ready])}"
+        elif tick.received is not None and not np.isin(tick.received[0], (index, index + 1)).all():
+            problem = f"its devices go on with versions {_some(tick.received[0])}, not with {index} or {index + 1}"
         else:
             at_once = at_once + 1 if tick.time == time else 1
             problem = _endless(index, tick.time, horizon, at_once, num_devices)
         if problem:
             raise FedtideError(f"{label} is inconsistent at tick {index}: {problem}")
-        yield Tick(index, tick.time, ready, version[ready])
-        version[ready] = index + 1
+        yield Tick(index, tick.time, ready, version[ready], tick.received)
+        version[ready] = index + 1 if tick.received is None else tick.received[0]
         time = tick.time

@@ -1,11 +1,10 @@
 """When the server acts, and with which devices: one virtual clock, planned before anything is trained.
 
-A timeline is a callable (clock) -> ticks, one after the other, so that one may ask for the first only. In all of them a
-device that is ready at tick t receives the new model t+1, scheduled or not, and starts over at once; a device that is not
-ready is never interrupted. Readiness therefore depends on the clock alone. The jobs of a device are numbered 1, 2, ...; the
-first begins at time 0.
-
-With an upload time U the server acts, the uploads take U, and then the new model is there: a tick's time is when it is.
+A timeline is a callable (clock) -> ticks, one after the other, so that one may ask for the first only. A device that is ready
+at tick t receives the new model t+1, scheduled or not, and starts over at once, unless the tick says that it did so before with
+model t (`Tick.received`); a device that is not ready is never interrupted. So readiness depends on the clock alone. The jobs
+of a device are numbered 1, 2, ...; the first begins at time 0. With an upload time U the server acts, the uploads take U, and
+then the new model is there: a tick's time is when it is.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -232,39 +231,65 @@ def _put(buckets: dict[int, list[Ints]], device: Ints, due: Ints) -> None:
 
 @dataclass(frozen=True)
 class Buffered:
-    """FedBuff's clock: aggregate as soon as `size` devices have finished; they wait for it, the others go on.
+    """FedBuff's clock: aggregate as soon as the updates of `size` devices lie in the buffer.
+
+    waits: whoever has finished waits for the new model. Without, as in the simulator of FedBuff's authors, it goes on at once
+    with the newest model while its update lies in the buffer. Two things differ from theirs: an update that is finished while
+    the device's last one lies in the buffer is for the next one, and whoever has just trained from the newest model waits for
+    another, since it would compute the same update again.
 
     size=1 is FedAsync's: every finishing device is an aggregation of its own. Devices that finish at the same instant
-    come in the order of their numbers. With an upload time U the new model is there U after the buffer has filled; whoever
-    finishes meanwhile goes into the next one.
+    come in the order of their numbers. An update arrives U, the upload time, after its device has finished.
     """
 
     size: Annotated[int, arg("how many finished devices it waits for", ge=1, key="timeline.buffer_size")]
     upload_time: UploadTime = 0.0
+    waits: Annotated[bool, arg("finished devices wait for the new model; false: they go on with the newest")] = field(
+        default=True, metadata={"later": True}
+    )
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
-        """Play the finishing events in order of (time, device)."""
+        """Play the arrivals in order of (time, device)."""
         duration = job_times(clock, 1)
         self._refuse(clock, duration)
-        finishing = list(zip(duration.tolist(), range(clock.num_devices), strict=True))
-        heapq.heapify(finishing)
+        arriving = list(zip((duration + self.upload_time).tolist(), range(clock.num_devices), strict=True))
+        heapq.heapify(arriving)
         version, job = np.ones(clock.num_devices, np.int64), np.ones(clock.num_devices, np.int64)
-        buffer: list[int] = []
+        buffer: dict[int, float] = {}  # whose updates lie there, and when each went on; infinity: it waits
+        again: list[int] = []  # who has finished once more since
         index = 0
-        while finishing[0][0] + self.upload_time <= clock.horizon:
-            filled, device = heapq.heappop(finishing)
-            buffer.append(device)
-            if len(buffer) == self.size:
-                ready = np.array(sorted(buffer), np.int64)
-                index += 1
-                time = filled + self.upload_time
-                yield Tick(index, time, ready, version[ready])
-                version[ready] = index + 1
-                job[ready] += 1
-                elapsed = clock.elapsed(ready, job[ready], np.array([time] * self.size))
-                for freed, took in zip(ready.tolist(), elapsed.tolist(), strict=True):
-                    heapq.heappush(finishing, (time + took, freed))
-                buffer = []
+
+        def begin(device: Ints, time: float) -> None:
+            job[device] += 1
+            elapsed = clock.elapsed(device, job[device], np.full(len(device), time))
+            for each, took in zip(device.tolist(), elapsed.tolist(), strict=True):
+                heapq.heappush(arriving, (time + took + self.upload_time, each))
+
+        def put(device: int, time: float) -> None:
+            goes_on = not self.waits and len(buffer) + 1 < self.size and version[device] <= index
+            buffer[device] = time if goes_on else math.inf
+            if goes_on:
+                begin(np.array([device]), time)
+
+        while arriving[0][0] <= clock.horizon:
+            time, device = heapq.heappop(arriving)
+            if device in buffer:
+                again.append(device)
+            else:
+                put(device, time)
+            if len(buffer) < self.size:
+                continue
+            index += 1
+            ready = np.array(sorted(buffer), np.int64)
+            since = np.array([buffer[each] for each in ready.tolist()])
+            waiting = np.isinf(since)
+            newer = np.where(waiting, index + 1, index)
+            yield Tick(index, time, ready, version[ready], None if waiting.all() else (newer, np.minimum(since, time)))
+            version[ready] = newer
+            begin(ready[waiting], time)
+            buffer.clear()
+            while again:
+                put(again.pop(0), time)
 
     def span(self, clock: Clock, even: bool) -> Span | None:
         """Return how long it is if nobody waits for anybody, else None. even: no device's jobs differ."""
