@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app
+from fedtide.core.parts import resolve
 from fedtide.data.synthetic import synthetic
 from fedtide.drivers.planned import planned
 from fedtide.league import methods, page, playing
@@ -35,9 +36,25 @@ def test_names_are_used_once() -> None:
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 def test_every_method_has_the_same_budget_of_tuning(method: Method, arena: Arena) -> None:
     runs = tuning(arena, [method]).runs
-    assert len({run.name for run in runs}) == 2 * len(methods.RATES)  # all different, all of them experiments
+    assert len({run.name for run in runs}) == len(runs) == 4  # all different, all of them experiments
     assert {run.experiment.seed for run in runs} == {TUNING_SEED}
-    assert {run.experiment.learning.learning_rate for run in runs} == set(methods.RATES)
+    assert {run.experiment.learning.learning_rate for run in runs} == set(method.rates)
+    assert (min(method.rates), max(method.rates)) == methods.RATES
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+def test_candidates_that_differ_in_weights_alone_do_weigh_differently(method: Method) -> None:
+    """Shards are of equal size: weights by data size are then the same as equal ones, under whatever name."""
+    found = []
+    for run in tuning(ARENAS[0], [method]).runs:
+        tree, policy = config.dump(run.experiment), run.experiment.policy
+        fill = {"policy.age_base": policy.age_base}.__getitem__
+        weighting = resolve("weighting", policy.weighting, policy.weighting_args, fill)
+        for key in ("weighting", "weighting_args", "age_base"):
+            del tree["policy"][key]
+        weights = weighting(np.full(3, 1500), np.array([0, 1, 3]))
+        found.append((repr(tree), *np.round(weights, 12).tolist()))
+    assert len({*found}) == 4
 
 
 def test_seeds_that_tune_rank_and_confirm_are_others() -> None:

@@ -2,8 +2,9 @@
 
 The reference is the paper's periodic design with random scheduling. A method changes what its own paper is about: the
 schedule, the server, the codec or the devices. Four candidates each: two learning rates of the devices times two settings of
-the method; for one that has no setting of its own, the weights gamma^age of updates, equal or in favour of fresh ones. What
-a method has besides what its paper is about is what its control has too: equal weights where gamma is not tuned, or dense
+the method; for one that has no setting of its own, the weights gamma^age of updates, equal or in favour of fresh ones. The
+control with equal weights has nothing to set, so it has four learning rates in the same range. What a
+method has besides what its paper is about is what its control has too: equal weights where gamma is not tuned, or dense
 updates that are added to the current model, which robust servers and SCAFFOLD need.
 """
 
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fedtide.paper.figures import FRESH, Tree
 
-RATES = (0.07, 0.2)  # learning rates that every method is tried with
+RATES = (0.07, 0.2)  # learning rates that methods are tried with
 REFERENCE = "random"
 EVEN = "equal_weights"
 DENSE = "dense_mean"
@@ -26,9 +27,10 @@ class Method(NamedTuple):
     name: str
     title: str
     tree: Tree
-    settings: tuple[Tree, Tree]
+    settings: tuple[Tree, ...]
     alone: bool = False  # it cannot be joined to methods of other groups
     control: str = REFERENCE  # what has all of it but the method itself
+    rates: tuple[float, ...] = RATES  # learning rates that it is tried with
 
 
 class Group(NamedTuple):
@@ -78,8 +80,9 @@ _SCHEDULES = (
         EVEN,
         "random with gamma = 1: the control of methods that have a setting of their own",
         {"policy": {"age_base": 1.0}},
-        ({"policy": {"weighting": "age_aware"}}, {"policy": {"weighting": "uniform"}}),
+        ({},),
         control=EVEN,
+        rates=(0.07, 0.1, 0.14, 0.2),
     ),
     _scheduler("best_channel", "best channels (BC)"),
     _scheduler("age_based", "age-based, of the better half of channels"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtide.config import merge
-from fedtide.league.methods import GROUPS, JOINABLE, METHODS, RATES, REFERENCE, Method
+from fedtide.league.methods import GROUPS, JOINABLE, METHODS, REFERENCE, Method
 from fedtide.paper.figures import Tree
 from fedtide.paper.worlds import COMMON, WORLDS
 from fedtide.studies.result import RunResult, Store
@@ -146,7 +146,7 @@ def results(arena: Arena, entries: Sequence[Entry], store: Store, most: int = 20
 def _candidates(method: Method) -> list[Entry]:
     """Return a method with every learning rate and each of its settings, not yet scored."""
     group = next((group.name for group in GROUPS if method in group.methods), JOINED)
-    return [Entry(method, group, setting, rate, 0.0) for rate in RATES for setting in method.settings]
+    return [Entry(method, group, setting, rate, 0.0) for rate in method.rates for setting in method.settings]
 
 
 def _in(arena: Arena, tree: Tree) -> Tree:
