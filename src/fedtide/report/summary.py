@@ -32,6 +32,36 @@ def _energy(each: RoundRecord, price: Prices) -> float | None:
     return float(joules(each.ledger.symbols, each.ledger.samples_trained, *price)) if price.known else None
 
 
+def symbols_sent(bits: Sequence[float], capacity: Sequence[float], symbols: Sequence[float]) -> float:
+    """Return the symbols that packets of so many bits [r] take on links of so many bit/symbol [r], at most those granted [r]."""
+    uploads = zip(bits, capacity, symbols, strict=True)
+    return sum(min(sent / carries, granted) for sent, carries, granted in uploads if sent and carries)
+
+
+def _symbols_sent(each: RoundRecord) -> float:
+    """Return the symbols that a round's packets take; what is sent uncoded, without any bits, takes what is granted."""
+    if any(each.num_kept) and not any(each.sent_bits):
+        return float(sum(each.symbols))
+    return symbols_sent(each.sent_bits, each.capacity, each.symbols)
+
+
+def arrived(each: RoundRecord) -> int:
+    """Return how many updates arrived in a round: of those picked, some may be lost, silent or missing."""
+    sent = zip(each.num_kept, each.sent_bits, each.overhead_bits, strict=True)
+    return sum(any(of) for of in sent) - len(each.lost)
+
+
+def stale(largest_age: int | None, aggregations: int) -> str | None:
+    """Return a warning if some model was very old when it came back: by more than a tenth of the aggregations, and ten."""
+    if largest_age is None or largest_age <= max(aggregations / 10, 10):
+        return None
+    return (
+        f"the oldest update started from the model of {largest_age:,} aggregations ago, of {aggregations:,} in all: a device "
+        "that was away trains on with the model it has; let age count (policy.weighting, policy.age_base below 1) or pick "
+        "fresh updates (policy.scheduler)"
+    )
+
+
 def summarise(
     experiment: Experiment, rounds: Sequence[RoundRecord], num_parameters: int | None, path: str | None = None
 ) -> dict[str, Any]:
@@ -46,6 +76,7 @@ def summarise(
     proved = [each.proved_minimal for each in rounds if each.proved_minimal is not None]
     reached = {str(target): first_at(rounds, target) for target in TARGETS}
     price = prices(experiment)
+    sent = sum(map(_symbols_sent, rounds))
     return {
         "experiment": config.digest(experiment),
         "trainer": experiment.learning.trainer,
@@ -62,18 +93,23 @@ def summarise(
         },
         "joules_to_accuracy": {target: _energy(each, price) if each else None for target, each in reached.items()},
         "uploads": len(uploads),
+        "arrived": sum(map(arrived, rounds)),
+        "lost": sum(len(each.lost) for each in rounds),
         "mean_kept_share": float(np.mean(uploads)) / num_parameters if uploads and num_parameters else None,
         "mean_age": float(np.mean(ages)) if ages else None,
+        "largest_age": max(ages, default=None),
         "mean_label_variance": float(np.mean([each.label_variance for each in rounds if each.picked]))
         if uploads
         else None,
         "proved_minimal_share": float(np.mean(proved)) if proved else None,
         "symbols": ledger.symbols if ledger else 0.0,
+        "symbols_sent": sent,
         "bits": ledger.bits if ledger else 0.0,
         "control_bits": ledger.control_bits if ledger else 0.0,
         "bits_down": ledger.bits_down if ledger else 0.0,
         "air_time": ledger.air_time if ledger else 0.0,
         "joules": _energy(rounds[-1], price) if rounds else None,
+        "joules_sent": float(joules(sent, ledger.samples_trained, *price)) if ledger and price.known else None,
         "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
         "samples_used": ledger.samples_used if ledger else 0,
         "samples_wasted": ledger.samples_trained - ledger.samples_used if ledger else 0,
