@@ -33,7 +33,7 @@ def _energy(each: RoundRecord, price: Prices) -> float | None:
 
 
 def symbols_sent(bits: Sequence[float], capacity: Sequence[float], symbols: Sequence[float]) -> float:
-    """Return the symbols that packets of so many bits [r] take on links of so many bit/symbol [r], at most those granted [r]."""
+    """Return the symbols that packets of these bits [r] take at these capacities in bit/symbol [r]; at most those granted [r]."""
     uploads = zip(bits, capacity, symbols, strict=True)
     return sum(min(sent / carries, granted) for sent, carries, granted in uploads if sent and carries)
 
