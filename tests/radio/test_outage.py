@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import fedtide
 from fedtide.drivers.planned import planned
 from fedtide.drivers.ticks import link_at
+from fedtide.pages.run import run_page
 from fedtide.records import RoundRecord
 from fedtide.report.plan import plan_rows, plan_summary
+from fedtide.report.terminal import summary_table
 from fedtide.system import build, parameter_count
 from helpers import FakeTrainer, small, small_dataset
 
@@ -83,3 +89,56 @@ def test_perfect_knowledge_loses_nothing() -> None:
     summary = plan_summary(system, plan_rows(system))
     assert (summary["lost"], summary["lost_at_most"]) == (0, 0)
     assert not any(np.any(each.lost) for each in planned(system))
+
+
+LOSSY: dict[str, Any] = {**NOISY, "radio": {**NOISY["radio"], "num_symbols": 3000, "symbol_rate": 1000.0}}
+
+
+def test_a_run_tells_of_what_it_lost(tmp_path: Path) -> None:
+    priced = small(LOSSY, {"radio": {"joules_per_symbol": 0.5}})
+    result = fedtide.simulate(priced, tmp_path / "run", dataset=small_dataset(), trainer=FakeTrainer(300))
+    lost = sum(len(each.lost) for each in result.rounds)
+    summary = result.summary()
+    assert summary["lost"] == lost > 0
+    assert summary["arrived"] == summary["uploads"] - lost == sum(np.count_nonzero(r.weight) for r in result.rounds)
+    frame, uploads = result.frame(), result.uploads()
+    assert sum(frame["num_lost"]) == sum(uploads["lost"]) == lost
+    assert sum(frame["num_arrived"]) == summary["arrived"]
+    sent = sum(
+        min(bits / capacity, symbols)
+        for each in result.rounds
+        for bits, capacity, symbols in zip(each.sent_bits, each.capacity, each.symbols, strict=True)
+    )
+    assert summary["symbols_sent"] == pytest.approx(sent)
+    assert 0 < summary["symbols_sent"] < summary["symbols"]
+    assert summary["air_time_sent"] == pytest.approx(sent / 1000)
+    assert summary["joules_sent"] == pytest.approx(sent / 2)
+    text = plain(summary_table("run", summary, 120))
+    for words in (
+        f"updates lost +{lost}",
+        "symbols granted",
+        "symbols packets take",
+        "airtime granted",
+        "joules as sent",
+    ):
+        assert re.search(words, text), words
+    page = run_page([tmp_path / "run"])
+    assert f"{lost} of {summary['uploads']} uploads lost" in page
+    assert f'"lost":{lost}' in page
+
+
+def test_a_study_tells_of_what_its_runs_lost() -> None:
+    found = fedtide.compare({"lossy": LOSSY, "known": {**LOSSY, "radio": {"csi": "perfect"}}}, base=small(), seeds=2)
+    rows = {row["variant"]: row for row in found._rows("mean_accuracy")}
+    assert rows["known"]["lost_share"] == 0 < rows["lossy"]["lost_share"] < 1
+    frame = found.frame()
+    last = [max(each for each, name in zip(frame["lost"], frame["variant"], strict=True) if name == v) for v in rows]
+    assert last[0] > 0 == last[1]
+    result = found.results["lossy"][0]
+    assert result.ragged("lost")[0].sum() in list(frame["lost"])
+
+
+def plain(table: Any) -> str:
+    console = Console(width=120, file=io.StringIO())
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]

@@ -286,6 +286,11 @@ def _print_table(study: Study, store: Store, metric: str, against: str | None = 
         (escape(row["variant"]), f"{row['done']}/{row['seeds']}", _mean(row), *map(escape, _compared(row)))
         for row in rows
     ]
+    if any(row["lost_share"] for row in rows):
+        columns = (*columns, Column("uploads lost", right=True))
+        shares = (row["lost_share"] for row in rows)
+        told = ("-" if share is None else f"{share:.1%}" for share in shares)
+        cells = [(*row, share) for row, share in zip(cells, told, strict=True)]
     out.print(listed(columns, cells, out.width, escape(f"{study.name}: {metric}")), highlight=False)
     for line in _foot(study, store, any(row["paths_note"] for row in rows)):
         out.print(f"[dim]{escape(line)}[/]", highlight=False)

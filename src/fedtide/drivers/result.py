@@ -28,9 +28,10 @@ class Result(NamedTuple):
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        index, time; num_ready, num_picked, num_arrived, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and num_kept, and the
-        sums of budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal; test_accuracy, test_loss,
-        train_loss (NaN where not measured); and what was spent up to then: symbols, bits, samples_used, samples_trained.
+        index, time; num_ready, num_picked, num_arrived, num_lost; of the uploads the mean age (ticks), capacity
+        (bit/symbol) and num_kept, and the sums of budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal;
+        test_accuracy, test_loss, train_loss (NaN where not measured); and what was spent up to then: symbols, bits,
+        samples_used, samples_trained.
         """
         from fedtide.report.frames import columns_of, frame, round_rows
 

@@ -33,8 +33,8 @@ class Plan(NamedTuple):
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        index, time; num_ready, num_picked, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and num_kept, the sums
-        of symbols and budget_bits; label_variance, proved_minimal. What only a training tells is NaN.
+        index, time; num_ready, num_picked, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
+        num_kept, the sums of symbols and budget_bits; label_variance, proved_minimal. What only a training tells is NaN.
         """
         return frame(columns_of(map(_numbers, self.rows)))
 

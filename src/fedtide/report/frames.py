@@ -46,9 +46,10 @@ def _array(values: Sequence[Any]) -> npt.NDArray[Any]:
 def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
     """Return one row of numbers per aggregation.
 
-    index, time; num_ready, num_picked, num_arrived, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and num_kept, and the sums of
-    budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal; test_accuracy, test_loss, train_loss (None where
-    not measured); and what the run has spent up to then: symbols, bits, samples_used, samples_trained.
+    index, time; num_ready, num_picked, num_arrived, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
+    num_kept, and the sums of budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal; test_accuracy,
+    test_loss, train_loss (None where not measured); and what the run has spent up to then: symbols, bits, samples_used,
+    samples_trained.
     """
     return [
         {

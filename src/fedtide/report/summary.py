@@ -33,7 +33,7 @@ def _energy(each: RoundRecord, price: Prices) -> float | None:
 
 
 def symbols_sent(bits: Sequence[float], capacity: Sequence[float], symbols: Sequence[float]) -> float:
-    """Return the symbols that packets of these bits [r] take at these capacities in bit/symbol [r]; at most those granted [r]."""
+    """Return the symbols that packets of these bits [r] take at these capacities in bit/symbol [r], at most those granted."""
     uploads = zip(bits, capacity, symbols, strict=True)
     return sum(min(sent / carries, granted) for sent, carries, granted in uploads if sent and carries)
 
@@ -108,6 +108,7 @@ def summarise(
         "control_bits": ledger.control_bits if ledger else 0.0,
         "bits_down": ledger.bits_down if ledger else 0.0,
         "air_time": ledger.air_time if ledger else 0.0,
+        "air_time_sent": ledger.air_time * sent / ledger.symbols if ledger and ledger.symbols else 0.0,
         "joules": _energy(rounds[-1], price) if rounds else None,
         "joules_sent": float(joules(sent, ledger.samples_trained, *price)) if ledger and price.known else None,
         "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),

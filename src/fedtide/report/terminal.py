@@ -83,6 +83,7 @@ def summary_table(title: str, summary: Mapping[str, Any], room: int = 80) -> Ren
         "bits of models down": f"{summary['bits_down']:,.0f}",
         "control bits": f"{summary['control_bits']:,.0f}",
         "airtime granted": _number(summary["air_time"] or None, "{:,.4g}"),
+        "airtime packets take": _number(summary["air_time_sent"] or None, "{:,.4g}"),
         "joules as granted": _number(summary["joules"], "{:,.4g}"),
         "joules as sent": _number(summary["joules_sent"], "{:,.4g}"),
         "samples used": f"{summary['samples_used']:,}",
