@@ -245,7 +245,9 @@ def _ticks(
 
     def play() -> Iterable[Tick]:
         # Of uneven times nobody knows beforehand how many ticks they make.
-        return own_timeline.checking(steps(clock), count, wanted.horizon, label) if own or uneven else steps(clock)
+        if not own and not uneven:
+            return steps(clock)
+        return own_timeline.checking(steps(clock), count, wanted.horizon, label, not own)
 
     own = isinstance(made, parts.Guarded)
     ticks: Sequence[Tick]

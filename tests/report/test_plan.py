@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedtide.report.ages import stale
 from fedtide.report.plan import plan_rows, plan_summary, plan_tables
-from fedtide.report.summary import stale
 from fedtide.system import build
 from helpers import small, small_dataset
 

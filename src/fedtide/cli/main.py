@@ -241,8 +241,9 @@ def show(run: RunPath, style: DrawingStyle = SCREEN, as_json: AsJson = False) ->
 
 def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
     from fedtide.records import is_deployment, made_on, read_run, refuse_pipes
+    from fedtide.report.ages import stale
     from fedtide.report.chance import chance
-    from fedtide.report.summary import evaluated, stale, summarise
+    from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
 
     refuse_pipes(folder)
@@ -278,8 +279,8 @@ def plan(
     [dim]fedtide plan radio.num_symbols=50000 policy.limit=20[/]
     """
     with uncollected():
+        from fedtide.report.ages import stale
         from fedtide.report.plan import plan_rows, plan_summary, plan_tables
-        from fedtide.report.summary import stale
         from fedtide.system import build, load_dataset
 
         experiment = _experiment(words)

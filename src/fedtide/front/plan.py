@@ -12,9 +12,10 @@ from fedtide.config import Experiment
 from fedtide.documented import documented
 from fedtide.drivers.handed import as_experiment
 from fedtide.report import notebook
+from fedtide.report.ages import ages_in_words
 from fedtide.report.frames import columns_of, frame
 from fedtide.report.panels import draw_plan, inline_figure, shown_figure
-from fedtide.report.plan import ages_in_words, plan_rows, plan_summary
+from fedtide.report.plan import plan_rows, plan_summary
 from fedtide.system import build, load_dataset
 
 

@@ -12,7 +12,7 @@ from fedtide.core.ram import need
 from fedtide.drivers.ticks import link_at
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import samples_per_training
-from fedtide.pages.seen import Jobs, Seen, numbers, recorded
+from fedtide.pages.seen import Jobs, Seen, jobs_of, numbers, recorded
 from fedtide.pages.traced import traced
 from fedtide.records import Kept, RoundRecord, is_deployment, policy_folder, read_run, read_versions, refuse_pipes
 from fedtide.system import MODEL_BITS, System, build, load_dataset, make_part, parameter_count
@@ -65,9 +65,10 @@ def _planned(kept: Kept, plain: Seen) -> Seen:
             each._replace(ready=tick.ready.tolist(), unnamed=0) for tick, each in zip(ticks, kept.rounds, strict=True)
         ]
         plain = recorded(experiment, rounds, kept.complete, "")
+    ready, time, start = ([getattr(tick, name) for tick in ticks] for name in ("ready", "time", "start"))
     return plain._replace(
         kind="simulated",
-        jobs=_worked(system, plain.jobs, ticks),
+        jobs=_worked(system, jobs_of(ready, time, system.fleet.num_devices, start), ticks),
         capacity=_capacities(system, ticks, kept.rounds),
         label_counts=system.fleet.label_counts[:],
     )

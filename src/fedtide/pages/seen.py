@@ -64,14 +64,19 @@ def recorded(experiment: Experiment, rounds: Sequence[RoundRecord], complete: bo
     return Seen(experiment, rounds, complete, "recorded", why, jobs, capacity, None, unit)
 
 
-def jobs_of(ready: Sequence[Ints], time: Sequence[float], num_devices: int) -> Jobs:
-    """Return the trainings of a run in which those devices were ready at those times."""
+def jobs_of(
+    ready: Sequence[Ints], time: Sequence[float], num_devices: int, starts: Sequence[Ints] | None = None
+) -> Jobs:
+    """Return the trainings of a run in which those devices were ready at those times.
+
+    starts: the versions that they trained from; None: those that were new when each was last ready.
+    """
     version = np.ones(num_devices, np.int64)  # that each device trains from
     born = np.array([0.0, 0.0, *time])
     device, start, index = [], [], []
     for tick, who in enumerate(ready, 1):
         device.append(who)
-        start.append(version[who])
+        start.append(version[who] if starts is None else starts[tick - 1])
         index.append(np.full(len(who), tick, np.int64))
         version[who] = tick + 1
     everyone, last = np.arange(num_devices), len(time) + 1

@@ -15,13 +15,13 @@ from fedtide.config.effort import LARGE
 from fedtide.core import parts
 from fedtide.drivers.planned import planned, planned_bits
 from fedtide.policy.label_variance import label_variance
-from fedtide.report.summary import symbols_sent
+from fedtide.report.ages import ages_in_words
 from fedtide.report.tables import Column, listed, pairs
 from fedtide.system import System, parameter_count
 from fedtide.types import Ints
 from fedtide.world.access import separate
+from fedtide.world.allocation import symbols_sent
 
-AGES_LISTED = 10  # more ages than this are summed up
 PICKS_LISTED = 30  # more of one aggregation are counted
 
 
@@ -128,19 +128,6 @@ def _spread(values: list[float]) -> dict[str, float] | None:
     if not values:
         return None
     return {"mean": float(np.mean(values)), "median": float(np.median(values)), "min": min(values), "max": max(values)}
-
-
-def ages_in_words(counts: Mapping[int, int]) -> str:
-    """List how often each age occurs; of many ages tell mean, 95th percentile, maximum and the most frequent."""
-    if len(counts) <= AGES_LISTED:
-        return ", ".join(f"{age}: {n:,}" for age, n in counts.items())
-    ages, times = np.array(sorted(counts.items())).T
-    most_of_them = ages[np.searchsorted(np.cumsum(times), math.ceil(0.95 * times.sum()))]
-    most = ", ".join(f"{age}: {n:,}" for age, n in Counter(counts).most_common(5))
-    return (
-        f"{(ages * times).sum() / times.sum():.1f} on average, 95 % at most {most_of_them}, "
-        f"largest {ages.max()}; most often {most}"
-    )
 
 
 def _bits_in_words(bits: Mapping[str, float]) -> str:

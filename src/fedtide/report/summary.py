@@ -11,6 +11,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.records import RoundRecord
 from fedtide.records.energy import Prices, joules, prices
+from fedtide.world.allocation import symbols_sent
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
 
@@ -32,12 +33,6 @@ def _energy(each: RoundRecord, price: Prices) -> float | None:
     return float(joules(each.ledger.symbols, each.ledger.samples_trained, *price)) if price.known else None
 
 
-def symbols_sent(bits: Sequence[float], capacity: Sequence[float], symbols: Sequence[float]) -> float:
-    """Return the symbols that packets of these bits [r] take at these capacities in bit/symbol [r], at most those granted."""
-    uploads = zip(bits, capacity, symbols, strict=True)
-    return sum(min(sent / carries, granted) for sent, carries, granted in uploads if sent and carries)
-
-
 def _symbols_sent(each: RoundRecord) -> float:
     """Return the symbols that a round's packets take; what is sent uncoded, without any bits, takes what is granted."""
     if any(each.num_kept) and not any(each.sent_bits):
@@ -49,17 +44,6 @@ def arrived(each: RoundRecord) -> int:
     """Return how many updates arrived in a round: of those picked, some may be lost, silent or missing."""
     sent = zip(each.num_kept, each.sent_bits, each.overhead_bits, strict=True)
     return sum(any(of) for of in sent) - len(each.lost)
-
-
-def stale(largest_age: int | None, aggregations: int) -> str | None:
-    """Return a warning if some model was very old when it came back: by more than a tenth of the aggregations, and ten."""
-    if largest_age is None or largest_age <= max(aggregations / 10, 10):
-        return None
-    return (
-        f"the oldest update started from the model of {largest_age:,} aggregations ago, of {aggregations:,} in all: a device "
-        "that was away trains on with the model it has; let age count (policy.weighting, policy.age_base below 1) or pick "
-        "fresh updates (policy.scheduler)"
-    )
 
 
 def summarise(

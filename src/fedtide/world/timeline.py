@@ -100,10 +100,11 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Synchronous:
-    """FedAvg: a round lasts `round_duration` (T_max), or until the slowest device has finished; nobody is stale.
+    """FedAvg: a round lasts `round_duration` (T_max), or until the slowest participant has finished; nobody is stale.
 
-    The server waits for all, also for those who are away, but not for a device that will never finish: it is left out. An
-    upload time comes on top of a round: the next one begins when the uploads are in.
+    Those who are there when a round begins take part; the server waits for them, but not for one that will never finish.
+    The others wait for a later round. With nobody there the next round begins when the first is back. An upload time comes
+    on top of a round: the next one begins when the uploads are in.
     """
 
     round_duration: Annotated[float, arg("how long a round lasts at least", gt=0, key="fleet.max_duration")]
@@ -112,24 +113,28 @@ class Synchronous:
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Return one tick per round."""
         self._beat.span(clock.horizon)  # raises if they are too many
-        ready, index = np.arange(clock.num_devices), 0
-        begin, end = 0.0, self._whole
-        base, since = (
-            0.0,
-            0,
-        )  # when a round last took longer, and the rounds since: multiples are not rounded as sums are
-        while end <= clock.horizon * (1 + 1e-12):
-            index += 1
-            took = clock.elapsed(ready, np.full_like(ready, index), np.full(len(ready), begin))
+        everyone, job = np.arange(clock.num_devices), np.zeros(clock.num_devices, np.int64)
+        begin, index = 0.0, 0
+        base, since = 0.0, 0  # since when rounds lasted no longer, and how many: their times are multiples, not sums
+        while base + (since + 1) * self._whole <= clock.horizon * (1 + 1e-12):
+            ready = everyone
+            if clock.there is not None:
+                back = clock.there(everyone, np.full(len(everyone), begin))
+                if back.min() > begin * (1 + 1e-12):  # nobody is there: wait for the first
+                    begin = base = float(back.min())
+                    since = 0
+                    continue
+                ready = everyone[back <= begin * (1 + 1e-12)]
+            job[ready] += 1
+            took = clock.elapsed(ready, job[ready], np.full(len(ready), begin))
             ready, took = ready[np.isfinite(took)], took[np.isfinite(took)]
             since += 1
             if len(ready) and not self._fits(float(took.max())):
                 base, since = begin + float(took.max()) + self.upload_time, 0
-                end = base
-                if end > clock.horizon:
+                if base > clock.horizon:
                     return
-            yield Tick(index, end, ready, np.full_like(ready, index))
-            begin, end = end, base + (since + 1) * self._whole
+            begin, index = base + since * self._whole, index + 1
+            yield Tick(index, begin, ready, np.full_like(ready, index))
 
     def _fits(self, slowest: float) -> bool:
         return slowest + self.upload_time <= self._whole * (1 + 1e-12)
