@@ -101,7 +101,7 @@ def test_plan_says_what_a_run_then_does(tmp_path):
             assert planned[key] == done[key], key
     text = invoke("plan", *SMALL).stdout
     assert "kept share" in text
-    assert "airtime" in text
+    assert "symbols granted" in text
 
 
 @pytest.mark.parametrize("codec", ["sparse_quantized", "ideal"])

@@ -46,7 +46,7 @@ def test_how_long_a_timeline_is_without_going_through_it(timeline: Any, duration
     listed = ticks_of(timeline, duration, horizon)
     told = timeline.span(constant_clock(duration, horizon), True)
     if told is None:
-        assert isinstance(timeline, Buffered)
+        assert isinstance(timeline, Buffered) or max(duration) > timeline.round_duration
     else:
         assert told == span_of(listed)
 

@@ -94,7 +94,7 @@ def lots_of(size: int) -> Any:
 @pytest.mark.parametrize("codec", ["sparse_quantized", "dead_zone", "error_feedback", "ideal"])
 @pytest.mark.parametrize("combiner", ["average_models", "server_adam", "median"])
 def test_lots_change_nothing(codec: str, combiner: str) -> None:
-    csi = {"radio": {"csi": "noisy"}}
+    csi = {"radio": {"csi": "noisy", "num_symbols": 4000}}  # packets fill their grants, and some links carry less
     wanted = small(ROOMY, csi, {"codec": {"name": codec}, "policy": {"combiner": combiner}})
     with lots_of(1000):
         whole = run(wanted, trainer=FakeTrainer(300))
@@ -131,7 +131,9 @@ def test_a_streamed_run_is_one_with_all_updates_at_once() -> None:
 
 def test_what_is_all_lost_was_trained_and_sent() -> None:
     """Nobody asks for updates of which none arrives, and they cost what they cost."""
-    alone = small({"learning": {"trainer": "native"}, "policy": {"limit": 1}, "radio": {"csi": "noisy"}})
+    alone = small(
+        {"learning": {"trainer": "native"}, "policy": {"limit": 1}, "radio": {"csi": "noisy", "num_symbols": 100}}
+    )
     streamed = fedtide.simulate(alone, dataset=small_dataset()).rounds
     with patch.object(simulated, "streams", lambda _: False):
         assert repr(fedtide.simulate(alone, dataset=small_dataset()).rounds) == repr(streamed)
@@ -188,7 +190,7 @@ class Lean(FakeTrainer):
         return made
 
 
-def peak(limit: int, codec: str, combiner: str) -> int:
+def peak(limit: int, codec: str, combiner: str, csi: str = "perfect") -> int:
     """Return the most memory in bytes that one aggregation of `limit` updates takes besides what was there."""
     d, num_devices = 20_000, 400
     wanted = small(
@@ -196,7 +198,7 @@ def peak(limit: int, codec: str, combiner: str) -> int:
             "fleet": {"num_devices": num_devices},
             "timeline": {"name": "synchronous"},
             "policy": {"limit": limit, "scheduler": "random", "combiner": combiner},
-            "radio": {"num_symbols": 400_000},
+            "radio": {"num_symbols": 400_000, "csi": csi},
             "codec": {"name": codec},
         }
     )
@@ -217,6 +219,12 @@ def test_memory_does_not_grow_with_the_number_of_updates(codec: str, combiner: s
     """R d numbers alone are 8 MB at R = 100 and 16 MB at 200; what remains to grow are a few words for each device."""
     few, many = peak(100, codec, combiner), peak(200, codec, combiner)
     assert many < few + 100 * 2000
+
+
+def test_packets_whose_links_may_not_carry_them_are_held_and_not_their_updates() -> None:
+    """Who arrives is known when all are encoded; all packets together fit into the symbols of the tick."""
+    few, many = (peak(limit, "sparse_quantized", "average_models", "noisy") for limit in (100, 200))
+    assert many < few + 100 * 4000
 
 
 def test_a_combiner_that_needs_all_has_them_all() -> None:

@@ -20,7 +20,7 @@ from fedtide.world.clock import make_clock
 from fedtide.world.own_timeline import checked, lifted
 from fedtide.world.stepping import start_times
 from fedtide.world.timeline import Buffered, PerArrival, Periodic, Synchronous, Timeline
-from helpers import constant_clock, small, small_dataset, ticks_of
+from helpers import constant_clock, run, small, small_dataset, ticks_of
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
 sixteenths = st.integers(1, 64).map(lambda n: n / 16)
@@ -114,11 +114,11 @@ class Acts(NamedTuple):
         return len(waiting) >= self.size
 
 
-def every(period: float, first: float | None = None) -> Any:
-    """Let the server act at every multiple of a period; first: or so much after every start of one."""
+def every(period: float) -> Any:
+    """Let the server act at every multiple of a period."""
 
     def due(now: Fraction, finish: list, back: Any) -> tuple:
-        following = now + Fraction(period) if now else Fraction(period if first is None else first)
+        following = now + Fraction(period)
         return following, Acts(0, False), [k for k, end in enumerate(finish) if end is not None and end <= following]
 
     return due
@@ -160,15 +160,34 @@ def test_devices_that_come_and_go_and_never_take_the_same_time(
     horizon, upload, size = horizon / 32, share * period, min(size, len(world.durations))
     for timeline, due in (
         (Periodic(period, upload), every(period)),
-        (Synchronous(period, upload), every(period + upload, first=period)),
         (Buffered(size, upload), as_soon_as(size)),
         (PerArrival(upload), as_soon_as(1)),
     ):
         ticks = checked(timeline(world.clock(horizon)), len(world.durations), horizon)
         assert plain(ticks) == play(world, horizon, due, upload)
+    ticks = list(Synchronous(period, upload)(world.clock(horizon)))
+    assert plain(ticks) == rounds(world, horizon, period, upload)
 
 
-@pytest.mark.parametrize("timeline", [Periodic(1.0), Synchronous(1.0)])
+def rounds(world: World, horizon: float, period: float, upload: float) -> list[tuple[float, list[int], list[int]]]:
+    """Play synchronous rounds in exact arithmetic.
+
+    Those who are there at the beginning take part, and it ends when all of them have told that they are done.
+    """
+    job, ticks, begin = [0 for _ in world.durations], [], Fraction(0)
+    while True:
+        begin = min(world.back(k, begin) for k in range(len(job)))
+        ready = [k for k in range(len(job)) if world.back(k, begin) == begin]
+        for k in ready:
+            job[k] += 1
+        told = [world.back(k, world.finished(k, job[k], begin)) for k in ready]
+        begin = max(begin + Fraction(period), *told) + Fraction(upload)
+        if begin > Fraction(horizon):
+            return ticks
+        ticks.append((float(begin), ready, [len(ticks) + 1] * len(ready)))
+
+
+@pytest.mark.parametrize("timeline", [Periodic(1.0)])
 def test_whoever_is_gone_when_the_server_acts_is_asked_again_when_it_is_back(timeline: Timeline) -> None:
     """Device 0 is there in [0, 0.5) and from 2.25 on, device 1 in [0, 0.5) alone; both need a quarter."""
 
@@ -208,12 +227,6 @@ def test_the_first_ticks_cost_no_more_than_they_need(timeline: Timeline) -> None
     assert [tick.index for tick in first] == [1, 2, 3]
     assert {(k, 1, 0.0) for k in range(4)} <= set(asked)
     assert max(time for _, _, time in asked) <= first[-1].time
-
-
-def test_stragglers_of_a_round_are_ready_at_the_end_of_the_round_in_which_they_finish() -> None:
-    ticks = ticks_of(Synchronous(1.0), [0.5, 2.5], 6.0)
-    assert [tick.ready.tolist() for tick in ticks] == [[0], [0], [0, 1], [0], [0], [0, 1]]
-    assert [tick.start.tolist() for tick in ticks][2] == [3, 1]
 
 
 thousandths = st.integers(1, 1000).map(lambda n: n / 1000)
@@ -473,3 +486,33 @@ def test_the_experiments_key_reaches_every_timeline() -> None:
         assert slow[0].time == quick[0].time + 0.125
     with pytest.raises(FedtideError, match=r"timeline\.upload_time=0\.25 is not below timeline\.period=0\.25"):
         small({"timeline": {"period": 0.25, "upload_time": 0.25}})
+
+
+def test_synchronous_waits_for_the_slowest() -> None:
+    """Jobs above the round's length, and devices that are away: nobody is stale."""
+    slow = ticks_of(Synchronous(1.0, 0.25), [0.5, 2.5], 6.0)
+    assert [tick.time for tick in slow] == [2.75, 5.5]
+    away = small(
+        {
+            "fleet": {"availability": "markov", "availability_args": {"mean_on": 1.0, "mean_off": 3.0}},
+            "timeline": {"name": "synchronous", "horizon": 60.0},
+        }
+    )
+    ticks = list(build(away, dataset=small_dataset()).ticks)
+    assert len(ticks) > 3
+    assert max(np.diff([0.0, *(tick.time for tick in ticks)])) > 1
+    assert len({len(tick.ready) for tick in ticks}) > 1
+    assert all((tick.start == tick.index).all() for tick in ticks)
+    ages = {age for record in run(away).rounds for age in record.age}
+    assert ages == {0}
+
+
+def test_synchronous_rounds_go_on_as_multiples_after_a_longer_one() -> None:
+    def elapsed(device: Any, job: Any, time: Any) -> Any:
+        return np.where((job == 2) & (device == 1), 1.7, 0.1) + np.where((device == 2) & (job >= 3), np.inf, 0.0)
+
+    ticks = list(Synchronous(0.1)(Clock(3, 2.5, elapsed)))
+    assert [tick.time for tick in ticks] == [0.1, 1.8, *(1.8 + n * 0.1 for n in range(1, 8))]
+    assert [len(tick.ready) for tick in ticks] == [3, 3, *[2] * 7]  # one never finishes its third job
+    plain = [tick.time for tick in ticks_of(Synchronous(0.1), [0.05, 0.1], 2.5)]
+    assert plain == [n * 0.1 for n in range(1, 26)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -87,7 +88,19 @@ def part(experiment: Experiment, kind: str, **more: Any) -> Any:
     known = KINDS[kind]
     extra = {name.replace("_", ".", 1): value for name, value in more.items()}
     name, args = config.value(experiment, known.key), config.value(experiment, known.args)
-    return parts.part(kind, name, args, lambda key: extra[key] if key in extra else config.value(experiment, key))
+    return parts.part(kind, name, args, lambda key: extra[key] if key in extra else _key(experiment, kind, name, key))
+
+
+def _key(experiment: Experiment, kind: str, name: str, key: str) -> Any:
+    """Return the key that a part asks for; raise if there is none."""
+    if key in config.all_keys():
+        return config.value(experiment, key)
+    asking = f"{kind}={name!r} asks for {key} (arg(key=...)), which"
+    if others := [other for other, known in KINDS.items() if key in known.fills]:
+        raise FedtideError(f"{asking} is filled in for a {' and a '.join(others)} only; ask for another key")
+    near = difflib.get_close_matches(key, [*config.all_keys(), *KINDS[kind].fills], 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"see `fedtide run --keys` and `fedtide parts {kind}`"
+    raise FedtideError(f"{asking} is no key of an experiment: {hint}")
 
 
 def build(
@@ -238,7 +251,9 @@ def _ticks(
 
     def play() -> Iterable[Tick]:
         # Of uneven times nobody knows beforehand how many ticks they make.
-        return own_timeline.checking(steps(clock), count, wanted.horizon, label) if own or uneven else steps(clock)
+        if not own and not uneven:
+            return steps(clock)
+        return own_timeline.checking(steps(clock), count, wanted.horizon, label, not own)
 
     own = not parts.is_ours(made)
     ticks: Sequence[Tick]
@@ -335,7 +350,9 @@ def _described(experiment: Experiment, found: Any, shape: tuple[int, int, int], 
     """Make a description of one of ours, or of a user's own."""
     name, args, given = experiment.learning.model, experiment.learning.model_args, KINDS["model"].made_with
     parts.check_arguments("model", name, found, args, True, given)
-    all_args = parts.arguments(found, args, lambda key: config.value(experiment, key), f"model={name!r}", len(given))
+    all_args = parts.arguments(
+        found, args, lambda key: _key(experiment, "model", name, key), f"model={name!r}", len(given)
+    )
     with parts.reported("model", name, found):
         model = found(shape, num_labels, **all_args)
     if not isinstance(model, Model):

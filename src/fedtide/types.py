@@ -95,7 +95,7 @@ class Clock(NamedTuple):
 
 @documented
 class Link(NamedTuple):
-    """The uplinks of some devices at one tick. An update that was granted more than its link carries does not arrive."""
+    """The uplinks of some devices at one tick. A packet of more bits than its link carries does not arrive."""
 
     capacity: Floats  # C_k in bit/symbol [m]
     believed: Floats  # what the server takes it for, which scheduler and allocation see [m]

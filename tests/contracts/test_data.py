@@ -136,3 +136,13 @@ def test_bytes_stay_bytes() -> None:
 def test_bytes_that_lie_as_they_should_are_not_copied() -> None:
     given = load("my own bytes", Path())
     assert np.shares_memory(checked_dataset(given, "data='mine'").train.images, given.train.images)
+
+
+def test_svhn_files_do_not_depend_on_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tests compare the digests of files that are written one after the other."""
+    found = []
+    for number in range(2):
+        monkeypatch.setattr("time.asctime", lambda *_, number=number: f"Thu Jan  1 00:00:0{number} 1970")
+        (tmp_path / str(number)).mkdir()
+        found.append(set_files.svhn(tmp_path / str(number)))
+    assert found[0] == found[1]

@@ -53,7 +53,7 @@ def test_nobody_is_ever_ready(framework: str, key: str, value: Any, message: str
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("framework", ["periodic", "fedavg"])
+@pytest.mark.parametrize("framework", ["periodic"])  # a synchronous server has heard of them before
 def test_gone_when_the_server_acts(framework: str) -> None:
     """Some finish before their batteries empty, after 0.2 at most, and before the server acts."""
     dying = {"name": "battery", "capacity_joules": 2.0, "harvest_watts": 0}

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,10 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
             assert "://" in target or (ROOT / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_extra_brings_what_the_pages_need() -> None:
+    """The notebooks show frames as pandas does."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(each.startswith("pandas") for each in extras["docs"])
+    assert {*extras["docs"]} <= {*extras["test"]}

@@ -160,7 +160,11 @@ def test_a_deployment(name: str, opened: Callable[..., Any]) -> None:
 
 
 def test_outages_and_absences(made_run: Callable[..., Path], opened: Callable[..., Any]) -> None:
-    world = {"fleet": {"num_devices": 12, "availability": "markov"}, "radio": {"csi": "pilots"}, "policy": {"limit": 4}}
+    world = {
+        "fleet": {"num_devices": 12, "availability": "markov"},
+        "radio": {"csi": "pilots", "num_symbols": 3000},
+        "policy": {"limit": 4},
+    }
     folder = made_run(**world)
     rounds = _rounds(folder)
     first = next(each for each in rounds if each.lost)

@@ -241,6 +241,7 @@ def show(run: RunPath, style: DrawingStyle = SCREEN, as_json: AsJson = False) ->
 
 def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
     from fedtide.records import is_deployment, made_on, read_run, refuse_pipes
+    from fedtide.report.ages import stale
     from fedtide.report.chance import chance
     from fedtide.report.summary import evaluated, summarise
     from fedtide.report.terminal import curve, summary_table
@@ -259,6 +260,8 @@ def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
     how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
     state = "complete" if complete else f"stopped at time {summary['time']:g}: {how}"
     out.print(summary_table(f"{folder} ({state})", summary, out.width), highlight=False)
+    if old := stale(summary["largest_age"], summary["aggregations"]):
+        warn(old)
     if (folder / "curve.png").exists():
         # A path is copied: only the terminal may break it.
         out.print(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]", highlight=False, soft_wrap=True)
@@ -276,6 +279,7 @@ def plan(
     [dim]fedtide plan radio.num_symbols=50000 policy.limit=20[/]
     """
     with uncollected():
+        from fedtide.report.ages import stale
         from fedtide.report.plan import plan_rows, plan_summary, plan_tables
         from fedtide.system import build, load_dataset
 
@@ -288,6 +292,8 @@ def plan(
         return
     for table in plan_tables(system, rows, summary, ticks, out.width):
         out.print(table, highlight=False)
+    if old := stale(summary["largest_age"], summary["aggregations"]):
+        warn(old)
 
 
 @app.command()

@@ -64,6 +64,7 @@ def described(kind: str) -> dict[str, Any]:
         "args": known.args or None,
         "called": _signatures(known, known.calls),
         "with_memory": _with_memory(known),
+        "fills": {**known.fills},
         "parts": {name: _described(kind, name, origin) for name, origin in parts.named_parts(kind).items()},
     }
 
@@ -231,6 +232,9 @@ def _how(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
     if listed["with_memory"]:
         yield Text("one with memory, which is named arrays", style="bold")
         yield from (Padding(Text(line), (0, 0, 0, 2)) for line in listed["with_memory"])
+    if listed["fills"]:
+        yield Text("what it may ask for with arg(key=...) besides the keys of `fedtide run --keys`", style="bold")
+        yield Padding(_pairs({key: escape(about) for key, about in listed["fills"].items()}), (0, 0, 0, 2))
     yield Text()
 
 

@@ -275,17 +275,21 @@ def _nothing(row: dict[str, Any]) -> str:
 def _print_table(study: Study, store: Store, metric: str, against: str | None = None) -> None:
     rows = _rows(study, store, metric, against)
     other = next((row["against_part"] for row in rows if row["against_part"]), "another")
-    columns = (
+    columns = [
         Column("variant", wraps=True),
         Column("seeds", right=True),
         Column("mean", right=True),
         Column(f"difference from {other} (95 % interval)", wraps=True),
         Column("verdict", wraps=True),
-    )
+    ]
     cells = [
-        (escape(row["variant"]), f"{row['done']}/{row['seeds']}", _mean(row), *map(escape, _compared(row)))
+        [escape(row["variant"]), f"{row['done']}/{row['seeds']}", _mean(row), *map(escape, _compared(row))]
         for row in rows
     ]
+    if any(row["lost_share"] for row in rows):
+        columns.append(Column("uploads lost", right=True))
+        for row, cell in zip(rows, cells, strict=True):
+            cell.append("-" if row["lost_share"] is None else f"{row['lost_share']:.1%}")
     out.print(listed(columns, cells, out.width, escape(f"{study.name}: {metric}")), highlight=False)
     for line in _foot(study, store, any(row["paths_note"] for row in rows)):
         out.print(f"[dim]{escape(line)}[/]", highlight=False)

@@ -24,6 +24,8 @@ class Kind(NamedTuple):
     formerly: tuple[str, ...] | None = None  # another way of calling it that is still understood
     asked_before: bool = False  # it is asked before a run begins, not while it is on
     made_with: tuple[str, ...] = ()  # what its class is given besides its arguments, filled in as run.<name>
+    # what a part of it may ask for with arg(key=...) besides the experiment's keys, and what that is
+    fills: Mapping[str, str] = {}
     gives: Mapping[str, str] = {}  # what it answers, by method; one that is never called: what is made of it
 
 
@@ -31,6 +33,7 @@ _ENCODE = ("update", "budget_bits", "rng")
 _COMBINE = ("model", "starts", "updates", "weights", "age")
 _TRAIN = {"initial_model": ("seed",), "train": ("jobs",), "evaluate": ("model", "samples")}
 _TRACK = {"begin": ("experiment", "folder", "total"), "round": ("record",), "end": ("result",)}
+_COVERAGE = {"run.coverage": "the part that radio.coverage names: (seed, device [m], time [m]) -> average SNR [m]"}
 _DECODE = {"decode": ("packet",), "num_kept": ("num_parameters", "budget_bits")}
 
 KINDS: Final[dict[str, Kind]] = {
@@ -41,6 +44,10 @@ KINDS: Final[dict[str, Kind]] = {
         {},
         "what is learned",
         asked_before=True,
+        fills={
+            "run.say": "a function that is told in a line what is fetched",
+            "run.images": "false if a plan asks, which needs labels and no images",
+        },
         gives={"": "Dataset"},
     ),
     "partition": Kind(
@@ -50,6 +57,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("dataset", "num_devices", "seed")},
         "who holds which samples",
         asked_before=True,
+        fills={"fleet.durations": "how long the first training of every device takes, in units of time [N]"},
         gives={"": "one array of sample numbers for each device [N]"},
     ),
     "duration": Kind(
@@ -59,6 +67,10 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("seed", "device", "job")},
         "how long a local training takes",
         asked_before=True,
+        fills={
+            "fleet.num_samples": "how many samples every device holds [N]",
+            "fleet.samples_per_job": "how many samples every device goes through in one training [N]",
+        },
         gives={"": "times [m]"},
     ),
     "availability": Kind(
@@ -76,6 +88,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.world.channel:CHANNELS",
         {"": ("seed", "tick", "time", "device")},
         "what the uplinks carry, and what the server believes of them",
+        fills=_COVERAGE,
         gives={"": "Link(capacity [m], believed [m]), in bit/symbol"},
     ),
     "coverage": Kind(
@@ -117,6 +130,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("seed", "device", "time", "bits")},
         "how long a device takes to receive a model",
         asked_before=True,
+        fills=_COVERAGE,
         gives={"": "times [m]"},
     ),
     "energy": Kind(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.drivers.ticks import candidates_at, grant_at, is_lost, is_sending, link_at
-from fedtide.system import System
+from fedtide.drivers.ticks import Bools, candidates_at, carried_bits, grant_at, is_lost, is_sending, link_at
+from fedtide.system import System, parameter_count
 from fedtide.types import Candidates, Grant, Memory, Tick
+from fedtide.world.access import separate
 
 
 class Planned(NamedTuple):
@@ -18,6 +19,18 @@ class Planned(NamedTuple):
     tick: Tick
     candidates: Candidates
     grant: Grant | None
+    lost: Bools | None = None  # whose packets will not arrive [r]; of a codec whose packets have no known size, may not
+
+
+def planned_bits(system: System, num_parameters: int, budgets: list[float]) -> list[int] | None:
+    """Return what the codec will send under these budgets [r]; None if it depends on the updates."""
+    if not separate(system.access):  # uncoded
+        return [0] * len(budgets)
+    ask: Any = getattr(system.codec, "planned_bits", None)
+    if ask is None:
+        return None
+    answers = {bits: int(ask(num_parameters, bits)) for bits in dict.fromkeys(budgets)}  # equal bits are asked for once
+    return [answers[bits] for bits in budgets]
 
 
 def planned(system: System) -> Iterator[Planned]:
@@ -32,6 +45,8 @@ def planned(system: System) -> Iterator[Planned]:
             continue
         grant = grant_at(system, tick, rows, memory)
         memory = grant.memory
-        arrives = ~is_lost(link, grant) & is_sending(system, link, grant)
-        uploads[rows.device[grant.picked[arrives]]] += 1
-        yield Planned(tick, rows, grant)
+        lost = grant.bits > carried_bits(link, grant)
+        if lost.any() and (sent := planned_bits(system, parameter_count(system), grant.bits.tolist())) is not None:
+            lost = is_lost(link, grant, sent)
+        uploads[rows.device[grant.picked[~lost & is_sending(system, link, grant)]]] += 1
+        yield Planned(tick, rows, grant, lost)

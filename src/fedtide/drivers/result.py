@@ -28,9 +28,10 @@ class Result(NamedTuple):
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        index, time; num_ready, num_picked; of the uploads the mean age (ticks), capacity (bit/symbol) and num_kept, and the
-        sums of budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal; test_accuracy, test_loss,
-        train_loss (NaN where not measured); and what was spent up to then: symbols, bits, samples_used, samples_trained.
+        index, time; num_ready, num_picked, num_arrived, num_lost; of the uploads the mean age (ticks), capacity
+        (bit/symbol) and num_kept, and the sums of budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal;
+        test_accuracy, test_loss, train_loss (NaN where not measured); and what was spent up to then: symbols, bits,
+        samples_used, samples_trained.
         """
         from fedtide.report.frames import columns_of, frame, round_rows
 
@@ -40,7 +41,7 @@ class Result(NamedTuple):
         """Return one row per upload, as `frame` does.
 
         index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
-        (elements) and weight.
+        (elements), weight and lost (whether it was sent and did not arrive).
         """
         from fedtide.report.frames import frame, upload_columns
 
@@ -104,6 +105,7 @@ class Result(NamedTuple):
                 ("aggregations", f"{len(self.rounds):,}{'' if self.complete else ', not complete'}"),
                 ("simulated time", number("time", "{:g}")),
                 ("uploads", number("uploads", "{:,}")),
+                ("updates lost", number("lost", "{:,}")),
                 ("bits sent", number("bits", "{:,.0f}")),
                 ("kept share r/d, mean", number("mean_kept_share", "{:.3f}")),
                 ("age of updates, mean", number("mean_age", "{:.2f} ticks")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,14 +14,14 @@ from fedtide.core import parts
 from fedtide.core.ram import need
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
-from fedtide.drivers.ticks import candidates_at, is_lost, is_sending, learning_rates, link_at, snr_at
+from fedtide.drivers.ticks import candidates_at, carried_bits, is_lost, is_sending, learning_rates, link_at, snr_at
 from fedtide.drivers.training import Devices, acknowledged, goes_on, train, trainer_label
 from fedtide.learning.trainer import Trainer
 from fedtide.policy.streaming import streams
 from fedtide.records import trainer_name
 from fedtide.server import border
 from fedtide.server.at_once import superposed
-from fedtide.server.sending import upload
+from fedtide.server.sending import Packed, packed, received
 from fedtide.server.state import ServerState
 from fedtide.server.step import Coming, Ready, Received
 from fedtide.system import System
@@ -72,7 +72,7 @@ class Simulated:
         return Ready(rows, Kept(link, updates, devices))
 
     def collect(self, state: ServerState, tick: Tick, ready: Ready, grant: Grant) -> Received:
-        """Train, encode, send; what was granted more than its link carries is lost. Or train and send at once, uncoded.
+        """Train, encode, send; a packet of more bits than its link carries is lost. Or train and send at once, uncoded.
 
         Updates that are not needed all at once are made when they are asked for, a lot at a time.
         """
@@ -85,14 +85,19 @@ class Simulated:
             updates, snr = dict(trained), snr_at(kept.link, grant)[sending]
             self.watch.lap("training")
             seed, senders = system.experiment.seed, device.tolist()
-            received = superposed(system.access, seed, tick.index, senders, snr, updates, kept.devices)
+            heard = superposed(system.access, seed, tick.index, senders, snr, updates, kept.devices)
             self.watch.lap("codec")
-            return acknowledged(self.trainer, received)
-        lost = set(device[is_lost(kept.link, grant)].tolist())
-        arriving = [k for k in device.tolist() if k not in lost]
+            return acknowledged(self.trainer, heard)
         sent: dict[int, Sent] = {}
         devices = dict(kept.devices)
-        coming = self._coming(tick, grant.bits, trained, lost, sent, devices)
+        lots: Iterable[Packed] = self._lots(tick, grant.bits, trained, sent, kept.devices)
+        lost: set[int] = set()
+        if np.any(grant.bits > carried_bits(kept.link, grant)):  # then who arrives is known when all are encoded
+            lots = list(lots)  # all packets together take what the tick's symbols carry, not R d numbers
+            bits = [sent[k].bits for k in device.tolist()]
+            lost = set(device[is_lost(kept.link, grant, bits)].tolist())
+        arriving = [k for k in device.tolist() if k not in lost]
+        coming = self._coming(lots, lost, devices)
         if arriving and streams(system.policy.combiner):  # of what is all lost nobody would ask for
             return Received(sent, {}, devices, coming=Coming(arriving, coming))
         updates = dict(zip(arriving, coming, strict=True))
@@ -113,31 +118,38 @@ class Simulated:
         found = border.finite(device, updates(), tick.index, lambda: _culprit(self.system, self.trainer, state))
         return zip(device.tolist(), found, strict=True)
 
-    def _coming(
+    def _lots(
         self,
         tick: Tick,
         granted: Floats,
         trained: Iterator[tuple[int, Vector]],
-        lost: set[int],
         sent: dict[int, Sent],
-        devices: dict[str, Mapping[int, Memory]],
-    ) -> Iterator[Vector]:
-        """Return the updates [d] that arrive, as the server decodes them; note what is sent, and what devices remember."""
+        devices: Devices,
+    ) -> Iterator[Packed]:
+        """Return the encoded updates a lot at a time; note what is sent. devices: what they remember before."""
         codec, seed = self.system.codec, self.system.experiment.seed
         first = next(trained, None)
         while first is not None:
             begin = len(sent)
-            lot = dict([first, *itertools.islice(trained, self._lot(len(first[1])) - 1)])
+            updates = dict([first, *itertools.islice(trained, self._lot(len(first[1])) - 1)])
             self.watch.lap("training")
-            bits = granted[begin : begin + len(lot)]
-            received = upload(codec, seed, tick.index, [*lot], bits, lot, lost, devices, self.threads)
-            received = acknowledged(self.trainer, received)
-            sent.update({k: Sent(each.num_kept, each.bits, each.overhead_bits) for k, each in received.sent.items()})
-            devices.update(received.devices)
+            bits = granted[begin : begin + len(updates)]
+            lot = packed(codec, seed, tick.index, [*updates], bits, updates, devices, self.threads)
+            sent.update({k: Sent(each.num_kept, each.bits, each.overhead_bits) for k, each in lot.sent.items()})
             self.watch.lap("codec")
-            yield from received.updates.values()
-            self.watch.lap("aggregation")
+            yield lot
             first = next(trained, None)
+
+    def _coming(
+        self, lots: Iterable[Packed], lost: set[int], devices: dict[str, Mapping[int, Memory]]
+    ) -> Iterator[Vector]:
+        """Return the updates [d] that arrive, as the server decodes them; note what devices remember."""
+        for lot in lots:
+            found = acknowledged(self.trainer, received(self.system.codec, lot, lost, devices, self.threads))
+            devices.update(found.devices)
+            self.watch.lap("codec")
+            yield from found.updates.values()
+            self.watch.lap("aggregation")
 
     def _lot(self, num_parameters: int) -> int:
         """Return how many updates [d] are there at once."""

@@ -26,10 +26,18 @@ def link_at(system: System, tick: Tick) -> Link:
     return found if isinstance(found, Link) else Link(found, found)
 
 
-def is_lost(link: Link, grant: Grant) -> Bools:
-    """Say which of the picked devices were granted more than their links carry, having been believed better [r]."""
+def carried_bits(link: Link, grant: Grant) -> Floats:
+    """Return what the links of the picked devices carry in their symbols [r]; infinity where no grant can exceed it."""
     believed, capacity = link.believed[grant.picked], link.capacity[grant.picked]
-    return (believed > capacity) & (grant.bits > grant.symbols * capacity * SLACK)
+    return np.where(believed > capacity, grant.symbols * capacity * SLACK, np.inf)
+
+
+def is_lost(link: Link, grant: Grant, sent_bits: npt.ArrayLike) -> Bools:
+    """Say which packets of so many bits [r] do not arrive: their links carry less, having been believed better [r].
+
+    A packet of a codec that ignores its budget (`ideal`) counts for no more than its grant.
+    """
+    return np.asarray(np.minimum(sent_bits, grant.bits) > carried_bits(link, grant))
 
 
 def is_sending(system: System, link: Link, grant: Grant) -> Bools:

@@ -71,12 +71,14 @@ class Real:
         picked, bits = grant.picked[sending], grant.bits[sending].tolist()
         self.talk.ask([kept.seats[each] for each in picked], bits, tick.index)
         self.wait(self.window, lambda: not self.talk.is_waiting)
-        # Over a simulated radio a link that was believed too good carries nothing, whatever the network did.
-        lost = set(ready.rows.device[grant.picked[is_lost(kept.link, grant)]].tolist())
         self.got = dict(self.talk.got)
         if not separate(self.system.access):
             return self._at_once(tick, ready, grant)
         sent = {device: each.packet for device, each in self.got.items()}
+        # Over a simulated radio a packet is lost that its link does not carry, whatever the network did.
+        device = ready.rows.device[grant.picked]
+        bits = [sent[k].bits if k in sent else 0 for k in device.tolist()]
+        lost = set(device[is_lost(kept.link, grant, bits)].tolist())
         return Received(sent, {device: each.update for device, each in self.got.items() if device not in lost})
 
     def _at_once(self, tick: Tick, ready: Ready, grant: Grant) -> Received:

@@ -15,7 +15,7 @@ from fedtide.flower.history import candidates
 from fedtide.flower.trace import Period
 from fedtide.learning.trainer import Trainer
 from fedtide.server.at_once import superposed
-from fedtide.server.sending import upload
+from fedtide.server.sending import packed, received
 from fedtide.server.state import ServerState
 from fedtide.server.step import Ready, Received
 from fedtide.system import System
@@ -69,15 +69,14 @@ class Recorded:
             updates, devices = self._train(state, period, device)
         if link:
             snr = snr_at(link, grant._replace(picked=np.array(positions, np.int64)))
-            received = superposed(
+            heard = superposed(
                 self.system.access, self.system.experiment.seed, tick.index, device, snr, updates, devices
             )
-            return acknowledged(self.trainer, received)
+            return acknowledged(self.trainer, heard)
         granted = grant.bits[np.isin(grant.picked, positions)]
-        received = upload(
-            self.system.codec, self.system.experiment.seed, tick.index, device, granted, updates, lost, devices
-        )
-        return acknowledged(self.trainer, received)
+        codec = self.system.codec
+        lot = packed(codec, self.system.experiment.seed, tick.index, device, granted, updates, devices)
+        return acknowledged(self.trainer, received(codec, lot, lost, devices))
 
     def _train(self, state: ServerState, period: Period, devices: list[int]) -> tuple[dict[int, Vector], Devices]:
         """Train these devices from the versions and with the data that the trace says."""

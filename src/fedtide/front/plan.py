@@ -12,9 +12,10 @@ from fedtide.config import Experiment
 from fedtide.documented import documented
 from fedtide.drivers.handed import as_experiment
 from fedtide.report import notebook
+from fedtide.report.ages import ages_in_words
 from fedtide.report.frames import columns_of, frame
 from fedtide.report.panels import draw_plan, inline_figure, shown_figure
-from fedtide.report.plan import ages_in_words, plan_rows, plan_summary
+from fedtide.report.plan import plan_rows, plan_summary
 from fedtide.system import build, load_dataset
 
 
@@ -25,16 +26,16 @@ class Plan(NamedTuple):
     experiment: Experiment  # every key that it was planned with
     # One mapping per aggregation: index, time, num_ready and ready_ages (how many of each age), and ready [m], ready_age [m] if
     # the fleet has at most 10,000 devices; then, unless the scheduler waits for what only a training tells, per picked device
-    # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; label_variance and
-    # proved_minimal
+    # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; lost (who of them, None
+    # if only the packets tell) and lost_at_most; label_variance and proved_minimal
     rows: list[dict[str, Any]]
     summary: dict[str, Any]  # the plan in a dozen numbers
 
     def frame(self) -> Any:
         """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
-        index, time; num_ready, num_picked; of the uploads the mean age (ticks), capacity (bit/symbol) and num_kept, the sums
-        of symbols and budget_bits; label_variance, proved_minimal. What only a training tells is NaN.
+        index, time; num_ready, num_picked, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
+        num_kept, the sums of symbols and budget_bits; label_variance, proved_minimal. What only a training tells is NaN.
         """
         return frame(columns_of(map(_numbers, self.rows)))
 
@@ -56,6 +57,7 @@ class Plan(NamedTuple):
             ("aggregations", f"{summary['aggregations']:,}"),
             ("ready devices on average", f"{ready['mean']:.1f}"),
             ("uploads", "-" if summary["uploads"] is None else f"{summary['uploads']:,}"),
+            ("packets lost at most", "-" if summary["uploads"] is None else f"{summary['lost_at_most']:,}"),
             ("bits granted to an upload on average", "-" if budget is None else f"{budget['mean']:,.0f}"),
             ("kept share r/d on average", "-" if kept is None else f"{kept['mean']:.3f}"),
             ("ages of ready devices, in ticks", ages_in_words(summary["ages_of_ready"])),
@@ -94,6 +96,7 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
         "time": row["time"],
         "num_ready": row["num_ready"],
         "num_picked": len(picked) if picked is not None else None,
+        "num_lost": len(lost) if (lost := row.get("lost")) is not None else None,
         "mean_age": mean("age"),
         "mean_capacity": mean("capacity"),
         "mean_num_kept": mean("num_kept"),

@@ -36,7 +36,8 @@ class StudyResult(NamedTuple):
         """Return one row per run and evaluation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
 
         study, variant, run, the keys that differ (seed among them), path, version and date of what made it, then index, time,
-        test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols, bits, ...
+        test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols, bits, ...,
+        uploads and how many of them were lost.
         """
         return frame(columns_of(long_rows(self.study, self._store())))
 

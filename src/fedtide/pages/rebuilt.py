@@ -65,11 +65,10 @@ def _planned(kept: Kept, plain: Seen) -> Seen:
             each._replace(ready=tick.ready.tolist(), unnamed=0) for tick, each in zip(ticks, kept.rounds, strict=True)
         ]
         plain = recorded(experiment, rounds, kept.complete, "")
-    who, time = [tick.ready for tick in ticks], [tick.time for tick in ticks]
-    jobs = jobs_of(who, time, system.fleet.num_devices, [tick.received for tick in ticks])
+    ready, time = [tick.ready for tick in ticks], [tick.time for tick in ticks]
     return plain._replace(
         kind="simulated",
-        jobs=_worked(system, jobs, ticks),
+        jobs=_worked(system, jobs_of(ready, time, system.fleet.num_devices, ticks), ticks),
         capacity=_capacities(system, ticks, kept.rounds),
         label_counts=system.fleet.label_counts[:],
     )

@@ -93,6 +93,8 @@ def _told(name: str, run: Seen, level: int) -> dict[str, Any]:
         "cells": rows.cells(run, made),
         "jobs": rows.trainings(run) if made.fine else None,
         "picks": rows.picks(run, made),
+        "uploads": sum(len(each.picked) for each in run.rounds),
+        "lost": sum(len(each.lost) for each in run.rounds),
         "ages": rows.ages(run, made),
         "labels": found,
     }
@@ -118,6 +120,9 @@ def _facts(run: Seen) -> str:
     experiment = run.experiment
     fleet, radio, data = experiment.fleet, experiment.radio, experiment.data
     where = {"deployed": "real devices", "simulated": "simulated", "recorded": "from its records"}[run.kind]
+    lost, uploads = (
+        sum(len(of) for of in each) for each in zip(*((r.lost, r.picked) for r in run.rounds), strict=True)
+    )
     done = "complete" if run.complete else f"under way or stopped at time {run.rounds[-1].time:g}"
     words = (
         f"N = {fleet.num_devices:,}",
@@ -126,6 +131,7 @@ def _facts(run: Seen) -> str:
         f"{radio.channel} {radio.snr_db:g} dB",
         f"seed {experiment.seed}",
         f"{len(run.rounds):,} aggregations",
+        *([f"{lost:,} of {uploads:,} uploads lost"] if lost else []),
         where,
         done,
     )

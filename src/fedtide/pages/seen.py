@@ -14,7 +14,7 @@ import numpy as np
 
 from fedtide.config import Experiment
 from fedtide.records import RoundRecord
-from fedtide.types import Floats, Ints
+from fedtide.types import Floats, Ints, Tick
 
 
 class Jobs(NamedTuple):
@@ -65,20 +65,23 @@ def recorded(experiment: Experiment, rounds: Sequence[RoundRecord], complete: bo
 
 
 def jobs_of(
-    ready: Sequence[Ints],
-    time: Sequence[float],
-    num_devices: int,
-    onward: Sequence[tuple[Ints, Floats] | None] | None = None,
+    ready: Sequence[Ints], time: Sequence[float], num_devices: int, ticks: Sequence[Tick] | None = None
 ) -> Jobs:
-    """Return the trainings of a run in which those devices were ready at those times. onward: `Tick.received` of each."""
+    """Return the trainings of a run in which those devices were ready at those times.
+
+    ticks: they say which versions were trained from; without, each device received the new one whenever it was ready.
+    """
     version, since = np.ones(num_devices, np.int64), np.zeros(num_devices)  # that each device trains from, since when
+    born = np.array([0.0, 0.0, *time])
     device, start, got, index = [], [], [], []
-    for tick, who in enumerate(ready, 1):
+    for number, who in enumerate(ready, 1):
+        tick = ticks[number - 1] if ticks else None
+        began = tick.start if tick else version[who]
         device.append(who)
-        start.append(version[who])
-        got.append(since[who])
-        index.append(np.full(len(who), tick, np.int64))
-        version[who], since[who] = (onward and onward[tick - 1]) or (tick + 1, time[tick - 1])
+        start.append(began)
+        got.append(np.where(began > version[who], born[began], since[who]))
+        index.append(np.full(len(who), number, np.int64))
+        version[who], since[who] = (tick and tick.received) or (number + 1, time[number - 1])
     everyone, last = np.arange(num_devices), len(time) + 1
     began, ends = np.concatenate([*start, version]), np.concatenate([*index, np.full(num_devices, last, np.int64)])
     unknown = np.full(len(began), np.nan)

@@ -28,7 +28,7 @@ AXES = {
     "train_loss": "training loss",
     "bits": "bits sent",
     "samples_trained": "samples trained by the devices",
-    "symbols": "symbols spent",
+    "symbols": "symbols granted",
 }
 FORMATS = ("pdf", "svg", "png")
 

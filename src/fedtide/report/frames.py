@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.records import RoundRecord
+from fedtide.report.summary import arrived
 
 # What is recorded of every upload, in the order of a record's lists.
 UPLOAD = ("age", "capacity", "symbols", "budget_bits", "sent_bits", "overhead_bits", "num_kept", "weight")
@@ -45,9 +46,10 @@ def _array(values: Sequence[Any]) -> npt.NDArray[Any]:
 def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
     """Return one row of numbers per aggregation.
 
-    index, time; num_ready, num_picked; of the uploads the mean age (ticks), capacity (bit/symbol) and num_kept, and the sums of
-    budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal; test_accuracy, test_loss, train_loss (None where
-    not measured); and what the run has spent up to then: symbols, bits, samples_used, samples_trained.
+    index, time; num_ready, num_picked, num_arrived, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
+    num_kept, and the sums of budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal; test_accuracy,
+    test_loss, train_loss (None where not measured); and what the run has spent up to then: symbols, bits, samples_used,
+    samples_trained.
     """
     return [
         {
@@ -55,6 +57,8 @@ def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
             "time": each.time,
             "num_ready": each.num_ready,
             "num_picked": len(each.picked),
+            "num_arrived": arrived(each),
+            "num_lost": len(each.lost),
             "mean_age": _mean(each.age),
             "mean_capacity": _mean(each.capacity),
             "mean_num_kept": _mean(each.num_kept),
@@ -73,14 +77,15 @@ def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
 
 
 def upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any]]:
-    """Return one row per upload, as columns: index, time, device and what is recorded of each (see UPLOAD)."""
+    """Return one row per upload, as columns: index, time, device, what is recorded of each (see UPLOAD), lost."""
     rounds = list(rounds)
     found: dict[str, list[Any]] = {
         "index": [each.index for each in rounds for _ in each.picked],
         "time": [each.time for each in rounds for _ in each.picked],
         "device": [device for each in rounds for device in each.picked],
     }
-    return found | {name: [value for each in rounds for value in getattr(each, name)] for name in UPLOAD}
+    found |= {name: [value for each in rounds for value in getattr(each, name)] for name in UPLOAD}
+    return found | {"lost": [device in each.lost for each in rounds for device in each.picked]}
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -13,39 +13,43 @@ from rich.console import RenderableType
 from fedtide.codec.base import checked_kept
 from fedtide.config.effort import LARGE
 from fedtide.core import parts
-from fedtide.drivers.planned import planned
+from fedtide.drivers.planned import planned, planned_bits
 from fedtide.policy.label_variance import label_variance
+from fedtide.report.ages import ages_in_words
 from fedtide.report.tables import Column, listed, pairs
 from fedtide.system import System, parameter_count
 from fedtide.types import Ints
 from fedtide.world.access import separate
+from fedtide.world.allocation import symbols_sent
 
-AGES_LISTED = 10  # more ages than this are summed up
 PICKS_LISTED = 30  # more of one aggregation are counted
 
 
 def plan_rows(system: System) -> list[dict[str, Any]]:
-    """Return one mapping per tick: ready, picked, ages, bits, kept elements, symbols, label variance.
+    """Return one mapping per tick: ready, picked, lost, ages, bits, kept elements, symbols, label variance.
 
-    Of a large fleet's ready devices only how many there are, of each age.
+    Of a large fleet's ready devices only how many there are, of each age. lost is None where only a training tells.
     """
     named = system.fleet.num_devices <= LARGE
     d, codec = parameter_count(system), parts.label("codec", system.codec)
     rows = []
-    for tick, rows_seen, grant in planned(system):
+    for tick, rows_seen, grant, lost in planned(system):
         row: dict[str, Any] = {"index": tick.index, "time": tick.time, "num_ready": len(tick.ready)}
         row["ready_ages"] = _ages(rows_seen.age)
         if named:
             row |= {"ready": tick.ready.tolist(), "ready_age": rows_seen.age.tolist()}
-        if grant is not None:
+        if grant is not None and lost is not None:
             picked = grant.picked
+            sent = planned_bits(system, d, grant.bits.tolist())
             row |= {
                 "picked": rows_seen.device[picked].tolist(),
                 "age": rows_seen.age[picked].tolist(),
                 "capacity": rows_seen.capacity[picked].tolist(),
                 "symbols": grant.symbols.tolist(),
                 "budget_bits": grant.bits.tolist(),
-                "sent_bits": _sent_bits(system, d, grant.bits.tolist()),
+                "sent_bits": sent,
+                "lost": None if sent is None and lost.any() else rows_seen.device[picked[lost]].tolist(),
+                "lost_at_most": int(lost.sum()),
                 "num_kept": _each(grant.bits.tolist(), lambda bits: checked_kept(system.codec, d, bits, codec)),
                 "label_variance": label_variance(rows_seen.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
@@ -69,14 +73,6 @@ def _sum(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
     return dict(sorted(total.items()))
 
 
-def _sent_bits(system: System, num_parameters: int, budgets: list[float]) -> list[int] | None:
-    """Return what the codec will send under these budgets; None if it depends on the updates."""
-    if not separate(system.access):  # uncoded
-        return [0] * len(budgets)
-    planned_bits = getattr(system.codec, "planned_bits", None)
-    return None if planned_bits is None else _each(budgets, lambda bits: int(planned_bits(num_parameters, bits)))
-
-
 def _each(budgets: list[float], ask: Callable[[float], int]) -> list[int]:
     """Ask for every budget, each once: under equal bits they are all the same."""
     answers = {bits: ask(bits) for bits in dict.fromkeys(budgets)}
@@ -88,9 +84,12 @@ def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
     d = parameter_count(system)
     granted = [row for row in rows if "picked" in row]
     kept = [each / d for row in granted for each in row["num_kept"]]
-    bits = [row["budget_bits"][0] for row in granted if row["picked"]]
+    bits = [each for row in granted for each in row["budget_bits"]]
+    symbols = [each for row in granted for each in row["symbols"]]
     sent = [each for row in granted for each in row["sent_bits"] or []]
     ready = [row["num_ready"] for row in rows]
+    at_most = sum(row["lost_at_most"] for row in granted)
+    ages = _sum(row["ready_ages"] for row in rows)
     proved = [row["proved_minimal"] for row in granted if row["proved_minimal"] is not None]
     return {
         "num_parameters": d,
@@ -98,14 +97,18 @@ def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "empty_aggregations": ready.count(0),
         "ready": {"mean": float(np.mean(ready)), "min": min(ready), "max": max(ready)},
         "symbols_per_aggregation": system.num_symbols,
-        "symbols": system.num_symbols * sum(1 for row in granted if row["picked"]) if granted else None,
+        "symbols": math.fsum(symbols) if granted else None,
+        "symbols_sent": _symbols_sent(system, granted) if len(sent) == len(symbols) and granted else None,
         "uploads": sum(len(row["picked"]) for row in granted) if granted else None,
+        "lost": None if not granted or any(row["lost"] is None for row in granted) else at_most,
+        "lost_at_most": at_most if granted else None,
         "budget_bits_per_upload": _spread(bits),
         "sent_bits_per_upload": _spread(sent),
         "kept_share": {"mean": float(np.mean(kept)), "min": min(kept), "full": float(np.mean(np.array(kept) == 1))}
         if kept
         else None,
-        "ages_of_ready": _sum(row["ready_ages"] for row in rows),
+        "ages_of_ready": ages,
+        "largest_age": max(ages, default=None),
         "ages_of_picked": dict(sorted(Counter(age for row in granted for age in row["age"]).items())),
         "proved_minimal_share": float(np.mean(proved)) if proved else None,
         "largest_capacity_gap": None
@@ -114,27 +117,23 @@ def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _symbols_sent(system: System, granted: list[dict[str, Any]]) -> float:
+    """Return the symbols that the packets take at what the server believes of their links; all of them if uncoded."""
+    if not separate(system.access):
+        return math.fsum(each for row in granted for each in row["symbols"])
+    return math.fsum(symbols_sent(*(row[name] for name in ("sent_bits", "capacity", "symbols"))) for row in granted)
+
+
 def _spread(values: list[float]) -> dict[str, float] | None:
-    return {"mean": float(np.mean(values)), "min": min(values), "max": max(values)} if values else None
-
-
-def ages_in_words(counts: Mapping[int, int]) -> str:
-    """List how often each age occurs; of many ages tell mean, 95th percentile, maximum and the most frequent."""
-    if len(counts) <= AGES_LISTED:
-        return ", ".join(f"{age}: {n:,}" for age, n in counts.items())
-    ages, times = np.array(sorted(counts.items())).T
-    most_of_them = ages[np.searchsorted(np.cumsum(times), math.ceil(0.95 * times.sum()))]
-    most = ", ".join(f"{age}: {n:,}" for age, n in Counter(counts).most_common(5))
-    return (
-        f"{(ages * times).sum() / times.sum():.1f} on average, 95 % at most {most_of_them}, "
-        f"largest {ages.max()}; most often {most}"
-    )
+    if not values:
+        return None
+    return {"mean": float(np.mean(values)), "median": float(np.median(values)), "min": min(values), "max": max(values)}
 
 
 def _bits_in_words(bits: Mapping[str, float]) -> str:
     if bits["min"] == bits["max"]:
         return f"{bits['max']:,.0f} bits, always"
-    return f"{bits['mean']:,.0f} bits on average, {bits['min']:,.0f} to {bits['max']:,.0f}"
+    return f"median {bits['median']:,.0f} bits, {bits['min']:,.0f} to {bits['max']:,.0f}"
 
 
 def _sent_in_words(summary: Mapping[str, Any]) -> str:
@@ -143,6 +142,25 @@ def _sent_in_words(summary: Mapping[str, Any]) -> str:
     if sent is None:
         return "depends on the updates: this codec tells it as it encodes"
     return _bits_in_words(sent) + ("; this codec does not keep to the budget" if sent["max"] > budget["max"] else "")
+
+
+def _lost_in_words(summary: Mapping[str, Any]) -> str:
+    share = f"{summary['lost_at_most']:,} of {summary['uploads']:,} packets"
+    if summary["lost"] is None:
+        return f"at most {share}: counted as if packets filled their grants, as this codec tells their size when it encodes"
+    return f"{share}: their links carry fewer bits than they have"
+
+
+def _symbols_in_words(summary: Mapping[str, Any]) -> str:
+    """Say what is granted in all and, if it is known, what the packets take of it."""
+    granted, sent = summary["symbols"], summary["symbols_sent"]
+    return f"{granted:,.0f} in all" + ("" if sent is None else f"; packets take {sent:,.0f} of them")
+
+
+def _airtime_in_words(granted: float, horizon: float) -> str:
+    """Say how long all granted symbols take, one after the other."""
+    more = "; more than one band carries in that time" if granted > horizon else ""
+    return f"{granted:,.4g} in a horizon of {horizon:g}: symbols granted / radio.symbol_rate{more}"
 
 
 def plan_tables(
@@ -170,7 +188,11 @@ def _facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
         facts["schedule"] = why
     else:
         facts["uploads"] = f"{summary['uploads']:,}"
-        facts["airtime"] = f"{summary['symbols']:,.0f} symbols in all"
+        if summary["lost_at_most"]:
+            facts["lost"] = _lost_in_words(summary)
+        facts["symbols granted"] = _symbols_in_words(summary)
+        if rate := system.experiment.radio.symbol_rate:
+            facts["airtime granted"] = _airtime_in_words(summary["symbols"] / rate, system.experiment.timeline.horizon)
         facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
         facts["budget of an upload"] = _bits_in_words(summary["budget_bits_per_upload"])
         facts["sent in an upload"] = _sent_in_words(summary)
@@ -185,9 +207,9 @@ TICKS: Final = (
     Column("time", right=True),
     Column("ready", right=True),
     Column("picked (age)", wraps=True),
-    Column("kbit granted", right=True),
-    Column("sent", right=True),
-    Column("r/d", right=True),
+    Column("kbit granted", right=True, wraps=True),
+    Column("sent", right=True, wraps=True),
+    Column("r/d", right=True, wraps=True),
     Column("label variance", right=True),
 )
 
@@ -199,8 +221,14 @@ def _tick_rows(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) ->
             shown = [f"{k}({a})" for k, a in zip(row["picked"], row["age"], strict=True)]
             more = len(shown) - PICKS_LISTED
             who = " ".join(shown if more <= 0 else [*shown[:PICKS_LISTED], f"and {more:,} more"])
-            share = row["num_kept"][0] / summary["num_parameters"]
-            sent = "-" if row["sent_bits"] is None else f"{row['sent_bits'][0] / 1000:,.1f}"
-            cells += [who, f"{row['budget_bits'][0] / 1000:,.1f}", sent, f"{share:.3f}"]
+            sent = "-" if row["sent_bits"] is None else _range(row["sent_bits"], 1000, "{:,.1f}")
+            cells += [who, _range(row["budget_bits"], 1000, "{:,.1f}"), sent]
+            cells += [_range(row["num_kept"], summary["num_parameters"], "{:.3f}")]
             cells += [f"{row['label_variance']:,.0f}"]
         yield cells + [""] * (len(TICKS) - len(cells))
+
+
+def _range(values: Sequence[float], unit: float, pattern: str) -> str:
+    """Write the median of a tick's uploads and, if they differ, the range."""
+    low, middle, high = (pattern.format(each / unit) for each in (min(values), np.median(values), max(values)))
+    return middle if low == high else f"{middle} ({low} to {high})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedtide.codec.base import Codec, Packet, checked_packet, most_bits
 from fedtide.core import lasting, parts
@@ -47,34 +47,53 @@ def _checked(codec: Codec, found: Any, num_parameters: int, bits: float, device:
     return packet
 
 
-def upload(
+class Packed(NamedTuple):
+    """Encoded updates by device, and what these devices' codecs remember once the server has them."""
+
+    sent: Mapping[int, Packet]
+    memory: Mapping[int, Memory]
+
+
+def packed(
     codec: Codec,
     seed: int,
     tick: int,
     device: Sequence[int],
     granted: Floats,
     updates: Mapping[int, Vector],
+    devices: Mapping[str, Mapping[int, Memory]],
+    threads: int = 1,
+) -> Packed:
+    """Encode the updates of the picked devices [r] into these bits [r] as simulated devices do."""
+    if device and _takes_many(codec):
+        return Packed(_encoded_together(codec, seed, tick, device, granted, updates, threads), {})
+    before = devices.get("codec", {})
+    sent, memory = {}, {}
+    for k, bits in zip(device, granted.tolist(), strict=True):
+        sent[k], after = encoded(codec, updates[k], bits, seed, k, tick, before.get(k))
+        if after is not None:
+            memory[k] = after
+    return Packed(sent, memory)
+
+
+def received(
+    codec: Codec,
+    lot: Packed,
     lost: Collection[int],
     devices: Mapping[str, Mapping[int, Memory]],
     threads: int = 1,
 ) -> Received:
-    """Send the updates of the picked devices [r] into these bits [r] as simulated devices do. lost: those that do not arrive.
+    """Decode what was encoded, but for the lost packets.
 
     A device's codec remembers an upload once the server has it: what is lost is not acknowledged.
     """
-    if device and _takes_many(codec):
-        sent = _encoded_together(codec, seed, tick, device, granted, updates, threads)
-        return Received(sent, _decoded_together(codec, sent, lost, threads), devices)
-    before = devices.get("codec", {})
-    sent, came, memory = {}, {}, {}
-    for k, bits in zip(device, granted.tolist(), strict=True):
-        sent[k], after = encoded(codec, updates[k], bits, seed, k, tick, before.get(k))
-        if k in lost:
-            continue
-        came[k] = decoded(codec, sent[k], len(updates[k]))
-        if after is not None:
-            memory[k] = after
-    return Received(sent, came, {**devices, "codec": lasting.table(before).after(memory)} if memory else devices)
+    arriving = {k: packet for k, packet in lot.sent.items() if k not in lost}
+    if arriving and _takes_many(codec):
+        return Received(lot.sent, _decoded_together(codec, arriving, threads), devices)
+    updates = {k: decoded(codec, packet, packet.num_parameters) for k, packet in arriving.items()}
+    memory = {k: each for k, each in lot.memory.items() if k in arriving}
+    table = lasting.table(devices.get("codec", {}))
+    return Received(lot.sent, updates, {**devices, "codec": table.after(memory)} if memory else devices)
 
 
 def _takes_many(codec: Any) -> bool:
@@ -98,8 +117,7 @@ def _encoded_together(
     return {k: _checked(codec, packet, len(updates[k]), most, k, tick) for k, packet, most in each}
 
 
-def _decoded_together(codec: Any, sent: Mapping[int, Packet], lost: Collection[int], threads: int) -> dict[int, Vector]:
-    came = {k: packet for k, packet in sent.items() if k not in lost}
+def _decoded_together(codec: Any, came: Mapping[int, Packet], threads: int) -> dict[int, Vector]:
     rows = codec.decode_many([*came.values()], threads)
     label = parts.label("codec", codec)
     return {

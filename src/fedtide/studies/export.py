@@ -9,6 +9,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+import numpy as np
+
 from fedtide import config
 from fedtide.errors import FedtideError
 from fedtide.records import write_atomically
@@ -18,7 +20,10 @@ from fedtide.studies.spec import Run, Study
 
 
 def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
-    """Return a row per run and evaluation: the run, the keys that differ within the study, what made it, the columns."""
+    """Return a row per run and evaluation: the run, the keys that differ within the study, what made it, the columns.
+
+    uploads and lost count up to then, as symbols and bits do; lost are those that were sent and did not arrive.
+    """
     kept = store.all_files()
     runs = [run for run in study.runs if run.name in kept]
     results = _results(runs, store, kept)
@@ -35,10 +40,22 @@ def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
         keys = {"study": study.name, "variant": run.label, "run": run.name} | {key: tree[key] for key in differing}
         source = result.provenance or {}
         keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
+        arrivals = _arrivals(result)
         for position in range(len(result.columns["time"])):
             values = {column: result.columns[column][position] for column in COLUMNS if column in result.columns}
-            rows.append(keys | dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER) | values)
+            rows.append(keys | dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER) | values | arrivals[position])
     return rows
+
+
+def _arrivals(result: RunResult) -> list[dict[str, int | None]]:
+    """Return how many uploads there were, and how many of them were lost, up to every evaluation; None: not stored."""
+    index = result.columns["index"]
+    if result.rounds is None:
+        return [{"uploads": None, "lost": None} for _ in index]
+    lost, offsets = result.ragged("lost")
+    total = np.concatenate([[0], np.cumsum(lost)])
+    ends = [int(offsets[int(each or 0)]) for each in index]
+    return [{"uploads": end, "lost": int(total[end])} for end in ends]
 
 
 def _results(runs: Sequence[Run], store: Store, kept: Mapping[str, Sequence[Path]]) -> dict[str, RunResult]:

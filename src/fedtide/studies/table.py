@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedtide.errors import FedtideError
@@ -53,6 +53,7 @@ def rows(study: Study, store: Store, metric: str, against: str | None = None) ->
             "seeds": sum(run.label == label for run in study.runs),
             "done": len(runs),
             "mean_value": sum(alike) / len(alike) if alike and not any(map(math.isnan, alike)) else None,
+            "lost_share": _lost_share(even.get(label, [])),  # of the uploads, on these seeds; None: not stored
             "verdict": "",
             "reason": reason,  # why there is no mean, or nothing to compare
             "paths": dict(
@@ -75,3 +76,11 @@ def rows(study: Study, store: Store, metric: str, against: str | None = None) ->
             row["verdict"] = found.verdict
         table.append(row)
     return table
+
+
+def _lost_share(results: Sequence[RunResult]) -> float | None:
+    """Return the share of uploads that did not arrive."""
+    if not results or any(result.rounds is None for result in results):
+        return None
+    lost = [result.ragged("lost")[0] for result in results]
+    return sum(int(each.sum()) for each in lost) / max(sum(map(len, lost)), 1)

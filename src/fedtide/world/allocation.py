@@ -7,6 +7,7 @@ sends as many bits as they carry. Capacities are in bit/symbol, as the server be
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -65,6 +66,12 @@ def symbols_per_tick(count: int, end: float, num_symbols: float, max_duration: f
     if not count:
         return 0.0
     return REFERENCE_TICKS_PER_MAX_DURATION * num_symbols * end / (max_duration * count)
+
+
+def symbols_sent(bits: Sequence[float], capacity: Sequence[float], symbols: Sequence[float]) -> float:
+    """Return the symbols that packets of these bits [r] take at these capacities in bit/symbol [r], at most those granted."""
+    uploads = zip(bits, capacity, symbols, strict=True)
+    return sum(min(sent / carries, granted) for sent, carries, granted in uploads if sent and carries)
 
 
 ALLOCATIONS: Final[dict[str, Any]] = {

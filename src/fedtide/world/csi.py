@@ -1,7 +1,7 @@
 """What the server knows of a link: channel state information.
 
 A csi is a callable (seed, tick, time, device [m], capacity [m]) -> Link(capacity [m], believed [m]) in bit/symbol: what the
-links carry in truth, and what the server takes them for. What is granted more than its link carries does not arrive. If its
+links carry in truth, and what the server takes them for. A packet of more bits than its link carries does not arrive. If its
 attribute `exact` is True, it is not asked: the server knows what the channel says it knows.
 """
 

@@ -99,22 +99,49 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Synchronous:
-    """FedAvg: a round lasts `round_duration` (T_max, the slowest device); everyone is ready, nobody is stale.
+    """FedAvg: a round lasts `round_duration` (T_max), or until the slowest participant has finished; nobody is stale.
 
-    Whoever takes longer than a round is ready at the end of the round in which it finishes. An upload time comes on top of a
-    round: the server acts after `round_duration`, and the next round begins when the uploads are in.
+    Those who are there when a round begins take part; the server waits for them, but not for one that will never finish.
+    The others wait for a later round. With nobody there the next round begins when the first is back. An upload time comes
+    on top of a round: the next one begins when the uploads are in.
     """
 
-    round_duration: Annotated[float, arg("how long a round lasts", gt=0, key="fleet.max_duration")]
+    round_duration: Annotated[float, arg("how long a round lasts at least", gt=0, key="fleet.max_duration")]
     upload_time: UploadTime = 0.0
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Return one tick per round."""
-        return _regular(clock, self._beat)
+        self._beat.span(clock.horizon)  # raises if they are too many
+        everyone, job = np.arange(clock.num_devices), np.zeros(clock.num_devices, np.int64)
+        begin, index = 0.0, 0
+        base, since = 0.0, 0  # since when rounds lasted no longer, and how many: their times are multiples, not sums
+        while base + (since + 1) * self._whole <= clock.horizon * (1 + 1e-12):
+            ready = everyone
+            if clock.there is not None:
+                back = clock.there(everyone, np.full(len(everyone), begin))
+                if back.min() > begin * (1 + 1e-12):  # nobody is there: wait for the first
+                    begin = base = float(back.min())
+                    since = 0
+                    continue
+                ready = everyone[back <= begin * (1 + 1e-12)]
+            job[ready] += 1
+            took = clock.elapsed(ready, job[ready], np.full(len(ready), begin))
+            ready, took = ready[np.isfinite(took)], took[np.isfinite(took)]
+            since += 1
+            if len(ready) and not self._fits(float(took.max())):
+                base, since = begin + float(took.max()) + self.upload_time, 0
+                if base > clock.horizon:
+                    return
+            begin, index = base + since * self._whole, index + 1
+            yield Tick(index, begin, ready, np.full_like(ready, index))
 
-    def span(self, clock: Clock, even: bool) -> Span:
-        """Return how long it is: that depends on nobody."""
-        return self._beat.span(clock.horizon)
+    def _fits(self, slowest: float) -> bool:
+        return slowest + self.upload_time <= self._whole * (1 + 1e-12)
+
+    def span(self, clock: Clock, even: bool) -> Span | None:
+        """Return how long it is if no round takes longer, else None. even: no device's jobs differ."""
+        known = even and self._fits(float(job_times(clock, 1).max()))
+        return self._beat.span(clock.horizon) if known else None
 
     @property
     def _beat(self) -> _Beat:
@@ -127,7 +154,7 @@ class Synchronous:
 
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
-        return horizon / self._whole
+        return horizon / max(self._whole, slowest + self.upload_time)
 
     def pace(self, num_devices: int, slowest: float) -> str:
         """Name the key that sets the pace, with its value."""

@@ -1,0 +1,66 @@
+"""What a part may ask a run for: listed completely, and refused in one line if there is no such key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedtide import config, system
+from fedtide.core.kinds import KINDS
+from fedtide.errors import FedtideError
+from helpers import ROOT, small, small_dataset
+
+CHANNEL = """
+from typing import Annotated
+import numpy as np
+from fedtide import arg
+
+class Mine:
+    def __init__(self, x: Annotated[float, arg("x", key={key!r})] = 1.0):
+        self.x = x
+    def __call__(self, seed, tick, time, device):
+        return np.ones(len(device))
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("radio.snr", r"is no key of an experiment: did you mean radio\.snr_db\?"),
+        ("zzz.qqq", r"is no key of an experiment: see `fedtide run --keys` and `fedtide parts channel`"),
+        ("radio", "is no key of an experiment"),
+        ("run.cover", r"did you mean run\.coverage\?"),
+        ("fleet.samples_per_job", "is filled in for a duration only; ask for another key"),
+    ],
+)
+def test_a_key_that_does_not_exist_is_one_line(tmp_path: Path, key: str, says: str) -> None:
+    (tmp_path / "mine.py").write_text(CHANNEL.format(key=key))
+    wanted = small({"radio": {"channel": f"{tmp_path / 'mine.py'}:Mine"}})
+    with pytest.raises(FedtideError, match=says) as caught:
+        system.build(wanted, dataset=small_dataset())
+    assert "\n" not in str(caught.value)
+    assert key in str(caught.value)
+
+
+def test_what_runs_fill_in_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `fedtide parts` and the page list is what a run offers, no more and no less."""
+    offered: dict[str, set[str]] = {}
+    part = system.part
+
+    def noted(experiment: Any, kind: str, **more: Any) -> Any:
+        offered.setdefault(kind, set()).update(name.replace("_", ".", 1) for name in more)
+        return part(experiment, kind, **more)
+
+    monkeypatch.setattr(system, "part", noted)
+    made = system.build(small())
+    system.make_trainer(made)
+    for kind, known in KINDS.items():
+        given = {f"run.{name}" for name in known.made_with}
+        assert offered.get(kind, set()) - given == {*known.fills}, kind
+    assert not {key for known in KINDS.values() for key in known.fills} & {*config.all_keys()}
+    page = (ROOT / "docs" / "extending.md").read_text()
+    for kind, known in KINDS.items():
+        for key, about in known.fills.items():
+            assert f"| {kind} | `{key}` | {about} |" in page
