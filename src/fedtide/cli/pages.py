@@ -61,13 +61,15 @@ def explore(
 
 def _written(paths: list[Path], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
-    from fedtide.core.files import write_atomically
+    from fedtide.core.files import refuse_other_kind, write_output
+    from fedtide.pages.shell import BEGINNING
     from fedtide.pages.which import page_of
 
     if to.is_dir():
         raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
+    refuse_other_kind(to, BEGINNING, "a page of fedtide")  # before the work
     content = page_of(paths, store).encode()
-    write_atomically(to, content)
+    write_output(to, content, BEGINNING, "a page of fedtide")
     return len(content)
 
 

@@ -17,6 +17,11 @@ from fedtide.errors import FedtideError
 
 DIGITS: Final = 7  # of the numbers in a page; what is drawn needs fewer, what is read out no more
 STYLES: Final = ("uPlot.min.css", "base.css")
+# Of every page; a pattern, by which a page of ours is told from other files.
+BEGINNING: Final = (
+    rb'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    rb'<meta http-equiv="Content-Security-Policy" content="default-src '
+)
 # A JSON string may hold these escaped: no label can end the script it is in.
 ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 

@@ -20,7 +20,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE
 from fedtide.core import forms, parts
-from fedtide.core.files import is_there, machine_fault, write_atomically
+from fedtide.core.files import is_there, leftovers, machine_fault, write_atomically
 from fedtide.core.reading import is_own_file
 from fedtide.errors import RunFolderError
 from fedtide.records.archive import archive, narrow
@@ -153,7 +153,7 @@ class RunFolder:
                     run._make(handed)
                 run._versions = (path / "versions.json").read_text(encoding="utf-8")
                 if run._lock is not None:
-                    for left_over in path.glob(".*.part"):  # of a process that was killed while it wrote
+                    for left_over, _ in leftovers(path):  # of a process that was killed while it wrote
                         left_over.unlink(missing_ok=True)
             except BaseException:
                 run.close()
