@@ -71,10 +71,10 @@ def test_a_page_is_replaced_by_a_page(made_run: Callable[..., Path], tmp_path: P
 
 
 def test_a_new_run_leaves_hidden_files_of_the_user(tmp_path: Path) -> None:
-    mine = [".notes.part", ".big.iso.1234.part", ".fedtide-1-mine.part"]
+    mine = [".notes.part", ".big.iso.1234.part", ".x.fedtide-1-mine.part"]
     for name in mine:
         (tmp_path / name).write_text("mine")
-    (tmp_path / ".fedtide-1-0123abcd.part").write_text("ours")
+    (tmp_path / ".x.fedtide-1-0123abcd.part").write_text("ours")
     RunFolder.open(tmp_path, config.experiment({})).close()
     assert {each.name for each in tmp_path.glob(".*.part")} == set(mine)
 

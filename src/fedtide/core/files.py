@@ -15,9 +15,8 @@ from fedtide.errors import FedtideError, RunFolderError
 
 # A write takes moments. A process of another host that shares the folder has a number that says nothing here.
 FRESH_SECONDS, SURELY_LEFT_SECONDS = 10.0, 3600.0
-_ASIDE = re.compile(
-    r"\.fedtide-(\d+)-[0-9a-f]{8}\.part"
-)  # of process number so-and-so; nobody else names files like this
+# Nobody else names files like this: .NAME.fedtide-PROCESS-RANDOM.part
+_ASIDE = re.compile(r"\..+\.fedtide-(\d+)-[0-9a-f]{8}\.part")
 _HEAD_BYTES = 100_000  # of a file, by which its kind is recognised
 
 
@@ -44,12 +43,12 @@ def is_there(path: Path) -> bool:
 
 def aside_of(path: Path) -> Path:
     """Return a name beside a file under which it can be written first; `leftovers` knows such names."""
-    return path.with_name(f".fedtide-{os.getpid()}-{secrets.token_hex(4)}.part")
+    return path.with_name(f".{path.name}.fedtide-{os.getpid()}-{secrets.token_hex(4)}.part")
 
 
 def leftovers(folder: Path) -> Iterator[tuple[Path, int]]:
     """Yield the files in a folder that a fedtide process wrote aside, each with the number of that process."""
-    for path in folder.glob(".fedtide-*.part"):
+    for path in folder.glob(".*.fedtide-*.part"):
         if found := _ASIDE.fullmatch(path.name):
             yield path, int(found[1])
 
