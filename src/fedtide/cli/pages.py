@@ -12,7 +12,7 @@ import typer
 
 from fedtide.cli.command import friendly, say
 from fedtide.core import stop
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 
 Paths = Annotated[
     list[Path],
@@ -75,19 +75,33 @@ def _written(paths: list[Path], to: Path, store: Path | None) -> int:
 
 def _follow(paths: list[Path], port: int, browser: bool) -> None:
     from fedtide.pages.live import serve
+    from fedtide.pages.run import check_count
     from fedtide.pages.which import are_runs
-    from fedtide.records import read_run
+    from fedtide.records import in_use
 
     if not are_runs(paths):
         raise FedtideError(f"{paths[0]} is no run folder: --live follows runs; leave it out for a study")
+    check_count(paths)
     stop.ready()
-    waits = True
-    while not all(read_run(path).rounds for path in paths):
-        if waits:
+    told = False
+    while absent := [path for path in paths if _is_empty(path)]:
+        for path in absent:
+            if not in_use(path) and _is_empty(path):  # looked at once more: it may have ended in between
+                raise RunFolderError(
+                    f"{path} has no finished aggregation and nobody works on it: there is nothing to follow; "
+                    f"continue it with `fedtide resume {path}`"
+                )
+        if not told:
             say("waiting for the first aggregation; Ctrl-C ends it")
-        waits = False
+        told = True
         time.sleep(1.0)
     serve(paths, port, lambda address: _open(address, browser, "; Ctrl-C ends it"))
+
+
+def _is_empty(folder: Path) -> bool:
+    from fedtide.records import is_complete, read_run
+
+    return not read_run(folder).rounds and not is_complete(folder)
 
 
 def _open(address: str, browser: bool, more: str = "") -> None:
