@@ -133,7 +133,7 @@ def test_the_page_follows(followed: Followed, made_run: Callable[..., Path], bro
 
 
 def test_the_page_notices_that_a_run_was_stopped(followed: Followed, browser: Any) -> None:
-    folder, made, lock = followed
+    _, made, lock = followed
     browser.get_log("browser")
     browser.get(f"http://127.0.0.1:{made.server_address[1]}/")
     facts = browser.find_element("css selector", "#run0 .facts")

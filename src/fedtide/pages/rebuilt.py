@@ -44,7 +44,7 @@ def _found(folder: Path, kept: Kept) -> Seen:
         "look at its curve (fedtide show) or its uploads (fedtide.load)",
     )
     plain = recorded(kept.experiment, kept.rounds, kept.complete, "")
-    handed = [each for each in read_versions(folder).get("handed") or () if each != "trainer"]
+    handed = [str(each) for each in read_versions(folder).get("handed") or () if each != "trainer"]
     if handed:
         return plain._replace(why=_without(f"its {' and '.join(handed)} came from Python"))
     try:
