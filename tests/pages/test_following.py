@@ -144,7 +144,7 @@ def test_the_page_notices_that_a_run_was_stopped(followed: Followed, browser: An
         """const [done] = arguments, wait = () =>
         document.getElementById("live").textContent.startsWith("following") ? setTimeout(wait, 50) : done(); wait()"""
     )
-    assert browser.find_element("id", "live").text == "the run is not complete, and nobody works on it"
+    assert browser.find_element("id", "live").text == "the run has stopped before its end"
     assert facts.text.endswith("not complete, at time 5 T_max")
     browser.execute_script("window.asked = 0; window.fetch = () => { window.asked += 1; return Promise.reject(); }")
     browser.execute_async_script("setTimeout(arguments[0], 1700)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,19 @@ def test_a_run_keeps_its_files(name: str, made_run: Callable[..., Path]) -> None
     after = path.read_bytes()
     path.write_bytes(before)
     assert (done.exit_code, after) == (2, before)
+
+
+@pytest.mark.parametrize("name", ["model.npy", "trace.jsonl", "deployment.json"])
+def test_a_page_does_not_take_the_name_of_a_file_that_a_run_may_have(
+    name: str, made_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    shutil.copytree(made_run(), tmp_path / "run")
+    (tmp_path / "run" / "model.npy").unlink()  # under way
+    before = sorted((tmp_path / "run").iterdir())
+    done = _report(tmp_path / "run", "-o", tmp_path / "run" / name)
+    assert sorted((tmp_path / "run").iterdir()) == before
+    assert done.exit_code == 2
+    assert _report(tmp_path / "run", "-o", tmp_path / "run" / "report.html").exit_code == 0
 
 
 def test_a_pipe_a_device_and_a_dangling_link_stay(made_run: Callable[..., Path], tmp_path: Path) -> None:

@@ -61,12 +61,14 @@ def explore(
 
 def _written(paths: list[Path], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
-    from fedtide.core.files import refuse_other_kind, write_output
+    from fedtide.core.files import is_there, refuse_other_kind, write_output
     from fedtide.pages.shell import BEGINNING
     from fedtide.pages.which import page_of
 
     if to.is_dir():
         raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
+    if is_there(to.parent / "experiment.yaml") and to.suffix != ".html":  # model.npy, say, would end a run under way
+        raise FedtideError(f"{to} lies in a run folder: name another place, or a file that ends in .html")
     refuse_other_kind(to, BEGINNING, "a page of fedtide")  # before the work
     content = page_of(paths, store).encode()
     write_output(to, content, BEGINNING, "a page of fedtide")

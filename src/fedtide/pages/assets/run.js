@@ -681,8 +681,9 @@
     byId("scrub").querySelector(".choices").append(told);
     let tag = F.data.live;
     const over = () => {
-      const going = runs.some((run) => run.going), what = runs.length > 1 ? "the runs are" : "the run is";
-      told.textContent = going ? "following the run" : runs.every((run) => run.complete) ? `${what} complete` : `${what} not complete, and nobody works on ${runs.length > 1 ? "them" : "it"}`;
+      const going = runs.some((run) => run.going), several = runs.length > 1;
+      const ended = runs.every((run) => run.complete) ? (several ? "the runs are complete" : "the run is complete") : several ? "nobody works on the runs any more" : "the run has stopped before its end";
+      told.textContent = going ? "following the run" : ended;
       return !going;
     };
     const ask = async () => {
