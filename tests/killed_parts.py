@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 sys.path.insert(0, str(Path(__file__).parent))
 
 import fedtide
-from fedtide.core import parts
+from fedtide.core import files, parts
 from fedtide.core.kinds import table
 from fedtide.records import RoundRecord
 from fedtide.records import folder as run_folder
@@ -72,7 +72,7 @@ def in_a_checkpoint(after: int) -> None:
     """The round's line is written, and half of its checkpoint, aside."""
 
     def write(path: Path, content: bytes) -> None:
-        path.with_name(f".{path.name}.{os.getpid()}.part").write_bytes(content[: len(content) // 2])
+        files.aside_of(path).write_bytes(content[: len(content) // 2])
         die()
 
     _at_checkpoint(after, lambda: setattr(run_folder, "write_atomically", write))

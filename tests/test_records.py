@@ -350,7 +350,7 @@ def test_killed_before_the_experiment_was_written(tmp_path: Path) -> None:
     """versions.json comes first; a folder with it alone is a new one."""
     RunFolder.open(tmp_path / "run", EXPERIMENT).close()
     (tmp_path / "run" / "experiment.yaml").unlink()
-    (tmp_path / "run" / ".checkpoint.npz.123.part").write_text("half")
+    (tmp_path / "run" / ".x.fedtide-123-0123abcd.part").write_text("half")
     run(EXPERIMENT, tmp_path / "run")
     assert not list((tmp_path / "run").glob(".*.part"))
 

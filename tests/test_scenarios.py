@@ -175,6 +175,13 @@ def test_show() -> None:
     assert "did you mean 'paper'?" in " ".join(wrong.stderr.split())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_terminal_gets_the_file_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes the console take its output for a terminal
+    monkeypatch.setenv("COLUMNS", "60")
+    assert invoke("scenario", "show", name).stdout == (EXAMPLES / "worlds" / f"{name}.yaml").read_text()
+
+
 def test_run_by_name(tmp_path: Path) -> None:
     words = ["data.name=synthetic", "data.num_train=400", "data.num_test=50", "timeline.horizon=1"]
     found = invoke("run", "scenario=paper", *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
+import os
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -16,7 +20,11 @@ from typing import Any
 
 import pytest
 
+from fedtide import config
 from fedtide.pages.live import server
+from fedtide.records import RunFolder
+
+Followed = tuple[Path, ThreadingHTTPServer, int]  # the run, the server, and the lock of whoever works on the run
 
 
 def _fedtide(*words: object) -> subprocess.CompletedProcess[str]:
@@ -64,15 +72,18 @@ def test_explore_says_where_the_page_is(made_run: Callable[..., Path]) -> None:
 
 
 @pytest.fixture
-def followed(made_run: Callable[..., Path], tmp_path: Path) -> Iterator[tuple[Path, ThreadingHTTPServer]]:
+def followed(made_run: Callable[..., Path], tmp_path: Path) -> Iterator[Followed]:
     """A server of a run that has not ended, as far as its folder says."""
     folder = tmp_path / "going"
     shutil.copytree(made_run(), folder)
     (folder / "model.npy").unlink()
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # as a process at work has it
     made = server([folder])
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
-    yield folder, made
+    yield folder, made, lock
+    os.close(lock)
     made.shutdown()
     thread.join()
     made.server_close()
@@ -88,9 +99,9 @@ def _asked(made: ThreadingHTTPServer, path: str, **headers: str) -> tuple[int, b
 
 
 def test_the_server_answers_this_machine_and_says_what_is_new(
-    followed: tuple[Path, ThreadingHTTPServer], made_run: Callable[..., Path]
+    followed: Followed, made_run: Callable[..., Path]
 ) -> None:
-    folder, made = followed
+    folder, made, _ = followed
     assert made.server_address[0] == "127.0.0.1"
     assert b"connect-src 'self'" in _asked(made, "/")[1]
     code, content = _asked(made, "/data")
@@ -104,10 +115,8 @@ def test_the_server_answers_this_machine_and_says_what_is_new(
     assert (code, json.loads(content)["runs"][0]["complete"]) == (200, True)
 
 
-def test_the_page_follows(
-    followed: tuple[Path, ThreadingHTTPServer], made_run: Callable[..., Path], browser: Any
-) -> None:
-    folder, made = followed
+def test_the_page_follows(followed: Followed, made_run: Callable[..., Path], browser: Any) -> None:
+    folder, made, _ = followed
     browser.get_log("browser")
     browser.get(f"http://127.0.0.1:{made.server_address[1]}/")
     assert browser.find_element("id", "live").text == "following the run"
@@ -118,4 +127,151 @@ def test_the_page_follows(
         document.getElementById("live").textContent === "the run is complete" ? done() : setTimeout(wait, 50); wait()"""
     )
     assert "aggregation 20," in browser.find_element("id", "now").text
+    assert browser.find_element("css selector", "#run0 .facts").text.endswith("simulated · complete")
+    assert browser.find_element("css selector", "#run0 .numbers dt").text == "final test accuracy"
     assert not browser.get_log("browser")
+
+
+def test_the_page_notices_that_a_run_was_stopped(followed: Followed, browser: Any) -> None:
+    _, made, lock = followed
+    browser.get_log("browser")
+    browser.get(f"http://127.0.0.1:{made.server_address[1]}/")
+    facts = browser.find_element("css selector", "#run0 .facts")
+    assert facts.text.endswith("under way, at time 5 T_max")
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    browser.set_script_timeout(20)
+    browser.execute_async_script(
+        """const [done] = arguments, wait = () =>
+        document.getElementById("live").textContent.startsWith("following") ? setTimeout(wait, 50) : done(); wait()"""
+    )
+    assert browser.find_element("id", "live").text == "the run has stopped before its end"
+    assert facts.text.endswith("not complete, at time 5 T_max")
+    browser.execute_script("window.asked = 0; window.fetch = () => { window.asked += 1; return Promise.reject(); }")
+    browser.execute_async_script("setTimeout(arguments[0], 1700)")
+    assert browser.execute_script("return window.asked") == 0
+    assert not browser.get_log("browser")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:{port},evil.example", "localhost:evil", "127.0.0.1", "127.0.0.1:{port}:80", "[::1]:{port}", ""]
+)
+def test_another_host_is_not_answered(host: str, followed: Followed) -> None:
+    _, made, _ = followed
+    port = made.server_address[1]
+    assert _asked(made, "/", Host=host.format(port=port))[0] == 403
+    assert _asked(made, "/", Host=f"localhost:{port}")[0] == 200
+
+
+def _said(made: ThreadingHTTPServer, words: bytes) -> bytes:
+    """Send bytes as they are and return the answer."""
+    with socket.create_connection(("127.0.0.1", made.server_address[1]), timeout=10) as link:
+        link.sendall(words)
+        found = b""
+        while more := link.recv(65536):
+            found += more
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"GET HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
+        b"GET  HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"\xff<script>\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
+        b"<IMG> / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: 127.0.0.1:{port}\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nHost: evil.example\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+    ids=["no path", "empty path", "HTTP/0.9", "no HTTP", "POST", "a method", "a version", "two hosts", "a long line"],
+)
+def test_a_wrong_question_gets_a_plain_answer(
+    words: bytes, followed: Followed, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, made, _ = followed
+    answer = _said(made, words.replace(b"{port}", str(made.server_address[1]).encode()))
+    assert re.match(rb"HTTP/1\.0 [45]\d\d ", answer), answer[:80]
+    assert b"Content-Type: text/plain" in answer
+    assert b"frame-ancestors 'none'" in answer
+    assert b"<" not in answer
+    assert capfd.readouterr().err == ""
+
+
+def test_every_answer_has_the_headers_that_keep_others_out(followed: Followed) -> None:
+    _, made, _ = followed
+    for path in ("/", "/data", "/nothing"):
+        link = http.client.HTTPConnection("127.0.0.1", made.server_address[1], timeout=30)
+        link.request("GET", path)
+        answer = link.getresponse()
+        content = answer.read().decode()
+        link.close()
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'")
+        assert policy.endswith("; frame-ancestors 'none'")
+        assert (path == "/") == ("script-src 'sha256-" in policy)
+        if path == "/":  # what the page says of itself, and more
+            assert f'content="{policy.removesuffix("; frame-ancestors " + repr("none"))}"' in content
+        wanted = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+        assert {name: answer.headers[name] for name in wanted} == wanted
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_idle_connections_keep_nobody_out_and_end(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, made, _ = followed
+    before = threading.active_count()
+    idle = [socket.create_connection(("127.0.0.1", made.server_address[1]), timeout=10) for _ in range(100)]
+    assert _asked(made, "/data")[0] == 200
+    assert threading.active_count() - before <= 33
+    assert idle[0].recv(1) == b""  # the oldest was hung up on
+    for number, each in enumerate(idle):  # some leave, some break the connection off
+        if number % 2:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        each.close()
+    monkeypatch.setattr(made.RequestHandlerClass, "timeout", 0.2)
+    with socket.create_connection(("127.0.0.1", made.server_address[1]), timeout=10) as silent:
+        assert silent.recv(1) == b""
+    assert capfd.readouterr().err == ""
+
+
+def test_a_connection_that_breaks_off_is_no_news(followed: Followed, capfd: pytest.CaptureFixture[str]) -> None:
+    _, made, _ = followed
+    port = made.server_address[1]
+    for words in (b"", b"GET", b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port):
+        for _ in range(3):
+            link = socket.create_connection(("127.0.0.1", port), timeout=10)
+            link.sendall(words)
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            link.close()  # with a reset
+    assert _asked(made, "/data")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def _live(*folders: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "fedtide", "explore", "--live", "--no-browser", *map(str, folders)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+
+def test_live_of_three_runs_is_refused(made_run: Callable[..., Path]) -> None:
+    done = _live(made_run(), made_run(), made_run())
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "3 runs: a page shows one run, or two" in done.stderr
+
+
+def test_live_of_a_run_that_nobody_works_on_and_that_has_nothing_yet_is_refused(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "run", config.experiment({})).close()
+    done = _live(tmp_path / "run")
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    assert "has no finished aggregation and nobody works on it" in done.stderr
+
+
+def test_live_of_what_cannot_be_shown_is_refused(made_run: Callable[..., Path], tmp_path: Path) -> None:
+    shutil.copytree(made_run(), tmp_path / "run")
+    with open(tmp_path / "run" / "rounds.jsonl", "r+b") as file:
+        file.write(b"x")
+    done = _live(tmp_path / "run")
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    assert "rounds.jsonl is damaged" in done.stderr

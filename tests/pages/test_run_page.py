@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedtide import config
 from fedtide.pages import run as run_module
 from fedtide.pages.run import run_page
 from fedtide.records import RoundRecord, read_run
@@ -298,3 +300,71 @@ def test_settings_are_listed_key_by_key(made_run: Callable[..., Path]) -> None:
     told = both[both.index('id="settings"') : both.index("</section>", both.index('id="settings"'))]
     assert told.count("<code>") == 1
     assert "<code>policy.scheduler</code>" in told
+
+
+def _facts(page: Any) -> dict[str, str]:
+    rows = "[...document.querySelectorAll('#run0 .numbers > div')]"
+    return dict(page.execute_script(f"return {rows}.map(row => [...row.children].map(each => each.textContent))"))
+
+
+def test_the_page_ends_with_numbers_and_says_what_made_them(
+    made_run: Callable[..., Path], opened: Callable[..., Any]
+) -> None:
+    folder = made_run()
+    rounds, versions = _rounds(folder), json.loads((folder / "versions.json").read_text())
+    found = _facts(opened(run_page([folder])))
+    assert found["final test accuracy"] == f"{rounds[-1].test_accuracy:.4f}"
+    assert found["best test accuracy"] == f"{max(each.test_accuracy or 0.0 for each in rounds):.4f}"
+    assert found["uploads"] == f"{sum(len(each.num_kept) for each in rounds):,}"
+    assert found["bits sent"] == f"{rounds[-1].ledger.bits:,.0f}"
+    assert found["fedtide"] == versions["fedtide"]
+    assert found["instruction path"] == versions["isa"]
+    assert found["commit"].rstrip("+") == str(versions["commit"] or "unknown").rstrip("+")[:12]
+    assert found["seed"] == "0"
+
+
+def test_folders_of_earlier_versions_do_not_know_their_commit() -> None:
+    folder = ROOT / "tests" / "fixtures" / "v0.1" / "federation"
+    assert "<dt>commit</dt><dd><bdi>unknown</bdi></dd>" in run_page([folder])
+
+
+@pytest.mark.parametrize(
+    ("radio", "named"),
+    [
+        ({}, "rayleigh 13 dB"),
+        ({"snr_db": 5.0, "channel": "rician"}, "rician 5 dB"),
+        ({"channel_args": {"snr_db": 4.0}}, "rayleigh 4 dB"),
+        ({"coverage": "umi"}, "rayleigh, umi"),
+        ({"channel": "jakes", "coverage": "log_distance"}, "jakes, log_distance"),
+        ({"channel": "trace"}, "trace"),
+        ({"channel": "trace", "channel_args": {"quantity": "gain"}}, "trace 13 dB"),
+        ({"channel": "mine.py:links"}, "mine.py:links"),
+    ],
+)
+def test_only_what_the_channel_uses_is_named(radio: dict[str, Any], named: str) -> None:
+    assert run_module._radio(config.experiment({"radio": radio})) == named
+
+
+def test_all_panels_have_the_same_clock(made_run: Callable[..., Path], opened: Callable[..., Any]) -> None:
+    """The line of the aggregation in view is at the same place in each of them, whatever part of the run is shown."""
+    page = opened(run_page([made_run(**FULL)]), "#t=50")
+    assert page.find_element("id", "place").text == "time 12.5 T_max · aggregation 50 of 140"
+    line = """
+    const [span] = arguments, chosen = document.getElementById("span"), dark = fedtide.css("--mark");
+    chosen.value = span; chosen.dispatchEvent(new Event("change"));
+    const wanted = [1, 3, 5].map(at => parseInt(dark.slice(at, at + 2), 16));
+    return [...document.querySelectorAll("#run0 > .panel canvas:not(.gradient)")].map(canvas => {
+      const copy = new OffscreenCanvas(canvas.width - 250, 90).getContext("2d", {willReadFrequently: true});
+      copy.drawImage(canvas, 0, 0);
+      const {data, width} = copy.getImageData(0, 0, canvas.width - 250, 90), counts = [];
+      for (let x = 30; x < width; x++) {
+        let count = 0;
+        for (let y = 0; y < 90; y++) if (wanted.every((each, k) => data[4 * (y * width + x) + k] === each)) count++;
+        counts.push(count);
+      }
+      return 30 + counts.indexOf(Math.max(...counts));
+    })"""
+    for span in ("24", "0"):
+        places = page.execute_script(line, span)
+        assert len(places) == 4
+        assert max(places) - min(places) <= 1, (span, places)

@@ -10,7 +10,7 @@ import pytest
 
 from fedtide.errors import FedtideError
 from fedtide.pages import thin
-from fedtide.pages.shell import as_json, label, page, plain, text
+from fedtide.pages.shell import as_json, label, markup, page, plain, text
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -23,7 +23,7 @@ HOSTILE = [
 
 
 def _page(payload: object) -> str:
-    return page("title", payload, ("common.js",), '<main id="main"></main>', "<svg></svg>")
+    return page("title", payload, ("common.js",), markup('<main id="main"></main>'), markup("<svg></svg>"))
 
 
 @pytest.mark.parametrize("words", HOSTILE, ids=lambda each: ascii(each)[:12])

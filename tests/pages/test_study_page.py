@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import numpy as np
@@ -208,6 +209,21 @@ def test_keys_walk_the_forest_and_the_chart(page, made) -> None:
     assert f"c {want.mean[1]:.4f}" in js(page, "document.getElementById('readout').textContent")
     chart.send_keys("?")
     assert page.find_elements("css selector", "dialog[open]")
+
+
+def test_a_drag_over_the_axis_looks_closer(page) -> None:
+    from selenium.webdriver import ActionChains
+
+    over = page.find_element("css selector", "#charts .u-over")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", over)
+    wide, tall = over.size["width"], over.size["height"]
+    drag = ActionChains(page).move_to_element_with_offset(over, -wide // 4, -tall // 2 + 8).click_and_hold()
+    for _ in range(4):
+        drag = drag.move_by_offset(wide // 10, 0)
+    drag.release().perform()
+    assert re.fullmatch(r"at \d[\d.]*", page.find_element("id", "at").text)
+    assert "Infinity" not in page.find_element("id", "detail").text
+    assert "NaN" not in page.find_element("id", "detail").text
 
 
 def test_the_mouse_reads_values_and_drags_the_target(page, made) -> None:

@@ -121,8 +121,9 @@ def test_the_page_says_which_seeds_were_skipped():
 
 
 def page_of(seeds: str) -> str:
-    """The table of runs as the page has it."""
-    return "\n".join(f"| {each.title} (`{name}`) | 10 | {seeds} | 3 min |" for name, each in FIGURES.items())
+    """The table of runs as the page has it, under a heading."""
+    rows = [f"| {each.title} (`{name}`) | 10 | {seeds} | 3 min |" for name, each in FIGURES.items()]
+    return "\n".join(["# The paper, by `fedtide paper`", *rows])
 
 
 @pytest.mark.parametrize("words", [["paper", "claims"], ["paper", "claims", "--quick"], ["paper", "--draw-only"]])

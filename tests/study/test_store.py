@@ -118,11 +118,14 @@ def test_what_a_killed_writer_left_is_cleared_away(tmp_path):
     gone.wait()
     old = time.time() - 60
     kept = {
-        f".x.json.gz.{os.getpid()}.part": old,  # being written
-        f".y.json.gz.{gone.pid}.part": time.time(),  # perhaps of another host
+        f".x.fedtide-{os.getpid()}-0000aaaa.part": old,  # being written
+        f".x.fedtide-{gone.pid}-0000bbbb.part": time.time(),  # perhaps of another host
         "notes.part": 0.0,
+        ".other.part": 0.0,  # a user's, as are all that follow
+        f".z.json.gz.{gone.pid}.part": 0.0,
+        f".x.fedtide-{gone.pid}-notes.part": 0.0,
     }
-    left = {f".z.json.gz.{gone.pid}.part": old, f".w.json.gz.{os.getpid()}.part": 0.0, ".other.part": 0.0}
+    left = {f".x.fedtide-{gone.pid}-0000cccc.part": old, f".x.fedtide-{os.getpid()}-0000dddd.part": 0.0}
     for each, when in (kept | left).items():
         (tmp_path / each).write_bytes(b"half")
         os.utime(tmp_path / each, (when, when))

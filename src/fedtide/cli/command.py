@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -187,7 +188,9 @@ def _in_our_words(error: click.ClickException) -> FedtideError:
     """Return what click says of wrong options as one line like any other."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     remedy = f"; see `{context.command_path} --help`" if context is not None else ""
-    return FedtideError(" ".join(error.format_message().split()).rstrip(".?") + remedy)
+    text = " ".join(error.format_message().split())
+    text = re.sub(r"(Did you mean .*?\?) \(?Did you mean .*", r"\1", text)  # typer and click both guess
+    return FedtideError(text.rstrip(".?") + remedy)
 
 
 def _tell(text: str, style: str | None = None) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from fedtide.cli.command import friendly, say
 from fedtide.core import stop
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 
 Paths = Annotated[
     list[Path],
@@ -61,31 +61,49 @@ def explore(
 
 def _written(paths: list[Path], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
-    from fedtide.core.files import write_atomically
+    from fedtide.core.files import is_there, refuse_other_kind, write_output
+    from fedtide.pages.shell import BEGINNING
     from fedtide.pages.which import page_of
 
     if to.is_dir():
         raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
+    if is_there(to.parent / "experiment.yaml") and to.suffix != ".html":  # model.npy, say, would end a run under way
+        raise FedtideError(f"{to} lies in a run folder: name another place, or a file that ends in .html")
+    refuse_other_kind(to, BEGINNING, "a page of fedtide")  # before the work
     content = page_of(paths, store).encode()
-    write_atomically(to, content)
+    write_output(to, content, BEGINNING, "a page of fedtide")
     return len(content)
 
 
 def _follow(paths: list[Path], port: int, browser: bool) -> None:
     from fedtide.pages.live import serve
+    from fedtide.pages.run import check_count
     from fedtide.pages.which import are_runs
-    from fedtide.records import read_run
+    from fedtide.records import in_use
 
     if not are_runs(paths):
         raise FedtideError(f"{paths[0]} is no run folder: --live follows runs; leave it out for a study")
+    check_count(paths)
     stop.ready()
-    waits = True
-    while not all(read_run(path).rounds for path in paths):
-        if waits:
+    told = False
+    while absent := [path for path in paths if _is_empty(path)]:
+        for path in absent:
+            if not in_use(path) and _is_empty(path):  # looked at once more: it may have ended in between
+                raise RunFolderError(
+                    f"{path} has no finished aggregation and nobody works on it: there is nothing to follow; "
+                    f"continue it with `fedtide resume {path}`"
+                )
+        if not told:
             say("waiting for the first aggregation; Ctrl-C ends it")
-        waits = False
+        told = True
         time.sleep(1.0)
     serve(paths, port, lambda address: _open(address, browser, "; Ctrl-C ends it"))
+
+
+def _is_empty(folder: Path) -> bool:
+    from fedtide.records import is_complete, read_run
+
+    return not read_run(folder).rounds and not is_complete(folder)
 
 
 def _open(address: str, browser: bool, more: str = "") -> None:

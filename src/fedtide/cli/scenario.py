@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.syntax import Syntax
 from rich.table import Table
 
 from fedtide import config
@@ -73,8 +72,6 @@ def show(
     if as_json:
         resolved = config.dump(config.experiment(scenario=name))
         print_json({"name": name, "about": found.about, "keys": found.keys, "text": found.text, "experiment": resolved})
-    elif out.is_terminal:
-        out.print(Syntax(found.text.rstrip(), "yaml", theme="ansi_dark", background_color="default", word_wrap=True))
     else:  # as it is: no line of a file may be broken or padded
         out.file.write(found.text)
 

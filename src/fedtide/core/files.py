@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from fedtide.core.faults import reason, remedy
-from fedtide.errors import RunFolderError
+from fedtide.errors import FedtideError, RunFolderError
 
 # A write takes moments. A process of another host that shares the folder has a number that says nothing here.
 FRESH_SECONDS, SURELY_LEFT_SECONDS = 10.0, 3600.0
+# Nobody else names files like this: .NAME.fedtide-PROCESS-RANDOM.part
+_ASIDE = re.compile(r"\..+\.fedtide-(\d+)-[0-9a-f]{8}\.part")
+_HEAD_BYTES = 100_000  # of a file, by which its kind is recognised
 
 
 def machine_fault(path: Path, doing: str, error: OSError) -> RunFolderError:
@@ -36,9 +41,44 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def aside_of(path: Path) -> Path:
+    """Return a name beside a file under which it can be written first; `leftovers` knows such names."""
+    return path.with_name(f".{path.name}.fedtide-{os.getpid()}-{secrets.token_hex(4)}.part")
+
+
+def leftovers(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the files in a folder that a fedtide process wrote aside, each with the number of that process."""
+    for path in folder.glob(".*.fedtide-*.part"):
+        if found := _ASIDE.fullmatch(path.name):
+            yield path, int(found[1])
+
+
+def write_output(path: Path, content: bytes, kind: bytes, what: str) -> None:
+    """Write a file that a user named; raise if that would replace a file of another kind."""
+    refuse_other_kind(path, kind, what)
+    write_atomically(path, content)
+
+
+def refuse_other_kind(path: Path, kind: bytes, what: str) -> None:
+    """Raise if something else than `what` has this name. kind: a pattern that such files match at their beginning."""
+    if not os.path.lexists(path):
+        return
+    if path.is_dir():
+        raise FedtideError(f"{path} is a folder: name the file to write")
+    if not path.is_file():
+        raise FedtideError(f"{path} is a pipe, a device or a link to nothing, and not {what}: name another file")
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError as error:
+        raise machine_fault(path, "read", error) from error
+    if not re.match(kind, head, re.DOTALL):
+        raise FedtideError(f"{path} is there and is not {what}: name another file, or move that one away")
+
+
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write aside, sync, rename: the file is the old one or the new one, never half of it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside = aside_of(path)
     try:
         try:
             with open(aside, "wb") as file:
@@ -55,7 +95,7 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 
 def write_new(path: Path, content: bytes) -> bool:
     """Write a file whole unless something is there already, whoever put it there meanwhile; say whether it was written."""
-    own = path.with_name(f".{path.name}.{os.getpid()}.part")
+    own = aside_of(path)
     write_atomically(own, content)
     try:
         os.link(own, path)
@@ -73,11 +113,10 @@ def write_new(path: Path, content: bytes) -> bool:
 
 def sweep(folder: Path) -> None:
     """Remove what processes that are gone left half written in a folder; what is being written stays."""
-    for path in folder.glob(".*.part"):
+    for path, writer in leftovers(folder):
         with contextlib.suppress(OSError):  # gone meanwhile, or not ours to remove
-            age, writer = time.time() - path.stat().st_mtime, re.search(r"\.(\d+)\.part$", path.name)
-            gone = writer is not None and not _runs(int(writer[1]))
-            if age > SURELY_LEFT_SECONDS or (gone and age > FRESH_SECONDS):
+            age = time.time() - path.stat().st_mtime
+            if age > SURELY_LEFT_SECONDS or (age > FRESH_SECONDS and not _runs(writer)):
                 path.unlink()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.core.files import write_atomically
+from fedtide.core.files import write_output
 from fedtide.league.methods import GROUPS, PAPER, RATES, REFERENCE
 from fedtide.league.playing import BASE, CONFIRMING, JOINED, SEEDS, TUNING_SEED
 from fedtide.league.ranking import Row, Runs, Table
@@ -37,7 +37,8 @@ def write(page: Path, gains: Path, curves: Path, tables: Sequence[Table], runs: 
     lines += ["Mean over the seeds; dotted: the target of the tables.", "", "## Rules", "", *_rules(), ""]
     lines += ["## Settings as tuned", "", *_settings(tables)]
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page, ("\n".join(lines).rstrip() + "\n").encode())
+    content = ("\n".join(lines).rstrip() + "\n").encode()
+    write_output(page, content, rb"# .*fedtide league", "a page of `fedtide league`")
 
 
 def rows(tables: Sequence[Table]) -> list[dict[str, Any]]:

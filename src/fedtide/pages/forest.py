@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from fedtide.pages.shell import Markup, joined, markup
 
 WIDTH, WORDS, NUMBERS = 900, 390, 150  # px: all of it, the words at the left, the numbers at the right
 ROW, HEAD = 17, 26
@@ -21,7 +22,7 @@ COLOURS: Final = {
 }
 
 
-def forest(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> str:
+def forest(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> Markup:
     """Return an SVG of groups as `gains.Forest` has them, by one measure.
 
     The axis is of square roots, so that small differences are seen beside large ones; both signs alike. A difference that is
@@ -41,7 +42,7 @@ def forest(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> 
         for row in group["rows"]:
             y += ROW
             lines += _drawn(row, row["by"].get(measure, {}), y, reach)
-    return "\n".join([_opening(y + 40, positive), *_axis(reach, y + 8), *lines, "</svg>"])
+    return joined([_opening(y + 40, positive), *_axis(reach, y + 8), *lines, Markup("</svg>")], "\n")
 
 
 def extent(found: Sequence[Mapping[str, Any]]) -> float:
@@ -78,40 +79,42 @@ def _x(value: float, reach: float) -> float:
     return (left + right) / 2 + place(value, reach) * (right - left) / 2
 
 
-def _opening(height: float, positive: str) -> str:
+def _opening(height: float, positive: str) -> Markup:
     title = f"Paired differences with their 95 % intervals; right of zero: {positive}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" '
-        f'role="img" font-family="Helvetica, Arial, sans-serif" font-size="12"><title>{html.escape(title)}</title>'
-        f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>'
-        f"{_text(4, 16, title, 'start', OPEN)}"
+    return markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}" '
+        'role="img" font-family="Helvetica, Arial, sans-serif" font-size="12"><title>{title}</title>'
+        '<rect width="{width}" height="{height:.0f}" fill="#ffffff"/>{words}',
+        width=WIDTH,
+        height=height,
+        title=title,
+        words=_text(4, 16, title, "start", OPEN),
     )
 
 
-def _axis(reach: float, bottom: float) -> list[str]:
-    lines = []
+def _axis(reach: float, bottom: float) -> list[Markup]:
+    lines: list[Markup] = []
     for tick in ticks(reach):
         for value in {tick, -tick}:
             x, colour = _x(value, reach), "#1c1e21" if value == 0 else "#dcdcd8"
-            lines.append(f'<path d="M{x:.1f} 26V{bottom:.1f}" stroke="{colour}" fill="none"/>')
+            path = '<path d="M{x:.1f} 26V{bottom:.1f}" stroke="{colour}" fill="none"/>'
+            lines.append(markup(path, x=x, bottom=bottom, colour=colour))
             lines.append(_text(x, bottom + 16, "0" if value == 0 else f"{value:+g}".replace("-", "−"), "middle", OPEN))
     return sorted(lines)
 
 
-def _drawn(row: Mapping[str, Any], found: Mapping[str, Any], y: float, reach: float) -> list[str]:
+def _drawn(row: Mapping[str, Any], found: Mapping[str, Any], y: float, reach: float) -> list[Markup]:
     letter = f"{row['group']}: " if row.get("group") else ""
     lines = [_text(WORDS, y, letter + _cut(row["words"], LONG), "end", "#1c1e21")]
     if found.get("mean") is None:
         return [*lines, _text(WIDTH - 4, y, found.get("verdict") or "runs missing", "end", OPEN)]
     colour, middle, x = COLOURS.get(found["verdict"], OPEN), y - 4, _x(found["mean"], reach)
     if found["low"] is not None:
-        ends = _x(found["low"], reach), _x(found["high"], reach)
-        lines.append(
-            f'<path d="M{ends[0]:.1f} {middle:.1f}H{ends[1]:.1f}" stroke="{colour}" stroke-width="2" fill="none"/>'
-        )
-    lines.append(
-        f'<path d="{_mark(found, x, middle)}" fill="{_fill(found, colour)}" stroke="{colour}" stroke-width="1.5"/>'
-    )
+        path = '<path d="M{low:.1f} {y:.1f}H{high:.1f}" stroke="{colour}" stroke-width="2" fill="none"/>'
+        low, high = _x(found["low"], reach), _x(found["high"], reach)
+        lines.append(markup(path, low=low, high=high, y=middle, colour=colour))
+    mark = '<path d="{path}" fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
+    lines.append(markup(mark, path=_mark(found, x, middle), fill=_fill(found, colour), colour=colour))
     numbers = f"{found['mean']:+.4f}".replace("-", "−")
     seeds = f"{found['num_seeds']} seed{'s' * (found['num_seeds'] > 1)}"
     return [*lines, _text(WIDTH - 4, y, f"{numbers} ({seeds})", "end", OPEN)]
@@ -136,7 +139,13 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _text(x: float, y: float, words: str, anchor: str, colour: str, bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    shown = html.escape("".join(each for each in words if each.isprintable()))
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>{shown}</text>'
+def _text(x: float, y: float, words: str, anchor: str, colour: str, bold: bool = False) -> Markup:
+    return markup(
+        '<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>{words}</text>',
+        x=x,
+        y=y,
+        anchor=anchor,
+        colour=colour,
+        weight=Markup(' font-weight="bold"' if bold else ""),
+        words="".join(each for each in words if each.isprintable()),
+    )

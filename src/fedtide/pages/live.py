@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fedtide.core.faults import explain
 from fedtide.pages.run import live_data, live_page
+from fedtide.pages.shell import policy_of
+from fedtide.records import in_use
 
 HERE = "127.0.0.1"
 WATCHED = ("checkpoint.npz", "model.npy")  # what a run writes when it has something new
+MOST_CONNECTIONS: Final = 32  # at a time; beyond, the oldest is closed
+TIMEOUT_SECONDS: Final = 10.0  # that a connection may be silent
+FRAMED_BY_NOBODY: Final = "frame-ancestors 'none'"  # which a page cannot say of itself
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 def serve(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> None:
     """Serve the page of these runs until someone interrupts. port: 0 for any that is free. tell: gets the address."""
     with server(folders, port) as made:
+        live_page(folders, "")  # what cannot be shown is said here, not to a browser alone
         tell(f"http://{HERE}:{made.server_address[1]}/")
         made.serve_forever(poll_interval=0.2)
 
@@ -29,20 +45,20 @@ def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
     class Handler(_Handler):
         kept = _Kept(list(folders))
 
-    made = ThreadingHTTPServer((HERE, port), Handler)
-    made.daemon_threads = True
-    return made
+    return _Server((HERE, port), Handler)
 
 
 def tag_of(folders: Sequence[Path]) -> str:
-    """Return a word that is another one when a run has something new."""
+    """Return a word that is another one when a run has something new, or nobody works on it any more."""
     seen = []
-    for path in (folder / name for folder in folders for name in WATCHED):
-        try:
-            found = os.stat(path)
-            seen.append(f"{found.st_mtime_ns:x}.{found.st_size:x}")
-        except OSError:
-            seen.append("0")
+    for folder in folders:
+        for path in (folder / name for name in WATCHED):
+            try:
+                found = os.stat(path)
+                seen.append(f"{found.st_mtime_ns:x}.{found.st_size:x}")
+            except OSError:
+                seen.append("0")
+        seen.append(str(int(in_use(folder))))
     return "-".join(seen)
 
 
@@ -50,46 +66,94 @@ class _Kept:
     """What was made last, so that several who look make it once."""
 
     def __init__(self, folders: list[Path]) -> None:
-        self.folders, self.lock, self.made = folders, threading.Lock(), dict[tuple[str, str], bytes]()
+        self.folders, self.lock, self.made = folders, threading.Lock(), dict[tuple[str, str], str]()
 
-    def get(self, what: str, make: Callable[[Sequence[Path], str], str]) -> bytes:
+    def get(self, what: str, make: Callable[[Sequence[Path], str], str]) -> str:
         with self.lock:
             tag = tag_of(self.folders)
             if (what, tag) not in self.made:
                 self.made = {key: each for key, each in self.made.items() if key[1] == tag}
-                self.made[what, tag] = make(self.folders, tag).encode()
+                self.made[what, tag] = make(self.folders, tag)
             return self.made[what, tag]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, *args: Any) -> None:
+        self._open: dict[Any, None] = {}  # connections, the oldest first
+        self._lock = threading.Lock()
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._open) >= MOST_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # the thread that waits for it goes on, and closes it
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections that broke."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     kept: _Kept
+    timeout = TIMEOUT_SECONDS
 
     def do_GET(self) -> None:
+        if self.request_version == "HTTP/0.9":  # no headers: nobody says whom they ask
+            self.request_version = self.protocol_version
+            return self._answer(400, "this is no question of HTTP/1\n")
         # A page of elsewhere that lets its name point here is not answered.
-        host = (self.headers.get("Host") or "").rpartition(":")[0]
-        if host not in (HERE, "localhost"):
-            return self._answer(403, b"this server answers this machine only\n", "text/plain")
+        port = self.connection.getsockname()[1]
+        known = [[f"{name}:{port}"] for name in (HERE, "localhost")]
+        if self.headers.get_all("Host") not in (known if port != 80 else [*known, [HERE], ["localhost"]]):
+            return self._answer(403, "this server answers this machine only\n")
         try:
             if self.path == "/":
-                return self._answer(200, self.kept.get("page", live_page), "text/html; charset=utf-8")
+                return self._answer(200, self.kept.get("page", live_page), "text/html")
             if self.path != "/data":
-                return self._answer(404, b"there is only /\n", "text/plain")
+                return self._answer(404, "there is only /\n")
             if self.headers.get("X-Seen") == tag_of(self.kept.folders):
-                return self._answer(304, b"", "application/json")
+                return self._answer(304, "")
             return self._answer(200, self.kept.get("data", live_data), "application/json")
-        except ConnectionError:  # whoever asked has gone
-            return None
+        except (ConnectionError, TimeoutError):  # whoever asked has gone
+            raise
         except Exception as error:  # the next question may be answered: a folder is written to meanwhile
-            return self._answer(503, f"{explain(error)[0]}\n".encode(), "text/plain; charset=utf-8")
+            return self._answer(503, f"{explain(error)[0]}\n")
 
-    def _answer(self, code: int, content: bytes, kind: str) -> None:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse a question in plain text; what was asked is not repeated."""
+        self.close_connection = True
+        if self.request_version == "HTTP/0.9":
+            self.request_version = self.protocol_version
+        self._answer(code, "this server answers GET / and GET /data only\n")
+
+    def _answer(self, code: int, content: str, kind: str = "text/plain") -> None:
+        body = content.encode("utf-8", "replace")
+        own = policy_of(content) if kind == "text/html" else "default-src 'none'"
         self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", f"{own}; {FRAMED_BY_NOBODY}")
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing of each question."""
+
+    def version_string(self) -> str:
+        """Name neither this program nor its version."""
+        return "server"

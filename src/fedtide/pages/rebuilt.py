@@ -31,6 +31,10 @@ def seen(folder: Path) -> Seen:
     kept = read_run(folder)
     if not kept.rounds:
         raise FedtideError(f"{folder} has no finished aggregation yet: there is nothing to show; wait for the first")
+    return _found(folder, kept)._replace(num_parameters=kept.num_parameters)
+
+
+def _found(folder: Path, kept: Kept) -> Seen:
     if is_deployment(folder):
         return traced(folder, kept)
     devices, ready = kept.experiment.fleet.num_devices, sum(each.num_ready for each in kept.rounds)
@@ -40,7 +44,7 @@ def seen(folder: Path) -> Seen:
         "look at its curve (fedtide show) or its uploads (fedtide.load)",
     )
     plain = recorded(kept.experiment, kept.rounds, kept.complete, "")
-    handed = [each for each in read_versions(folder).get("handed") or () if each != "trainer"]
+    handed = [str(each) for each in read_versions(folder).get("handed") or () if each != "trainer"]
     if handed:
         return plain._replace(why=_without(f"its {' and '.join(handed)} came from Python"))
     try:

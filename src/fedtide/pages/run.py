@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fedtide import config
 from fedtide.config import Experiment
@@ -13,13 +13,15 @@ from fedtide.pages import rows
 from fedtide.pages.costs import leaves
 from fedtide.pages.rebuilt import seen
 from fedtide.pages.seen import Seen
-from fedtide.pages.shell import as_json, label, page, text
+from fedtide.pages.shell import Markup, as_json, joined, label, markup, page, text
 from fedtide.pages.still import still
 from fedtide.pages.thin import fitting
-from fedtide.report.summary import evaluated
+from fedtide.records import in_use, read_versions
+from fedtide.report.summary import evaluated, summarise
 
 SCRIPTS: Final = ("common.js", "run.js")
 WIDEST: Final = 200  # characters of a user's own words in a page
+FADING: Final = ("rayleigh", "rayleigh_by_device", "rician", "nakagami", "jakes")  # about an average SNR
 NO_RESULT: Final = ("scenario", "framework", "profile", "tracker", "data.folder")  # keys that change no result
 
 
@@ -41,44 +43,62 @@ def live_data(folders: Sequence[Path], tag: str) -> str:
     return fitting(lambda level: as_json(_payload(runs, level, tag)))
 
 
-def _read(folders: Sequence[Path]) -> list[tuple[str, Seen]]:
+class _Run(NamedTuple):
+    name: str  # of its folder
+    seen: Seen
+    versions: Mapping[str, Any]  # what it was begun with
+    going: bool  # a process is at work on it
+
+
+def check_count(folders: Sequence[Path]) -> None:
+    """Raise if a page does not show so many runs."""
     if not 1 <= len(folders) <= 2:
         raise FedtideError(f"{len(folders)} runs: a page shows one run, or two beside each other; name one or two")
+
+
+def _read(folders: Sequence[Path]) -> list[_Run]:
+    check_count(folders)
     names = [each.resolve().name for each in folders]
     if len(names) == 2 and names[0] == names[1]:  # told apart by where they lie
         names = [f"{each.resolve().parent.name}/{each.resolve().name}" for each in folders]
-    return [(name, seen(each)) for name, each in zip(names, folders, strict=True)]
+    # Asked before the folder is read: a run that ends in between is told of by the next question.
+    going = [in_use(each) for each in folders]
+    return [_Run(*each) for each in zip(names, map(seen, folders), map(read_versions, folders), going, strict=True)]
 
 
-def _payload(runs: Sequence[tuple[str, Seen]], level: int, tag: str | None = None) -> dict[str, Any]:
-    return {"runs": [_told(name, each, level) for name, each in runs], "live": tag}
+def _payload(runs: Sequence[_Run], level: int, tag: str | None = None) -> dict[str, Any]:
+    return {"runs": [_told(each, level, tag is not None) for each in runs], "live": tag}
 
 
-def _page(runs: Sequence[tuple[str, Seen]], level: int, tag: str | None = None) -> str:
+def _page(runs: Sequence[_Run], level: int, tag: str | None = None) -> str:
     payload = _payload(runs, level, tag)
-    title = " and ".join(each["title"] for each in payload["runs"])
+    titles = [each["title"] for each in payload["runs"]]
     return page(
-        title,
+        " and ".join(titles),
         payload,
         SCRIPTS,
         _body(runs, payload["runs"]),
-        still([each for _, each in runs], [each["title"] for each in payload["runs"]]),
+        still([each.seen for each in runs], titles),
         styles=("run.css",),
         polls=tag is not None,
     )
 
 
-def _told(name: str, run: Seen, level: int) -> dict[str, Any]:
+def _told(shown: _Run, level: int, live: bool) -> dict[str, Any]:
+    run = shown.seen
     made = rows.grid(run, level)
     experiment, scored = run.experiment, evaluated(run.rounds)
     found = rows.labels(run, made)
     return {
-        "name": name[:WIDEST],
+        "name": shown.name[:WIDEST],
         "title": _title(experiment)[:WIDEST],
         "kind": run.kind,
         "why": run.why[: 2 * WIDEST],
         "thinned": _thinned(run, made),
         "complete": run.complete,
+        "going": live and shown.going and not run.complete,  # of a page that does not change it would soon be wrong
+        "facts": _facts(run, live and shown.going),
+        "numbers": _numbers(shown),
         "unit": run.unit,
         "horizon": max(experiment.timeline.horizon, run.rounds[-1].time),
         "devices": run.num_devices,
@@ -116,50 +136,103 @@ def _thinned(run: Seen, made: rows.Grid) -> str:
     return "; ".join(said)
 
 
-def _facts(run: Seen) -> str:
+def _facts(run: Seen, going: bool) -> list[str]:
+    """Say in a few words what a run is, and how far it came."""
     experiment = run.experiment
-    fleet, radio, data = experiment.fleet, experiment.radio, experiment.data
     where = {"deployed": "real devices", "simulated": "simulated", "recorded": "from its records"}[run.kind]
     lost, uploads = (
         sum(len(of) for of in each) for each in zip(*((r.lost, r.picked) for r in run.rounds), strict=True)
     )
-    done = "complete" if run.complete else f"under way or stopped at time {run.rounds[-1].time:g}"
-    words = (
-        f"N = {fleet.num_devices:,}",
+    now = f"{run.rounds[-1].time:g}{f' {run.unit}' if run.unit else ''}"
+    return [
+        f"N = {experiment.fleet.num_devices:,}",
         f"R = {experiment.policy.limit:,}",
-        f"{data.name}, {data.partition}",
-        f"{radio.channel} {radio.snr_db:g} dB",
+        f"{experiment.data.name}, {experiment.data.partition}",
+        _radio(experiment),
         f"seed {experiment.seed}",
         f"{len(run.rounds):,} aggregations",
         *([f"{lost:,} of {uploads:,} uploads lost"] if lost else []),
         where,
-        done,
-    )
-    return " · ".join(label(each) for each in words)
+        "complete" if run.complete else f"under way, at time {now}" if going else f"not complete, at time {now}",
+    ]
 
 
-def _body(runs: Sequence[tuple[str, Seen]], told: Sequence[dict[str, Any]]) -> str:
+def _radio(experiment: Experiment) -> str:
+    """Name the channel and what it fades about: an average SNR if all links have the same, else the coverage."""
+    radio = experiment.radio
+    if radio.coverage != "equal":
+        return f"{radio.channel}, {radio.coverage}"
+    if radio.channel not in FADING and radio.channel_args.get("quantity") != "gain":
+        return radio.channel
+    given = radio.channel_args if radio.channel == "rayleigh" else radio.coverage_args
+    return f"{radio.channel} {given.get('snr_db', radio.snr_db):g} dB"
+
+
+def _numbers(shown: _Run) -> list[tuple[str, str]]:
+    """Return the closing numbers of a run, and what made them, by name."""
+    run, versions = shown.seen, shown.versions
+    commit = str(versions.get("commit") or "unknown")
+    found = summarise(run.experiment, run.rounds, run.num_parameters)
+    reached = {f"time to {float(at):.0%}": found["time_to_accuracy"][at] for at in ("0.8", "0.9")}
+    numbers = {
+        ("final" if run.complete else "latest") + " test accuracy": _number(found["final_accuracy"], "{:.4f}"),
+        "best test accuracy": _number(found["best_accuracy"], "{:.4f}"),
+        **{name: "not reached" if time is None else f"{time:g}" for name, time in reached.items()},
+        "uploads": f"{found['uploads']:,}",
+        "updates lost": f"{found['lost']:,}",
+        "symbols spent": f"{found['symbols']:,.0f}",
+        "bits sent": f"{found['bits']:,.0f}",
+        "kept share r/d, mean": _number(found["mean_kept_share"], "{:.3f}"),
+        "age of updates, mean": _number(found["mean_age"], "{:.2f}"),
+        "samples used": f"{found['samples_used']:,}",
+        "samples wasted": f"{found['samples_wasted']:,}",
+        "fedtide": str(versions.get("fedtide") or "unknown"),
+        "commit": f"{commit[:12]}{commit[40:]}",  # with a + if the code was changed since
+        "instruction path": str(versions.get("isa") or "none"),
+        "trainer": run.experiment.learning.trainer,
+        "seed": str(run.experiment.seed),
+    }
+    return [(name, value[:WIDEST]) for name, value in numbers.items()]
+
+
+def _number(value: float | None, pattern: str) -> str:
+    return "–" if value is None else pattern.format(value)
+
+
+def _body(runs: Sequence[_Run], told: Sequence[dict[str, Any]]) -> Markup:
     sections = []
-    for number, ((name, run), tree) in enumerate(zip(runs, told, strict=True)):
-        notes = [each for each in (tree["thinned"], run.why) if each]
+    for number, (shown, tree) in enumerate(zip(runs, told, strict=True)):
+        notes = [each for each in (tree["thinned"], shown.seen.why) if each]
         sections.append(
-            f'<section class="run" id="run{number}" aria-labelledby="run{number}-title">'
-            f'<h2 id="run{number}-title">{label(tree["title"])}</h2>'
-            f'<p class="soft facts">{_facts(run)}</p>'
-            + "".join(f'<p class="note">{label(each, 400)}</p>' for each in notes)
-            + f'<p class="soft folder">{label(name)}</p></section>'
+            markup(
+                '<section class="run" id="run{number}" aria-labelledby="run{number}-title">'
+                '<h2 id="run{number}-title">{title}</h2><p class="soft facts">{facts}</p>{notes}'
+                '<p class="soft folder">{name}</p><dl class="numbers">{numbers}</dl></section>',
+                number=number,
+                title=label(tree["title"]),
+                facts=joined(map(label, tree["facts"]), " · "),
+                notes=joined(markup('<p class="note">{words}</p>', words=label(each, 400)) for each in notes),
+                name=label(shown.name),
+                numbers=joined(
+                    markup("<div><dt>{name}</dt><dd>{value}</dd></div>", name=name, value=label(value))
+                    for name, value in tree["numbers"]
+                ),
+            )
         )
-    heading = "A run, aggregation by aggregation" if len(runs) == 1 else "Two runs on the same clock"
-    return (
-        f'<header><h1>{heading}</h1><p class="lead">Who trained, who was ready, whose channel was bad, and where the '
+    return markup(
+        '<header><h1>{heading}</h1><p class="lead">Who trained, who was ready, whose channel was bad, and where the '
         "airtime went.</p></header>"
         '<main id="main"><div id="scrub" class="scrub screen" role="region" aria-label="Aggregation in view"></div>'
         '<p id="now" class="now" role="status" aria-live="polite"></p>'
-        f'<div class="runs runs-{len(runs)}">{"".join(sections)}</div>{_settings([each for _, each in runs])}</main>'
+        '<div class="runs runs-{count}">{sections}</div>{settings}</main>',
+        heading="A run, aggregation by aggregation" if len(runs) == 1 else "Two runs on the same clock",
+        count=len(runs),
+        sections=joined(sections),
+        settings=_settings([each.seen for each in runs]),
     )
 
 
-def _settings(runs: Sequence[Seen]) -> str:
+def _settings(runs: Sequence[Seen]) -> Markup:
     """List the keys in which the runs differ, or those of one run that are not the default."""
     trees = [_set(each.experiment) for each in runs]
     if len(runs) == 2:
@@ -169,15 +242,26 @@ def _settings(runs: Sequence[Seen]) -> str:
         compared = [trees[0], _set(config.experiment({}))]
     keys = [key for key in sorted({*compared[0], *compared[1]}) if not key.startswith(NO_RESULT)]
     differ = [key for key in keys if compared[0].get(key) != compared[1].get(key)]
-    body = "".join(
-        f'<tr><td class="words"><code>{text(key, WIDEST)}</code></td>'
-        + "".join(f'<td class="words">{label(_shown(each.get(key)))}</td>' for each in compared)
-        + "</tr>"
+    rows = [
+        markup(
+            '<tr><td class="words"><code>{key}</code></td>{cells}</tr>',
+            key=text(key, WIDEST),
+            cells=joined(
+                markup('<td class="words">{value}</td>', value=label(_shown(each.get(key)))) for each in compared
+            ),
+        )
         for key in differ
+    ]
+    table = markup(
+        '<div class="scroll settings"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>',
+        head=joined(markup('<th scope="col" class="words">{name}</th>', name=each) for each in ("key", *names)),
+        rows=joined(rows),
     )
-    head = "".join(f'<th scope="col" class="words">{each}</th>' for each in ("key", *names))
-    table = f'<div class="scroll settings"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    return f'<section aria-labelledby="settings"><h2 id="settings">{title}</h2>{table if differ else "<p>None.</p>"}</section>'
+    return markup(
+        '<section aria-labelledby="settings"><h2 id="settings">{title}</h2>{table}</section>',
+        title=title,
+        table=table if differ else markup("<p>None.</p>"),
+    )
 
 
 def _set(experiment: Experiment) -> dict[str, Any]:

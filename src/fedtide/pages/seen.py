@@ -41,6 +41,7 @@ class Seen(NamedTuple):
     capacity: Floats  # of the uplinks in bit/symbol, NaN where nobody knows [T N]
     label_counts: Ints | None  # [N c]
     unit: str  # of times
+    num_parameters: int | None = None  # d
 
     @property
     def num_devices(self) -> int:

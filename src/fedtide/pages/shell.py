@@ -7,7 +7,8 @@ import hashlib
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Final
 
@@ -17,6 +18,11 @@ from fedtide.errors import FedtideError
 
 DIGITS: Final = 7  # of the numbers in a page; what is drawn needs fewer, what is read out no more
 STYLES: Final = ("uPlot.min.css", "base.css")
+# Of every page; a pattern, by which a page of ours is told from other files.
+BEGINNING: Final = (
+    rb'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    rb'<meta http-equiv="Content-Security-Policy" content="default-src '
+)
 # A JSON string may hold these escaped: no label can end the script it is in.
 ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 
@@ -25,8 +31,8 @@ def page(
     title: str,
     payload: object,
     parts: Sequence[str],
-    body: str,
-    still: str,
+    body: Markup,
+    still: Markup,
     *,
     styles: Sequence[str] = (),
     polls: bool = False,
@@ -34,9 +40,11 @@ def page(
     """Return a page as one HTML file. Equal arguments give equal bytes.
 
     title: plain text. payload: what JSON and NumPy know, numbers are rounded. parts: asset scripts, in order. body: HTML
-    with landmarks, in which all that a user wrote was escaped by `text`. still: an SVG for readers without scripts.
+    with landmarks. still: an SVG for readers without scripts.
     styles: asset style sheets after the common ones. polls: the page may ask the server it came from for more.
     """
+    if not (isinstance(body, Markup) and isinstance(still, Markup)):
+        raise TypeError("a page is made of Markup: whatever else is put into it could be a user's words")
     sheets = [_inline(each, "style") for each in (*STYLES, *styles)]
     scripts = [_inline(each, "script") for each in parts]
     policy = "; ".join(
@@ -76,7 +84,31 @@ def page(
     return "\n".join(lines) + "\n"
 
 
-def text(words: object, most: int | None = None) -> str:
+class Markup(str):
+    """HTML in which all that a user may have written is escaped. `text`, `markup` and `joined` make it, nobody else."""
+
+    __slots__ = ()
+
+
+def markup(template: str, **values: object) -> Markup:
+    """Return a template of ours with its fields filled: Markup as it is, numbers as the template says, all else as text."""
+    known = {name: each if isinstance(each, Markup | int | float) else text(each) for name, each in values.items()}
+    return Markup(template.format(**known))
+
+
+def joined(parts: Iterable[object], between: str = "") -> Markup:
+    """Return parts one after the other; what is no Markup is text."""
+    return Markup(between.join(each if isinstance(each, Markup) else text(each) for each in parts))
+
+
+def policy_of(made: str) -> str:
+    """Return the security policy that a page has in itself."""
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', made)
+    assert found is not None
+    return found[1]
+
+
+def text(words: object, most: int | None = None) -> Markup:
     """Return what a user may have written as HTML that shows it and does nothing; at most so many characters of it.
 
     Set apart (bdi), so that words from right to left do not turn what is around them, needs an element: see `label`.
@@ -84,12 +116,12 @@ def text(words: object, most: int | None = None) -> str:
     shown = str(words).encode("utf-8", "replace").decode()  # a lone surrogate is no text
     if most is not None and len(shown) > most:
         shown = shown[: most - 1] + "…"
-    return html.escape(shown)
+    return Markup(html.escape(shown))
 
 
-def label(words: object, most: int = 120) -> str:
+def label(words: object, most: int = 120) -> Markup:
     """Return a user's label as HTML of its own direction, cut to `most` characters."""
-    return f"<bdi>{text(words, most)}</bdi>"
+    return markup("<bdi>{words}</bdi>", words=text(words, most))
 
 
 def as_json(payload: object) -> str:

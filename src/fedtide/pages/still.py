@@ -7,7 +7,7 @@ from typing import Final
 
 from fedtide.pages.rows import by_speed
 from fedtide.pages.seen import Seen
-from fedtide.pages.shell import text
+from fedtide.pages.shell import Markup, joined, markup, text
 from fedtide.pages.thin import every
 from fedtide.report.palette import COLOURS
 
@@ -15,20 +15,23 @@ WIDTH, CURVE, RASTER, LEFT, GAP = 900, 180, 220, 46, 30
 MOST: Final = 400  # points of a curve, columns of a raster
 
 
-def still(runs: Sequence[Seen], names: Sequence[str]) -> str:
+def still(runs: Sequence[Seen], names: Sequence[str]) -> Markup:
     """Return an SVG of the runs one below the other."""
-    height = len(runs) * (CURVE + RASTER + 3 * GAP)
-    said = text("; ".join(f"{name}: accuracy and uploads over time" for name in names), 400)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{said}" '
-        'font-family="sans-serif" font-size="12" fill="currentColor">'
-    ]
-    for number, (run, name) in enumerate(zip(runs, names, strict=True)):
-        parts.append(_one(run, name, number * (CURVE + RASTER + 3 * GAP), COLOURS[number]))
-    return "".join([*parts, "</svg>"])
+    height = CURVE + RASTER + 3 * GAP
+    return markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{said}" '
+        'font-family="sans-serif" font-size="12" fill="currentColor">{runs}</svg>',
+        width=WIDTH,
+        height=len(runs) * height,
+        said=text("; ".join(f"{name}: accuracy and uploads over time" for name in names), 400),
+        runs=joined(
+            _one(run, name, number * height, COLOURS[number])
+            for number, (run, name) in enumerate(zip(runs, names, strict=True))
+        ),
+    )
 
 
-def _one(run: Seen, name: str, top: int, colour: str) -> str:
+def _one(run: Seen, name: str, top: int, colour: str) -> Markup:
     end = max(run.experiment.timeline.horizon, run.rounds[-1].time)
     wide, base = WIDTH - LEFT - 10, top + GAP + CURVE
     scored = [each for each in run.rounds if each.test_accuracy is not None]
@@ -43,15 +46,33 @@ def _one(run: Seen, name: str, top: int, colour: str) -> str:
         for at in every(len(run.rounds), MOST).tolist()
         for device in run.rounds[at].picked[:40]
     )
-    axis = "".join(
-        f'<text x="{LEFT - 6}" y="{base - CURVE * share + 4:.0f}" text-anchor="end">{share:g}</text>'
-        f'<path d="M{LEFT} {base - CURVE * share:.1f}h{wide}" stroke="#999" stroke-width=".4"/>'
+    axis = joined(
+        markup(
+            '<text x="{x}" y="{words:.0f}" text-anchor="end">{share:g}</text>'
+            '<path d="M{left} {y:.1f}h{wide}" stroke="#999" stroke-width=".4"/>',
+            x=LEFT - 6,
+            words=base - CURVE * share + 4,
+            share=share,
+            left=LEFT,
+            y=base - CURVE * share,
+            wide=wide,
+        )
         for share in (0, 0.5, 1)
     )
-    return (
-        f'<text x="{LEFT}" y="{top + 16}" font-size="14">{text(name, 90)}: test accuracy, and uploads by device '
-        f"(fastest above)</text>{axis}"
-        f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
-        f'<path d="{marks}" stroke="{colour}" stroke-width="1.6" fill="none"/>'
-        f'<text x="{LEFT + wide}" y="{base + GAP + RASTER + 16}" text-anchor="end">time to {end:g} {text(run.unit)}</text>'
+    return markup(
+        '<text x="{left}" y="{title}" font-size="14">{name}: test accuracy, and uploads by device (fastest above)</text>{axis}'
+        '<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+        '<path d="{marks}" stroke="{colour}" stroke-width="1.6" fill="none"/>'
+        '<text x="{right}" y="{bottom}" text-anchor="end">time to {end:g} {unit}</text>',
+        left=LEFT,
+        title=top + 16,
+        name=text(name, 90),
+        axis=axis,
+        points=points,
+        colour=colour,
+        marks=marks,
+        right=LEFT + wide,
+        bottom=base + GAP + RASTER + 16,
+        end=end,
+        unit=run.unit,
     )

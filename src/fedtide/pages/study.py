@@ -21,7 +21,7 @@ from fedtide.pages.forest import extent, forest, ticks
 from fedtide.pages.gains import Forest
 from fedtide.pages.grouped import study_in
 from fedtide.pages.pool import AXES, HEIGHTS, Pool
-from fedtide.pages.shell import page, text
+from fedtide.pages.shell import Markup, markup, page, text
 from fedtide.pages.thin import fitting
 from fedtide.paper import reproduce, worlds
 from fedtide.paper.claims import Results, decide
@@ -160,8 +160,8 @@ def league_page(store: Store) -> str:
 
 def _page(title: str, lead: str, families: Sequence[Family], found: Forest) -> str:
     longest = max(len(run.columns["time"]) for each in families for curve in each.curves for run in curve.runs.values())
-    still = forest(found.groups, found.measures[0], found.positive) if found.measures else ""
-    body = BODY.format(title=text(title, 200), lead=text(lead))
+    still = forest(found.groups, found.measures[0], found.positive) if found.measures else Markup()
+    body = markup(BODY, title=text(title, 200), lead=lead)
 
     def made(level: int) -> str:
         pool = Pool(None if level == 0 else max(2, longest >> level))

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.config import FRAMEWORKS, Experiment
+from fedtide.core.files import write_output
 from fedtide.paper.claims import Finding, Results, Verdict
 from fedtide.paper.draw import smooths
 from fedtide.paper.figures import FIGURES, Figure, label
 from fedtide.paper.reproduce import Observed, ledger, without_run
 from fedtide.paper.rows import claims_rows, difference_words, effect, finite, in_words, observed_rows, plain
 from fedtide.paper.sentences import CLAIMS
-from fedtide.records import write_atomically
 from fedtide.report.curves import SAID, SMOOTHED
 from fedtide.studies.pairing import WHY, note, paired, summary
 from fedtide.studies.statistics import METRICS, compare
@@ -139,7 +139,8 @@ def write(
     for name in (name for name in figures if name in TIMELINES):
         lines += [f"### {TIMELINES[name]}", "", f"![{TIMELINES[name]}]({_image(page, figures[name])})", ""]
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page, ("\n".join(lines).rstrip() + "\n").encode())
+    content = ("\n".join(lines).rstrip() + "\n").encode()
+    write_output(page, content, rb"# .*fedtide paper", "a page of `fedtide paper`")
 
 
 def _common() -> str:

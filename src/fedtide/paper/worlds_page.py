@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.core.files import write_atomically
+from fedtide.core.files import write_output
 from fedtide.paper.claims import Results, Verdict, decide
 from fedtide.paper.page import RULE
 from fedtide.paper.rows import claims_rows, effect, in_words
@@ -100,7 +100,8 @@ def write(page: Path, figure: Path, found: Sequence[Decided], results: Results) 
     lines += ["## What the worlds are like", "", *_alike(found, results), "", "## The worlds", "", *_worlds(found), ""]
     lines += ["## Every comparison", "", *_comparisons(found)]
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page, ("\n".join(lines).rstrip() + "\n").encode())
+    content = ("\n".join(lines).rstrip() + "\n").encode()
+    write_output(page, content, rb"# .*fedtide worlds", "a page of `fedtide worlds`")
 
 
 def _opening(found: Sequence[Decided], results: Results) -> list[str]:

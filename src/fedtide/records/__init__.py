@@ -13,7 +13,7 @@ the rounds up to it, versions.json to the letter, and digests of the data and of
 
 from fedtide.core.files import machine_fault, sweep, write_atomically, write_new
 from fedtide.records.costs import Costs, costs
-from fedtide.records.folder import InUseError, OtherPathError, RunFolder, StatefulError, check_folder
+from fedtide.records.folder import InUseError, OtherPathError, RunFolder, StatefulError, check_folder, in_use
 from fedtide.records.identity import check_identity, data_digest, identity, trainer_name
 from fedtide.records.made import Scores, round_record
 from fedtide.records.provenance import (
@@ -54,6 +54,7 @@ __all__ = [
     "costs",
     "data_digest",
     "identity",
+    "in_use",
     "is_complete",
     "is_deployment",
     "machine_fault",

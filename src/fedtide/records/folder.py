@@ -20,13 +20,13 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE
 from fedtide.core import forms, parts
-from fedtide.core.files import is_there, machine_fault, write_atomically
+from fedtide.core.files import is_there, leftovers, machine_fault, write_atomically
 from fedtide.core.reading import is_own_file
 from fedtide.errors import RunFolderError
 from fedtide.records.archive import archive, narrow
 from fedtide.records.identity import check_identity
 from fedtide.records.memory import to_arrays
-from fedtide.records.provenance import instruction_path, policy_files, versions
+from fedtide.records.provenance import commit, instruction_path, policy_files, versions
 from fedtide.records.reading import (
     FORMAT,
     NARROW,
@@ -153,7 +153,7 @@ class RunFolder:
                     run._make(handed)
                 run._versions = (path / "versions.json").read_text(encoding="utf-8")
                 if run._lock is not None:
-                    for left_over in path.glob(".*.part"):  # of a process that was killed while it wrote
+                    for left_over, _ in leftovers(path):  # of a process that was killed while it wrote
                         left_over.unlink(missing_ok=True)
             except BaseException:
                 run.close()
@@ -174,7 +174,7 @@ class RunFolder:
 
     def _make(self, handed: tuple[str, ...]) -> None:
         """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
-        tree = versions(self.experiment)
+        tree = {**versions(self.experiment), "commit": commit()}
         if tree["files"] or any(
             map(is_own_file, tracker_names(self.experiment))
         ):  # so that a run is resumed from anywhere
@@ -309,6 +309,25 @@ class RunFolder:
         buffer = io.BytesIO()
         np.save(buffer, model)
         write_atomically(self.path / "model.npy", buffer.getvalue())
+
+
+def in_use(path: Path) -> bool:
+    """Say whether a process is at work in a run folder; True if that cannot be told."""
+    if fcntl is None:
+        return True
+    try:
+        lock = os.open(path / ".lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def first_format(experiment: Experiment) -> int:

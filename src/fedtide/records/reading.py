@@ -165,7 +165,7 @@ def read_versions(folder: Path) -> dict[str, Any]:
         tree = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(tree, dict):
             raise ValueError(f"it holds a {type(tree).__name__} and no mapping")
-        for key, kind in (("files", dict), ("isa", str), ("identity", dict)):
+        for key, kind in (("files", dict), ("isa", str), ("identity", dict), ("handed", list)):
             if not isinstance(tree.get(key), kind | None):
                 raise ValueError(f"{key} is {_brief(tree[key])!r}")
     except OSError as error:

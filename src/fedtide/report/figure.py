@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.config import Experiment
+from fedtide.core.files import refuse_other_kind
 from fedtide.errors import RunFolderError
 from fedtide.records import RoundRecord, write_atomically
 from fedtide.report.palette import COLOURS
@@ -31,6 +32,7 @@ AXES = {
     "symbols": "symbols granted",
 }
 FORMATS = ("pdf", "svg", "png")
+_BEGINNINGS = {"pdf": rb"%PDF-", "svg": rb"<\?xml .*<svg", "png": rb"\x89PNG"}
 
 
 def axis_name(column: str) -> str:
@@ -111,11 +113,13 @@ def legend_below(figure: Any, style: Style, panels: Any, **how: Any) -> None:
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=even, **how)
 
 
-def save(figure: Any, stem: Path) -> list[Path]:
-    """Save as PDF, SVG and PNG, without dates, so that the same figure gives the same bytes."""
+def save(figure: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Save as PDF, SVG and PNG, without dates, so that the same figure gives the same bytes; replace figures only."""
     if not stem.name:
         raise RunFolderError(f"{str(stem)!r} names no file: give a name without ending, as in figures/mine")
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
+    for path, kind in zip(paths, formats, strict=True):
+        refuse_other_kind(path, _BEGINNINGS[kind], f"a figure ({kind.upper()})")
     for path in paths:
         write(figure, path, dpi=180)
     return paths

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fedtide import config
+from fedtide.core.files import write_output
 from fedtide.errors import FedtideError
-from fedtide.records import write_atomically
 from fedtide.studies.pairing import on_one_path
 from fedtide.studies.result import COLUMNS, LATER, ZERO, RunResult, Store
 from fedtide.studies.spec import Run, Study
@@ -80,7 +80,7 @@ def export(study: Study, store: Store, path: Path) -> int:
         writer = csv.DictWriter(text, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-        write_atomically(path, text.getvalue().encode())
+        write_output(path, text.getvalue().encode(), rb"study,variant,run,", "the export of a study (CSV)")
     elif path.suffix == ".parquet":
         try:
             import pyarrow as pa
@@ -94,7 +94,7 @@ def export(study: Study, store: Store, path: Path) -> int:
         empty = {key: pa.string() if key in ("version", "date") else pa.float64() for key in columns
                  if pa.types.is_null(columns[key].type)}  # fmt: skip
         pq.write_table(pa.table(columns | {key: columns[key].cast(kind) for key, kind in empty.items()}), buffer)
-        write_atomically(path, buffer.getvalue())
+        write_output(path, buffer.getvalue(), rb"PAR1", "a Parquet file")
     else:
         raise FedtideError(f"{path} ends with {path.suffix!r}; name a .csv or .parquet file")
     return len(rows)

@@ -13,10 +13,9 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from fedtide.core.files import write_output
 from fedtide.errors import FedtideError
-from fedtide.records import write_atomically
-from fedtide.report.figure import our_style, save
-from fedtide.report.figure import write as write_figure
+from fedtide.report.figure import FORMATS, our_style, save
 from fedtide.report.style import SCREEN
 from fedtide.report.tables import Column, listed
 from fedtide.theory import bound, constants, figures, measure
@@ -205,7 +204,8 @@ def write(report: Report, out: Path, style: str = SCREEN) -> None:
     """Write theory.json and the figures into a folder: PNG, and in styles for print PDF and SVG as well."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "theory.json", (json.dumps(to_json(report), indent=1) + "\n").encode())
+        content = (json.dumps(to_json(report), indent=1) + "\n").encode()
+        write_output(out / "theory.json", content, rb'\{\s*"options"', "an evaluation of the theory")
         draw(report, out / "theory-bound", out / "theory-sweeps", style)
     except OSError as error:
         raise FedtideError(f"cannot write to {out}: {error.strerror}; name another folder") from error
@@ -220,10 +220,7 @@ def draw(report: Report, bounds: Path, sweeps: Path, style: str = SCREEN) -> Non
         if report.sweeps:
             made[sweeps] = figures.sweep_figure(name, report.sweeps, report.options.sweep_ticks // 2, how)
         for stem, figure in made.items():
-            if style == SCREEN:
-                write_figure(figure, stem.with_name(f"{stem.name}.png"), dpi=180)
-            else:
-                save(figure, stem)
+            save(figure, stem, ("png",) if style == SCREEN else FORMATS)
 
 
 def _name(options: Options) -> str:

@@ -4,7 +4,7 @@
 (() => {
   const F = fedtide, { make, byId } = F;
   const MARGIN = 40, AXIS = 22, SPANS = [12, 24, 48, 96];
-  let runs, steps, colour, generation = 0;
+  let runs, steps, same, colour, generation = 0;
   const state = { step: 0, span: 0, from: 0, to: 1, order: "speed", timer: 0 };
 
   // ---- what the page was told, as arrays -------------------------------------------------------------------------------
@@ -35,7 +35,7 @@
     const shared = Math.max(...runs.map((run) => (run.labels ? run.labels.mostPicked : 1)));
     runs.forEach((run) => { if (run.labels) run.labels.mostPicked = shared; });
     const times = runs.map((run) => run.columns.time);
-    const same = times.every((each) => each.length === times[0].length && each.every((value, i) => value === times[0][i]));
+    same = times.every((each) => each.length === times[0].length && each.every((value, i) => value === times[0][i]));
     const all = same ? times[0].map((value, i) => [value, i]) : [...new Set(times.flat())].sort((a, b) => a - b).map((value) => [value, -1]);
     steps = all.map(([time, column], i) => ({ time, name: same ? runs[0].columns.index[column] : i + 1, at: runs.map((run) => (same ? column : lastBefore(run.columns.time, time))) }));
     const end = Math.max(...runs.map((run) => run.horizon));
@@ -48,6 +48,7 @@
     return low - 1;
   }
   const tidy = (time) => String(Number(Number(time).toPrecision(6)));
+  const clock = () => (runs.every((run) => run.unit === runs[0].unit) ? runs[0] : { unit: "" });
   const withUnit = (time, run) => `${tidy(time)}${run.unit ? ` ${run.unit}` : ""}`;
 
   // ---- colours ---------------------------------------------------------------------------------------------------------
@@ -89,8 +90,7 @@
   }
   const inner = (run) => run.width - MARGIN - run.right;
   const x = (run, time) => MARGIN + ((time - state.from) / (state.to - state.from)) * inner(run);
-  const wholeX = (run, time) => MARGIN + (time / state.end) * inner(run);
-  const timeAt = (run, px, whole) => (whole ? ((px - MARGIN) / inner(run)) * state.end : state.from + ((px - MARGIN) / inner(run)) * (state.to - state.from));
+  const timeAt = (run, px) => state.from + ((px - MARGIN) / inner(run)) * (state.to - state.from);
 
   function moveWindow() {
     const count = state.span || Infinity, wide = Math.min(state.end, count * state.gap), time = steps[state.step].time, pad = state.gap * 0.75;
@@ -103,14 +103,14 @@
   const inView = (run) => [Math.max(0, lastBefore(run.columns.time, state.from) - 1), Math.min(run.C, lastBefore(run.columns.time, state.to) + 2)];
 
   // ---- panels ----------------------------------------------------------------------------------------------------------
-  function timeAxis(run, draw, y, whole) {
-    const from = whole ? 0 : state.from, to = whole ? state.end : state.to, at = whole ? wholeX : x;
+  function timeAxis(run, draw, y) {
+    const { from, to } = state;
     const rough = ((to - from) / Math.max(2, inner(run) / 90)), power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= rough);
     draw.font = font(11); draw.textAlign = "center"; draw.textBaseline = "top"; draw.fillStyle = colour.soft; draw.strokeStyle = colour.line; draw.lineWidth = 1;
     draw.beginPath();
     for (let i = Math.ceil(from / step - 1e-9); i * step <= to * (1 + 1e-9); i++) {
-      const px = Math.round(at(run, i * step)) + 0.5;
+      const px = Math.round(x(run, i * step)) + 0.5;
       if (px > MARGIN + inner(run) + 1) break;
       draw.moveTo(px, y); draw.lineTo(px, y + 4);
       draw.textAlign = px > MARGIN + inner(run) - 12 ? "right" : "center";  // what stands beside it begins there
@@ -139,8 +139,8 @@
   const column = (run) => steps[state.step].at[run.number];
 
   const accuracy = {
-    title: "Test accuracy", whole: true, height: () => 150, axis: true,
-    words: (run) => `Test accuracy over the whole run, from ${F.fixed(run.curve.accuracy[0])} to ${F.fixed(run.last_accuracy)}`,
+    title: "Test accuracy", drags: true, height: () => 150, axis: true,
+    words: (run) => `Test accuracy over time, from ${F.fixed(run.curve.accuracy[0])} to ${F.fixed(run.last_accuracy)}`,
     back(run, draw, height) {
       const y = (value) => 6 + (1 - value) * (height - 8), h = height;
       draw.font = font(10.5); draw.textBaseline = "middle"; draw.textAlign = "right"; draw.lineWidth = 1;
@@ -155,21 +155,22 @@
       }
       for (const each of [...runs.filter((other) => other !== run), run]) {
         draw.strokeStyle = each.number ? colour.c1 : colour.c0; draw.lineWidth = each === run ? 2 : 1; draw.setLineDash(each === run ? [] : [4, 3]); draw.lineJoin = "round";
-        draw.beginPath();
-        each.curve.accuracy.forEach((value, i) => { const px = wholeX(run, each.curve.time[i]); if (i) draw.lineTo(px, y(value)); else draw.moveTo(px, y(value)); });
-        draw.stroke(); draw.setLineDash([]);
+        clipped(run, draw, h, () => {
+          draw.beginPath();
+          each.curve.accuracy.forEach((value, i) => { const px = x(run, each.curve.time[i]); if (i) draw.lineTo(px, y(value)); else draw.moveTo(px, y(value)); });
+          draw.stroke();
+        });
+        draw.setLineDash([]);
       }
-      timeAxis(run, draw, h, true);
+      timeAxis(run, draw, h);
       beside(run, draw, h, run.unit ? (run.right > 70 ? `time, ${run.unit}` : run.unit) : "time");
     },
     over(run, draw, height) {
-      const from = wholeX(run, state.from), to = Math.min(wholeX(run, state.to), MARGIN + inner(run));
-      if (state.span && to - from < inner(run) - 2) { draw.globalAlpha = 0.07; draw.fillStyle = colour.ink; draw.fillRect(from, 0, to - from, height); draw.globalAlpha = 1; }
-      cursor(run, draw, height, wholeX(run, steps[state.step].time));
+      cursor(run, draw, height, x(run, steps[state.step].time));
       const c = column(run), value = lastScore(run, c);
       draw.textAlign = "left"; draw.textBaseline = "alphabetic"; draw.fillStyle = colour.ink; draw.font = font(run.right > 70 ? 24 : 14, 600);
       draw.fillText(F.fixed(value), MARGIN + inner(run) + 12, 40);
-      if (value !== null) { draw.fillStyle = run.number ? colour.c1 : colour.c0; draw.beginPath(); draw.arc(wholeX(run, run.columns.time[c]), 6 + (1 - value) * (height - 8), 4, 0, 7); draw.fill(); }
+      if (value !== null) clipped(run, draw, height, () => { draw.fillStyle = run.number ? colour.c1 : colour.c0; draw.beginPath(); draw.arc(x(run, run.columns.time[c]), 6 + (1 - value) * (height - 8), 4, 0, 7); draw.fill(); });
       draw.font = font(11); draw.fillStyle = colour.soft; draw.fillText(run.right > 120 ? "test accuracy now" : "now", MARGIN + inner(run) + 12, 58);
     },
   };
@@ -186,7 +187,7 @@
       rowNames(run, draw, run.rowHeight);
       clipped(run, draw, height, () => { if (run.fine) { trainings(run, draw); marks(run, draw, ...inView(run)); } else shares(run, draw, run.rowHeight); });
       holdings(run, draw);
-      timeAxis(run, draw, height, false);
+      timeAxis(run, draw, height);
       if (run.cellWidth) beside(run, draw, height, run.cellWidth * run.labels.count > 60 ? `labels 0–${run.labels.count - 1}` : "labels");
       beside(run, draw, height, "uploads", uploadsLeft(run));
     },
@@ -327,7 +328,7 @@
         draw.fillStyle = colour.light ? "#fff" : "#111"; draw.fill(dots);
         draw.strokeStyle = colour.lost; draw.lineWidth = 2; draw.stroke(crosses);
       });
-      timeAxis(run, draw, height, false);
+      timeAxis(run, draw, height);
       beside(run, draw, height, run.right > 120 ? "at this aggregation" : "now");
     },
     over(run, draw, height) {
@@ -374,7 +375,7 @@
           if (y - rest > 0.5) { draw.fillStyle = colour.wait; draw.fillRect(px, rest, wide, y - rest); draw.strokeStyle = colour.soft; draw.lineWidth = 0.5; draw.strokeRect(px, rest, wide, y - rest); }
         }
       });
-      timeAxis(run, draw, height, false);
+      timeAxis(run, draw, height);
     },
     over(run, draw, height) {
       cursor(run, draw, height, x(run, steps[state.step].time));
@@ -512,10 +513,10 @@
   function pointing(view) {
     const { panel, canvas } = view;
     const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-    const seek = (event) => { const time = timeAt(view.run, at(event)[0], panel.whole); go(nearestStep(time)); };
-    canvas.addEventListener("pointerdown", (event) => { if (event.button === 0) { stop(); seek(event); if (panel.whole) canvas.setPointerCapture(event.pointerId); } });
+    const seek = (event) => { const time = timeAt(view.run, at(event)[0]); go(nearestStep(time)); };
+    canvas.addEventListener("pointerdown", (event) => { if (event.button === 0) { stop(); seek(event); if (panel.drags) canvas.setPointerCapture(event.pointerId); } });
     canvas.addEventListener("pointermove", (event) => {
-      if (panel.whole && event.buttons & 1) seek(event);
+      if (panel.drags && !state.span && event.buttons & 1) seek(event);
       if (panel.tip) hover(view, at(event), event);
     });
     canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
@@ -526,7 +527,7 @@
     const run = view.run, h = view.panel === channel ? run.cellHeight : run.rowHeight, y = Math.floor(py / h);
     tip.hidden = px < MARGIN || px > MARGIN + inner(run) || y < 0 || y >= run.G;
     if (tip.hidden) return;
-    tip.replaceChildren(...view.panel.tip(run, run.order[y], timeAt(run, px, false)).map((each) => make("div", null, each)));
+    tip.replaceChildren(...view.panel.tip(run, run.order[y], timeAt(run, px)).map((each) => make("div", null, each)));
     tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8)}px`;
     tip.style.top = `${Math.min(event.clientY + 14, window.innerHeight - tip.offsetHeight - 8)}px`;
   }
@@ -542,7 +543,7 @@
     if (view.figure.hidden) return;
     const width = panel.detail ? view.width : run.width, height = panel.height(run), all = height + (panel.axis ? AXIS : 0);
     if (panel.back) {
-      const key = [generation, width, all, F.ratio(), state.order, panel.whole ? "" : `${state.from} ${state.to}`].join("|");
+      const key = [generation, width, all, F.ratio(), state.order, state.from, state.to].join("|");
       if (key !== view.key) { panel.back(run, F.sized(view.back, width, all), height); view.key = key; }
     }
     const draw = F.sized(canvas, width, all);
@@ -588,7 +589,7 @@
     const step = steps[state.step], last = steps[steps.length - 1];
     range.value = state.step + 1;
     range.setAttribute("aria-valuetext", `aggregation ${step.name} of ${last.name}, time ${tidy(step.time)}`);
-    place.replaceChildren(`t = ${step.name} `, make("span", null, `of ${last.name} · time ${withUnit(step.time, runs[0])}`));
+    place.replaceChildren(`time ${withUnit(step.time, clock())} `, make("span", null, `· ${same ? "aggregation" : "step"} ${step.name} of ${last.name}`));
     byId("now").replaceChildren(...runs.map((run) => make("span", null, ...(runs.length > 1 ? [make("b", null, F.label(run.title, 60)), ": "] : []), sentence(run))));
     if (told) F.setAddress({ t: step.name });
   }
@@ -638,7 +639,8 @@
     range.max = steps.length;
     const counts = SPANS.filter((each) => each < state.end / state.gap);
     span.replaceChildren(...counts.map((each) => make("option", { value: each }, `${each} aggregations`)), make("option", { value: 0 }, "the whole run"));
-    if (!counts.includes(state.span)) state.span = counts.length ? counts[Math.min(counts.length - 1, Math.floor(window.innerWidth / runs.length / 700))] : 0;
+    const room = window.innerWidth / runs.length / (state.end / state.gap);  // px of an aggregation if all are shown
+    if (!counts.includes(state.span)) state.span = counts.length && room < 7 ? counts[Math.min(counts.length - 1, Math.floor(window.innerWidth / runs.length / 700))] : 0;
     span.value = state.span;
   }
   byId("scrub").append(
@@ -650,9 +652,18 @@
   document.addEventListener("keydown", keys);
   window.addEventListener("hashchange", () => { const to = fromAddress(); if (to !== null) { stop(); go(to, false); } });
 
+  // What the page says of each run in words, which is there already when it is opened.
+  function describe() {
+    for (const run of runs) {
+      const section = byId(`run${run.number}`);
+      section.querySelector(".facts").replaceChildren(...run.facts.flatMap((each, i) => (i ? [" · ", F.label(each, 120)] : [F.label(each, 120)])));
+      section.querySelector(".numbers").replaceChildren(...run.numbers.map(([name, value]) => make("div", null, make("dt", null, name), make("dd", null, F.label(value, 120)))));
+    }
+  }
   function show(told, first) {
     const end = !first && state.step === steps.length - 1;
     arrange(told);
+    if (!first) describe();
     colours();
     choices();
     build();
@@ -664,17 +675,21 @@
   show(F.data.runs, true);
   F.onRedraw(() => { colours(); refresh(true); });
 
-  // A run under way: the server that the page came from is asked for more.
+  // A run under way: the server that the page came from is asked for more, until the run has ended.
   if (F.data.live) {
-    const told = make("span", { class: "soft", id: "live", role: "status" }, "following the run");
+    const told = make("span", { class: "soft", id: "live", role: "status" });
     byId("scrub").querySelector(".choices").append(told);
     let tag = F.data.live;
-    const over = () => { if (runs.every((run) => run.complete)) told.textContent = "the run is complete"; return runs.every((run) => run.complete); };
+    const over = () => {
+      const going = runs.some((run) => run.going), several = runs.length > 1;
+      const ended = runs.every((run) => run.complete) ? (several ? "the runs are complete" : "the run is complete") : several ? "nobody works on the runs any more" : "the run has stopped before its end";
+      told.textContent = going ? "following the run" : ended;
+      return !going;
+    };
     const ask = async () => {
       try {
         const answer = await fetch("data", { headers: { "X-Seen": tag }, cache: "no-store" });
         if (answer.status === 200) { const tree = await answer.json(); tag = tree.live; show(tree.runs, false); if (over()) return; }
-        told.textContent = "following the run";
       } catch { told.textContent = "the server has ended; what is here stays"; return; }
       setTimeout(ask, 1500);
     };

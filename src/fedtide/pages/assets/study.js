@@ -454,6 +454,7 @@
 
   // ---- reading values ----
   function point(x, from) {
+    if (!Number.isFinite(x)) return;  // a chart that was just replaced has no axis any more
     cursor = x;
     for (const reader of readers) reader(x);
     const head = byId("at");
