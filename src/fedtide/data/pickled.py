@@ -131,6 +131,7 @@ def _loaded(data: Raw) -> Any:
         del stack[len(stack) - count :]
         return found
 
+    argument: Any
     for operation, argument, _ in pickletools.genops(data):
         name = operation.name
         if name in VALUES:
@@ -190,8 +191,9 @@ def _set(mapping: dict[Any, Any], items: list[Any]) -> dict[Any, Any]:
 
 # Operations that put their argument on the stack, and those that put something of their own there.
 VALUES: Final = frozenset(
-    "NONE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES "
-    "SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8".split()  # noqa: SIM905
+    {"NONE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"}
+    | {"STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"}
+    | {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
 )
 MAKES: Final[dict[str, Callable[[], Any]]] = {
     "NEWTRUE": lambda: True,
