@@ -13,7 +13,7 @@ from fedtide.core.arguments import arg
 from fedtide.core.ram import need
 from fedtide.data.cut import cut
 from fedtide.data.idx import Bytes
-from fedtide.data.official import in_turn
+from fedtide.data.official import in_turn, regular
 from fedtide.data.own import Part, dataset
 from fedtide.errors import DataError
 from fedtide.types import Dataset
@@ -112,10 +112,8 @@ def _opened(place: Path) -> Iterator[Any]:
     """Open a picture file of one of the formats; whatever is wrong with it is one line."""
     from PIL import Image  # matplotlib brings it; only pictures need it
 
-    if not place.is_file():
-        raise DataError(f"{place} is no file but a folder, a pipe or a device: take it away")
     try:
-        with Image.open(place, formats=FORMATS) as picture:
+        with Image.open(regular(place), formats=FORMATS) as picture:
             yield picture
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         why = " ".join(str(error).split())
