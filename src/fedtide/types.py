@@ -68,6 +68,14 @@ class Dataset(NamedTuple):
     source: str  # where it came from, for the record
     owners: Ints | None = None  # who each training sample belongs to by nature, 0, 1, ... [n]; None: nobody
 
+    def lent(self) -> Dataset:
+        """Return the same with views that cannot be written to: what a user's part is given belongs to the run."""
+        train, test = (
+            Samples(*(None if each is None else read_only(each) for each in part)) for part in (self.train, self.test)
+        )
+        owners = None if self.owners is None else read_only(self.owners)
+        return self._replace(train=train, test=test, owners=owners)
+
 
 @documented
 class Tick(NamedTuple):

@@ -339,9 +339,9 @@ def test_too_few_samples(name, tmp_path: Path):
 @pytest.mark.parametrize(("name", "write"), [("femnist", files.femnist), ("speech_commands", files.speech)])
 def test_a_pipe_among_the_files_is_refused(tmp_path, name, write):
     write(tmp_path)
-    victim = next(path for path in sorted(tmp_path.rglob("*")) if path.suffix in (".json", ".wav"))
-    victim.unlink()
-    os.mkfifo(victim)
+    for path in [each for each in tmp_path.rglob("*") if each.suffix in (".json", ".wav")]:
+        path.unlink()
+        os.mkfifo(path)
     for read in (lambda: load(name, folder=tmp_path), lambda: folder_digest(name, tmp_path)):
-        with pytest.raises(DataError, match=f"{victim.name} is no file but a folder, a pipe or a device"):
+        with pytest.raises(DataError, match="is no file but a folder, a pipe or a device"):
             read()
