@@ -39,7 +39,7 @@ def state_of(folder: Path, experiment: fedtide.Experiment) -> ServerState:
     return saved.state
 
 
-class Stop(Exception):
+class Stop(fedtide.FedtideError):
     """Raised between two rounds."""
 
 

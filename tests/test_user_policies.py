@@ -143,7 +143,7 @@ def test_dice_in_what_is_asked_before_a_run_are_refused(tmp_path: Path, kind: st
 
 class Rolling(FakeTrainer):
     def train(self, jobs: Any) -> Any:
-        return super().train(jobs) * np.random.random()
+        return super().train(jobs) * np.random.default_rng().random()
 
 
 class Counting(FakeTrainer):
@@ -358,3 +358,32 @@ def test_data_that_changed_between_two_runs_are_read_anew() -> None:
     assert np.array_equal(again, fedtide.simulate(experiment, dataset=data).model)
     with pytest.raises(FedtideError, match="the labels of the dataset changed since the system was built"):
         fedtide.simulate(experiment, system=system)
+
+
+def _raising(*_: Any) -> None:
+    raise ZeroDivisionError("mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("on_round", lambda given: run(given, on_round=_raising)),
+        ("on_done", lambda given: fedtide.study(given, seeds=[1], on_done=_raising)),
+    ],
+)
+def test_what_a_callback_raises_is_one_line(name: str, call: Any) -> None:
+    given = small(data={"num_train": 60, "num_test": 20}, timeline={"horizon": 1.0})
+    with pytest.raises(
+        TrainingError, match=rf"callback='{name}' raised ZeroDivisionError: mine \(.*py:\d+\); correct it"
+    ):
+        call(given)
+
+
+def test_an_experiment_says_that_it_cannot_be_changed() -> None:
+    given: Any = small()
+    with pytest.raises(FedtideError, match="limit=4 cannot be assigned: an experiment is frozen; make another"):
+        given.policy.limit = 4
+    with pytest.raises(FedtideError, match="seed=4 cannot be assigned"):
+        given.seed = 4
+    with pytest.raises(FedtideError, match="seed cannot be deleted"):
+        del given.seed

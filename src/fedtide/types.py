@@ -71,10 +71,12 @@ class Dataset(NamedTuple):
     def lent(self) -> Dataset:
         """Return the same with views that cannot be written to: what a user's part is given belongs to the run."""
         train, test = (
-            Samples(*(None if each is None else read_only(each) for each in part)) for part in (self.train, self.test)
+            Samples(
+                read_only(part.images), read_only(part.labels), None if part.values is None else read_only(part.values)
+            )
+            for part in (self.train, self.test)
         )
-        owners = None if self.owners is None else read_only(self.owners)
-        return self._replace(train=train, test=test, owners=owners)
+        return self._replace(train=train, test=test, owners=None if self.owners is None else read_only(self.owners))
 
 
 @documented

@@ -99,7 +99,7 @@ def test_state_of_a_part_of_the_world_is_noticed(monkeypatch: pytest.MonkeyPatch
     given = config.experiment(config.read_words([*SMALL, "radio.allocation=bad.py:Counting"]))
     says = r"allocation='bad.py:Counting' keeps state .*\(calls changed\)"
 
-    class Cut(Exception):
+    class Cut(fedtide.FedtideError):
         pass
 
     def cut(record: fedtide.records.RoundRecord, _: int) -> None:

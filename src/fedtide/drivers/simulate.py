@@ -12,6 +12,7 @@ import numpy as np
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE
 from fedtide.core.answers import as_array
+from fedtide.core.guard import callback
 from fedtide.drivers.again import Answered, check_answers
 from fedtide.drivers.evaluation import evaluate
 from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
@@ -61,6 +62,7 @@ def simulate(
     watch = Stopwatch()
     experiment = as_experiment(experiment)
     check_arguments(threads, on_round)
+    on_round, say = callback("on_round", on_round), callback("say", say)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)
     watching = Trackers([*experiment.tracker, *tracker], warn or _warned)

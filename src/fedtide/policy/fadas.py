@@ -43,7 +43,7 @@ class DelayAdaptive:
 
     @functools.cached_property
     def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
+        return inner.made(self.inner, self.inner_args, self.num_devices, self)
 
     @property
     def takes_sum(self) -> bool:

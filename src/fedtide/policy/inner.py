@@ -17,8 +17,10 @@ from fedtide.types import Floats, Ints, Memory, Vector
 PREFIX: Final = "inner_"
 
 
-def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
+def made(name: str, args: Mapping[str, Any] | None, num_devices: int, outer: Any) -> Any:
     """Return the combiner of ours that `name` stands for. num_devices: N, for one that asks for fleet.num_devices.
+
+    outer: the combiner around it, which may not be inside itself: its step would be measured by its own measure.
 
     A user's own would run without what a run does for it (it is not part of the run's identity, nor looked at for state).
     """
@@ -36,7 +38,14 @@ def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
             )
         return num_devices
 
-    return parts.resolve("combiner", name, args or {}, fill)
+    found = inside = parts.resolve("combiner", name, args or {}, fill)
+    while inside is not None:
+        if type(inside) is type(outer):
+            raise FedtideError(
+                f"combiner_args.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
+            )
+        inside = getattr(inside, "_inner", None)
+    return found
 
 
 def takes_sum(inner: Any) -> bool:

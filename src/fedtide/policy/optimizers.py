@@ -40,7 +40,7 @@ class ServerMomentum:
 
     @functools.cached_property
     def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
+        return inner.made(self.inner, self.inner_args, self.num_devices, self)
 
     @property
     def takes_sum(self) -> bool:
@@ -99,7 +99,7 @@ class ServerAdam:
 
     @functools.cached_property
     def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
+        return inner.made(self.inner, self.inner_args, self.num_devices, self)
 
     @property
     def takes_sum(self) -> bool:
@@ -154,7 +154,7 @@ class ServerYogi:
 
     @functools.cached_property
     def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
+        return inner.made(self.inner, self.inner_args, self.num_devices, self)
 
     @property
     def takes_sum(self) -> bool:

@@ -45,7 +45,7 @@ class ControlVariates:
 
     @functools.cached_property
     def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
+        return inner.made(self.inner, self.inner_args, self.num_devices, self)
 
     def init(self, model: Vector) -> Memory:
         """Return what the inner combiner begins with."""
