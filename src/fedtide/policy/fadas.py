@@ -31,7 +31,7 @@ class DelayAdaptive:
     beta1: Annotated[float, arg("memory of the mean step", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, arg("memory of the mean squared step", ge=0, lt=1)] = 0.99
     epsilon: Annotated[float, arg("what the root is kept above", gt=0)] = 1e-8
-    threshold: Annotated[int, arg("tau_c: up to this age the rate stays whole", unit="ticks", ge=0)] = 1
+    threshold: Annotated[int, arg("tau_c: up to this age the rate stays whole", unit="ticks", ge=0, le=10**7)] = 1
     inner: Inner = "average_deltas"
     inner_args: InnerArgs = None
     num_devices: NumDevices = 1

@@ -32,7 +32,7 @@ class Trace:
     """Uplinks from a .csv or .parquet file with columns device,time,value: C(t) = value of the last row not after t."""
 
     path: Annotated[Path, arg("the file: devices 0, 1, ..., each with rows in the order of time, from time 0 on")]
-    num_devices: Annotated[int, arg("N, devices that need rows", ge=1, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, devices that need rows", ge=1, le=10**8, key="fleet.num_devices")]
     horizon: Annotated[float, arg("time that the rows must reach, unless they wrap", ge=0, key="timeline.horizon")] = (
         0.0
     )

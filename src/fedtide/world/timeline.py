@@ -239,7 +239,7 @@ class Buffered:
     finishes meanwhile goes into the next one.
     """
 
-    size: Annotated[int, arg("how many finished devices it waits for", ge=1, key="timeline.buffer_size")]
+    size: Annotated[int, arg("how many finished devices it waits for", ge=1, le=10**8, key="timeline.buffer_size")]
     upload_time: UploadTime = 0.0
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
