@@ -49,7 +49,7 @@ def system(made: fedtide.Experiment) -> System:
     return build(made, dataset=dataset, fleet=fleet)
 
 
-class Enough(Exception):
+class Enough(fedtide.FedtideError):
     """The run has come as far as it should."""
 
 

@@ -181,7 +181,7 @@ def test_long_names_do_not_make_long_reprs() -> None:
 
 @pytest.mark.parametrize("kept", ["complete", "stopped", "begun"])
 def test_load(tmp_path: Path, kept: str, pandas: bool) -> None:
-    class Stop(Exception):
+    class Stop(fedtide.FedtideError):
         pass
 
     def stop(record: Any, _: int) -> None:

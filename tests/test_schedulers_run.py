@@ -31,7 +31,7 @@ def test_who_remembers_and_who_asks() -> None:
     assert {*ASKING} == {"best_channel_best_norm", "max_loss", "oort"}
 
 
-class Stop(Exception):
+class Stop(fedtide.FedtideError):
     """Raised between two rounds."""
 
 

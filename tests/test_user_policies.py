@@ -13,10 +13,10 @@ import pytest
 import fedtide
 from fedtide.core import parts
 from fedtide.drivers.witness import contents
-from fedtide.errors import FedtideError, RunFolderError, TrainingError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.records import RunFolder, policy_folder
 from fedtide.report.plan import plan_rows
-from fedtide.system import build
+from fedtide.system import build, make_trainer
 from helpers import FakeTrainer, run, small, small_dataset
 
 HEAD = """
@@ -101,11 +101,82 @@ def test_schedulers_that_take_turns_resume_to_the_same_bits(tmp_path: Path, sour
     assert min(version for _, version in trainer.jobs) >= 3  # nothing was trained again
 
 
-def test_a_scheduler_with_dice_of_its_own_is_found_out_when_it_resumes(tmp_path: Path) -> None:
-    experiment = policy(tmp_path, "scheduler", DICE, policy={"limit": 1})
-    interrupted(experiment, tmp_path / "run")
-    with pytest.raises(RunFolderError, match=r"another answer when it is called again|picks other devices"):
-        run(experiment, tmp_path / "run")
+ROLLED = {
+    "np.random": DICE,
+    "random": "import random\ndef mine(c, limit, rng):\n    return random.sample(range(len(c.device)), limit)\n",
+    "a generator of its own": (
+        "OWN = np.random.default_rng(3)\ndef mine(c, limit, rng):\n    return OWN.permutation(len(c.device))[:limit]\n"
+    ),
+    "an attribute": (
+        "class mine:\n    def __init__(self):\n        self.own = np.random.RandomState(3)\n"
+        "    def __call__(self, c, limit, rng):\n        return self.own.permutation(len(c.device))[:limit]\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("source", ROLLED)
+def test_a_scheduler_with_dice_of_its_own_is_refused(tmp_path: Path, source: str, kept: bool) -> None:
+    experiment = policy(tmp_path, "scheduler", ROLLED[source], policy={"limit": 1})
+    with pytest.raises(
+        TrainingError, match=r"scheduler=.*another answer when it is called again .*draw only from the rng"
+    ):
+        run(experiment, tmp_path / "run" if kept else None)
+
+
+PARTS = {
+    "duration": "def mine(seed, device, job): return 1 + np.random.random(len(device))\n",
+    "availability": "def mine(seed, device, time): return time + np.random.random(len(device))\n",
+    "downlink": "def mine(seed, device, time, bits): return np.random.random(len(device))\n",
+    "partition": "def mine(dataset, n, seed): return np.random.permutation(len(dataset.train.labels)).reshape(n, -1)\n",
+}
+KEYS = {"duration": "fleet", "availability": "fleet", "downlink": "radio", "partition": "data"}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_dice_in_what_is_asked_before_a_run_are_refused(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "mine.py").write_text(HEAD + PARTS[kind])
+    experiment = small({KEYS[kind]: {kind: f"{tmp_path / 'mine.py'}:mine"}})
+    with pytest.raises(TrainingError, match=rf"{kind}=.*when it is called again.*draw only by"):
+        run(experiment)
+
+
+class Rolling(FakeTrainer):
+    def train(self, jobs: Any) -> Any:
+        return super().train(jobs) * np.random.default_rng().random()
+
+
+class Counting(FakeTrainer):
+    def train(self, jobs: Any) -> Any:
+        return super().train(jobs) * (1 + len(self.jobs))
+
+
+@pytest.mark.parametrize("trainer", [Rolling, Counting])
+def test_a_trainer_with_dice_or_hidden_state_is_refused(tmp_path: Path, trainer: Any) -> None:
+    """Its run would resume to other bytes."""
+    with pytest.raises(TrainingError, match=r"another update when it trains the same job again.*job\.memory"):
+        run(small(), tmp_path / "run", trainer=trainer())
+
+
+def test_a_trainer_is_asked_again_in_a_copy() -> None:
+    trainer = FakeTrainer()
+    run(small(), trainer=trainer)
+    assert len(trainer.jobs) == len(set(trainer.jobs))
+
+
+class Whitening(FakeTrainer):
+    def train(self, jobs: Any) -> Any:
+        jobs[0].samples.images[:] = 0
+        return super().train(jobs)
+
+
+def test_a_trainer_cannot_write_to_the_images() -> None:
+    data = small_dataset()
+    before = data.train.images.copy()
+    with pytest.raises(ValueError, match="read-only"):
+        run(small(), trainer=Whitening(), dataset=data)
+    assert np.array_equal(data.train.images, before)
+    data.train.images[0] = 0  # the caller's own array stays the caller's
 
 
 ONCE = """
@@ -122,8 +193,7 @@ def mine(candidates, limit, rng):
 
 def test_a_scheduler_that_ends_the_process_when_it_is_asked_again_ends_no_run(tmp_path: Path) -> None:
     experiment = policy(tmp_path, "scheduler", ONCE, policy={"limit": 1})
-    interrupted(experiment, tmp_path / "run")
-    with pytest.raises(RunFolderError, match="raises SystemExit when it is called again") as caught:
+    with pytest.raises(TrainingError, match="raises SystemExit when it is called again") as caught:
         run(experiment, tmp_path / "run")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # as a worker of a study hands it over
 
@@ -244,3 +314,76 @@ def test_an_error_that_was_raised_is_the_error_that_it_was() -> None:
         raise error
     pickling.install(error)
     assert contents(raised.value) == before != contents(ValueError("two"))
+
+
+DEALT = {
+    "shared": "def mine(dataset, n, seed):\n    return [[k, k + 1] for k in range(n)]\n",
+    "shared in one array": (
+        "from fedtide.data.holdings import rows\n"
+        "def mine(dataset, n, seed):\n    return rows(np.add.outer(np.arange(n), np.arange(2)))\n"
+    ),
+    "written to": "def mine(dataset, n, seed):\n    dataset.train.labels[:] = 0\n    return [[k] for k in range(n)]\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("shared", "gives sample 1 to the devices 0 and 1: give each sample to one device, or declare shares_samples"),
+        ("shared in one array", "gives sample 1 to the devices 0 and 1"),
+        ("written to", "read-only"),
+    ],
+)
+def test_a_partition_neither_shares_samples_unsaid_nor_writes_to_the_data(
+    tmp_path: Path, what: str, reason: str
+) -> None:
+    (tmp_path / "mine.py").write_text(HEAD + DEALT[what])
+    experiment = small({"data": {"partition": f"{tmp_path / 'mine.py'}:mine"}})
+    with pytest.raises(FedtideError, match=rf"partition=.*{reason}"):
+        run(experiment)
+    if what != "written to":
+        (tmp_path / "mine.py").write_text(HEAD + DEALT[what] + "mine.shares_samples = True\n")
+        run(experiment)
+
+
+def test_data_that_changed_between_two_runs_are_read_anew() -> None:
+    """Also by a trainer that is used for both, and a system that was built before is no longer right."""
+    experiment, data = small(), small_dataset()
+    system = build(experiment, dataset=data)
+    trainer = make_trainer(system)
+    fedtide.simulate(experiment, dataset=data, trainer=trainer)
+    data.train.labels[:] = (data.train.labels + 1) % 3
+    data.train.images[:] = data.train.images[::-1].copy()
+    again = fedtide.simulate(experiment, dataset=data, trainer=trainer).model
+    assert np.array_equal(again, fedtide.simulate(experiment, dataset=data).model)
+    with pytest.raises(FedtideError, match="the labels of the dataset changed since the system was built"):
+        fedtide.simulate(experiment, system=system)
+
+
+def _raising(*_: Any) -> None:
+    raise ZeroDivisionError("mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("on_round", lambda given: run(given, on_round=_raising)),
+        ("on_done", lambda given: fedtide.study(given, seeds=[1], on_done=_raising)),
+    ],
+)
+def test_what_a_callback_raises_is_one_line(name: str, call: Any) -> None:
+    given = small(data={"num_train": 60, "num_test": 20}, timeline={"horizon": 1.0})
+    with pytest.raises(
+        TrainingError, match=rf"callback='{name}' raised ZeroDivisionError: mine \(.*py:\d+\); correct it"
+    ):
+        call(given)
+
+
+def test_an_experiment_says_that_it_cannot_be_changed() -> None:
+    given: Any = small()
+    with pytest.raises(FedtideError, match="limit=4 cannot be assigned: an experiment is frozen; make another"):
+        given.policy.limit = 4
+    with pytest.raises(FedtideError, match="seed=4 cannot be assigned"):
+        given.seed = 4
+    with pytest.raises(FedtideError, match="seed cannot be deleted"):
+        del given.seed

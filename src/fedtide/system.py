@@ -19,6 +19,7 @@ from fedtide.core.ram import need
 from fedtide.data.checking import checked_dataset
 from fedtide.data.holdings import Counted, Holdings, is_virtual, label_counts, sizes_of
 from fedtide.data.own_partition import checked as checked_partition
+from fedtide.data.own_partition import refuse_dice
 from fedtide.errors import FedtideError
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.schedule import SCHEDULES
@@ -203,7 +204,12 @@ def _asks(experiment: Experiment, kind: str, keys: tuple[str, ...]) -> bool:
 def make_part(experiment: Experiment, kind: str, **more: Any) -> Any:
     """Make a part of the world, with checks around a user's own; ours run bare."""
     made = part(experiment, kind, **more)
-    return border.CHECKS[kind](made, parts.label(kind, made)) if isinstance(made, parts.Guarded) else made
+    if not isinstance(made, parts.Guarded):
+        return made
+    checked = border.CHECKS[kind](made, parts.label(kind, made))
+    if not parts.is_ours(made):
+        border.refuse_dice(kind, checked, experiment.seed, experiment.fleet.num_devices)
+    return checked
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
@@ -218,10 +224,13 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     need(FLEET_BYTES * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
     duration = None if by_size else durations(experiment)
     dealer = part(experiment, "partition", fleet_durations=duration)
-    dealt = dealer(dataset, count, experiment.seed)
+    lent = dataset.lent()
+    dealt = dealer(lent, count, experiment.seed)
     if isinstance(dealer, parts.Guarded):
         labels, num_labels = dataset.train.labels, dataset.num_labels
         dealt = checked_partition(dealt, labels, num_labels, count, dealer, parts.label("partition", dealer))
+        if not parts.is_ours(dealer):
+            refuse_dice(dealt, dealer(lent, count, experiment.seed), parts.label("partition", dealer))
     duration = durations(experiment, sizes_of(dealt)) if duration is None else duration
     return holding(duration, dealt, dataset)
 

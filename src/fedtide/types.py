@@ -68,6 +68,16 @@ class Dataset(NamedTuple):
     source: str  # where it came from, for the record
     owners: Ints | None = None  # who each training sample belongs to by nature, 0, 1, ... [n]; None: nobody
 
+    def lent(self) -> Dataset:
+        """Return the same with views that cannot be written to: what a user's part is given belongs to the run."""
+        train, test = (
+            Samples(
+                read_only(part.images), read_only(part.labels), None if part.values is None else read_only(part.values)
+            )
+            for part in (self.train, self.test)
+        )
+        return self._replace(train=train, test=test, owners=None if self.owners is None else read_only(self.owners))
+
 
 @documented
 class Tick(NamedTuple):

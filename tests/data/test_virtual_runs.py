@@ -29,7 +29,7 @@ def experiment(*trees: Any, name: str = "virtual_dirichlet") -> fedtide.Experime
     return small({"data": data, "fleet": DEVICES, "learning": {"batch_size": 4}}, *trees)
 
 
-class Stopped(Exception):
+class Stopped(fedtide.FedtideError):
     """Raised in the middle of a run."""
 
 

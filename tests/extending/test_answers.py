@@ -87,20 +87,19 @@ def test_a_wrong_answer_is_one_line_with_the_part_and_its_place(word: str, line:
     assert re.search(says, text)
 
 
-@pytest.mark.parametrize(
-    ("word", "says"),
-    [
-        ("radio.channel=bad.py:dice", "channel='bad.py:dice' gives another answer"),
-        ("radio.allocation=bad.py:Counting", r"allocation='bad.py:Counting' keeps state .*\(calls changed\)"),
-    ],
-)
-def test_dice_and_state_of_a_part_of_the_world_are_noticed(
-    word: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
-    given = config.experiment(config.read_words([*SMALL, word]))
+def test_dice_of_a_part_of_the_world_are_refused() -> None:
+    found = CliRunner().invoke(app, ["run", *SMALL, "radio.channel=bad.py:dice", "--out", "run"])
+    assert found.exit_code == 5
+    assert "channel='bad.py:dice' gives another answer when it is called again" in found.stderr
+    assert "\n" not in found.stderr.strip()
 
-    class Cut(Exception):
+
+def test_state_of_a_part_of_the_world_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
+    given = config.experiment(config.read_words([*SMALL, "radio.allocation=bad.py:Counting"]))
+    says = r"allocation='bad.py:Counting' keeps state .*\(calls changed\)"
+
+    class Cut(fedtide.FedtideError):
         pass
 
     def cut(record: fedtide.records.RoundRecord, _: int) -> None:

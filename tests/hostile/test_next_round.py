@@ -48,23 +48,27 @@ def with_combiner(folder: Path, source: str) -> fedtide.Experiment:
 
 
 @pytest.mark.parametrize("what", HIDDEN)
-def test_watching_a_policy_does_not_change_its_numbers(
-    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_state_that_cannot_be_seen_is_refused(tmp_path: Path, what: str) -> None:
+    with pytest.raises(TrainingError, match="gives another answer when it is called again"):
+        run(with_combiner(tmp_path / "a", HIDDEN[what]))
+
+
+def test_watching_a_policy_does_not_change_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often a run is saved: what is asked again is asked of a copy."""
-    alone = run(with_combiner(tmp_path / "a", HIDDEN[what]))
+    seen = f"N = [0]\n{COMBINE}{MEAN}    N[0] += 1\n    return mean * (1 + 0.01 * N[0])\n"
+    alone = run(with_combiner(tmp_path / "a", seen))
     monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", -1.0)
-    watched = run(with_combiner(tmp_path / "b", HIDDEN[what]), tmp_path / "run")
+    watched = run(with_combiner(tmp_path / "b", seen), tmp_path / "run")
     assert np.array_equal(alone.model, watched.model)
 
 
 def test_a_copy_that_does_not_answer_is_not_waited_for() -> None:
     lock = threading.Lock()
     lock.acquire()
-    assert witness._in_a_copy(lambda: str(lock.acquire()), 0.2) is None
-    assert witness._in_a_copy(lambda: "yes", 5.0) == "yes"
+    assert witness.in_a_copy(lambda: str(lock.acquire()), 0.2) is None
+    assert witness.in_a_copy(lambda: "yes", 5.0) == "yes"
     answers: list[str | None] = []
-    thread = threading.Thread(target=lambda: answers.append(witness._in_a_copy(lambda: "", 5.0)))
+    thread = threading.Thread(target=lambda: answers.append(witness.in_a_copy(lambda: "", 5.0)))
     thread.start()
     thread.join()
     assert answers == [""]

@@ -388,6 +388,7 @@ ROWS = [
         ("good._replace(num_kept=1.5)", "num_kept=1.5"),
         ("good._replace(num_kept=D + 1)", "num_kept=7851"),
         ("good._replace(num_parameters=3)", "num_parameters=3"),
+        ("packet(9, D, 1, bytes(10**6), 1)", "encoded to 1000028 bytes and calls them 1 bits: count every bit"),
         ("packet(9, D, 1, bytes(10**6), 8 * 10**6)", "encoded to 8000000 bits, and .* were granted"),
     ),
     *rows(

@@ -229,7 +229,7 @@ def test_what_a_noisy_codec_adds_to_control_variates_dies_out_if_damped(damping:
     assert (np.linalg.norm(control) > 100) == grows
 
 
-class Stop(Exception):
+class Stop(fedtide.FedtideError):
     """Raised between two rounds."""
 
 

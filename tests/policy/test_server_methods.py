@@ -255,6 +255,11 @@ def test_arguments_reach_the_inner_combiner_and_its_memory_is_kept_apart() -> No
         ({"inner": "mix", "inner_args": {"rate": 1}}, ("mix", "mixing, staleness")),
         ({"inner": "krum", "inner_args": {"kept": 0}}, ("kept=0", "greater than or equal to 1")),
         ({"momentum": 1.0}, ("momentum=1.0", "less than 1")),
+        ({"inner": "server_momentum"}, ("'server_momentum' puts ServerMomentum inside itself", "name another inside")),
+        (
+            {"inner": "server_adam", "inner_args": {"inner": "server_momentum"}},
+            ("'server_adam' puts ServerMomentum inside itself",),
+        ),
     ],
 )
 def test_what_cannot_be_inside_is_said_at_once(args: dict[str, Any], words: tuple[str, ...]) -> None:
@@ -270,7 +275,8 @@ def test_the_order_of_inner_arguments_does_not_matter(name: str) -> None:
     """Else a run that is resumed with another order would be refused as another."""
     deep = {"inner": "mix", "inner_args": {"staleness": 1.0, "mixing": 0.5}}
     turned = {"inner_args": {"mixing": 0.5, "staleness": 1.0}, "inner": "mix"}
-    one, other = (made(name, inner="server_adam", inner_args=each) for each in (deep, turned))
+    inside = "server_yogi" if name == "server_adam" else "server_adam"
+    one, other = (made(name, inner=inside, inner_args=each) for each in (deep, turned))
     assert repr(one) == repr(other)
     assert repr(made(name, inner_args={})) == repr(made(name))
 

@@ -20,7 +20,7 @@ NESTED = {"combiner": "server_yogi", "combiner_args": {"inner": "ca2fl", "inner_
 POLICIES: dict[str, dict[str, Any]] = {**{name: {"combiner": name} for name in REMEMBERING}, "nested": NESTED}
 
 
-class Stop(Exception):
+class Stop(fedtide.FedtideError):
     """Raised between two rounds."""
 
 

@@ -220,7 +220,7 @@ def test_a_plan_is_what_the_run_does(min_snr: float) -> None:
     assert summary["sent_bits_per_upload"]["max"] == 0
 
 
-class Stop(Exception):
+class Stop(fedtide.FedtideError):
     """Raised between two rounds."""
 
 

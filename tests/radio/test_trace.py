@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedtide.core import parts
-from fedtide.errors import FedtideError
+from fedtide.errors import DataError, FedtideError
 from fedtide.world.coverage import Equal
 from fedtide.world.measured import Trace
 
@@ -26,7 +26,7 @@ def written(folder: Path, rows: list[str], header: str = "device,time,value") ->
     ("time", "wrap", "holds"),
     [
         (0.0, False, [1, 5]), (0.999, False, [1, 5]), (1.0, False, [2, 5]), (2.0, False, [2, 6]), (2.5, False, [3, 6]),
-        (1e9, False, [3, 7]), (3.999, True, [3, 6]), (4.0, True, [1, 7]), (5.0, True, [2, 7]), (6.0, True, [2, 5]),
+        (3.999, False, [3, 6]), (3.999, True, [3, 6]), (4.0, True, [1, 7]), (5.0, True, [2, 7]), (6.0, True, [2, 5]),
         (4.0 * 6 * 100, True, [1, 5]),
     ],
 )  # fmt: skip
@@ -34,6 +34,16 @@ def test_the_last_row_holds(tmp_path: Path, time: float, wrap: bool, holds: list
     trace = Trace(written(tmp_path, GOOD), 2, wrap=wrap)  # the last values hold 1.5 and 2: periods of 4 and 6
     assert trace(0, 1, time, np.array([0, 1])).capacity.tolist() == holds
     assert trace(9, 7, time, np.array([1, 0, 1])).believed.tolist() == [holds[1], holds[0], holds[1]]
+
+
+def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
+    """Also where the horizon was given shorter than it is; the last row does not hold for ever."""
+    trace = Trace(written(tmp_path, GOOD), 2, horizon=1.0)
+    with pytest.raises(
+        DataError, match=r"ends at 4 for device 0, before what is asked for, time=4.5; add rows, .*wrap: true"
+    ):
+        trace(0, 1, 4.5, np.array([1, 0]))
+    assert trace(0, 1, 4.5, np.array([1])).capacity.tolist() == [7]
 
 
 def test_quantities(tmp_path: Path) -> None:
@@ -51,8 +61,9 @@ def test_random_traces_beside_a_search_by_hand(tmp_path: Path) -> None:
         rows += [f"{k},{time},{value}" for time, value in held[k]]
     trace = Trace(written(tmp_path, rows), 7)
     for time in [0.0, 100.0, 500.0, *rng.uniform(0, 110, 50).tolist()]:
-        by_hand = [[value for begun, value in held[k] if begun <= time][-1] for k in range(7)]
-        assert trace(0, 1, time, np.arange(7)).capacity.tolist() == by_hand
+        known = [k for k in range(7) if time <= trace.rows.time[trace.rows.first[k + 1] - 1] + trace.rows.lasts[k]]
+        by_hand = [[value for begun, value in held[k] if begun <= time][-1] for k in known]
+        assert trace(0, 1, time, np.array(known, np.int64)).capacity.tolist() == by_hand
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import index
 from typing import Any, NamedTuple, Protocol
 
-from fedtide.codec.wire import Header, read_header, seal
+from fedtide.codec.wire import HEADER_BYTES, Header, read_header, seal
 from fedtide.core.forms import shown
 from fedtide.errors import TrainingError
 from fedtide.types import Rng, Vector
@@ -57,9 +57,13 @@ def checked_packet(found: Packet, num_parameters: int, codec: str) -> Packet:
         )
     kept = _whole(found.num_kept, num_parameters, "num_kept", codec)
     bits = _whole(found.bits, 8 * len(found.data), "bits", codec)
+    if 8 * len(found.data) - bits > 8 * HEADER_BYTES + 7:  # what packet() adds: a header, and bits up to a whole byte
+        raise TrainingError(
+            f"{codec} encoded to {len(found.data)} bytes and calls them {bits} bits: count every bit of the payload"
+        )
     if _whole(found.num_parameters, num_parameters, "num_parameters", codec) != num_parameters:
         raise TrainingError(f"{codec} gave num_parameters={found.num_parameters}: the update has {num_parameters}")
-    return Packet(num_parameters, kept, bits, found.data)
+    return Packet(num_parameters, kept, bits, bytes(found.data))  # bytes of a class of their own may carry more
 
 
 def _whole(value: Any, most: int, name: str, codec: str) -> int:

@@ -34,8 +34,10 @@ class Ef21:
 
     inner: Annotated[str, arg("the codec C, by name")] = "top_k"
     inner_args: Annotated[dict[str, Any] | None, arg("its arguments")] = None
-    num_levels: Annotated[int, arg("nu, if C has it", key="codec.num_levels", ge=1)] = 4
-    element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits")] = None
+    num_levels: Annotated[int, arg("nu, if C has it", key="codec.num_levels", ge=1, le=32_767)] = 4
+    element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits", le=64)] = (
+        None
+    )
     combiner: Annotated[str, arg("who reads the differences", key="policy.combiner")] = "ef21"
     _codec: Codec = field(init=False, repr=False, compare=False)
 

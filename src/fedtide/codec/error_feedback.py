@@ -32,8 +32,10 @@ class ErrorFeedback:
 
     inner: Annotated[str, arg("the codec C, by name")] = "top_k"
     inner_args: Annotated[dict[str, Any] | None, arg("its arguments")] = None
-    num_levels: Annotated[int, arg("nu, if C has it", key="codec.num_levels", ge=1)] = 4
-    element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits")] = None
+    num_levels: Annotated[int, arg("nu, if C has it", key="codec.num_levels", ge=1, le=32_767)] = 4
+    element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits", le=64)] = (
+        None
+    )
     _codec: Codec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -33,8 +33,8 @@ class SparseQuantized:
     of log2 C(d, r): the payload never exceeds f(r) of eq:bitQuota, so the largest r with f(r) <= budget always fits.
     """
 
-    num_levels: Annotated[int, arg("nu, quantisation levels", key="codec.num_levels", ge=1)] = 4
-    element_bits: Annotated[int | None, arg("bits per kept element", key="codec.element_bits")] = None
+    num_levels: Annotated[int, arg("nu, quantisation levels", key="codec.num_levels", ge=1, le=32_767)] = 4
+    element_bits: Annotated[int | None, arg("bits per kept element", key="codec.element_bits", le=64)] = None
     whole_bits: Annotated[
         bool, arg("count log2 C(d, r) as the authors' released code does: rounded up at every element, so r is smaller")
     ] = field(default=False, metadata={"later": True})

@@ -18,6 +18,7 @@ from fedtide.config.trees import lay, merge, split_parts, with_room
 from fedtide.core import parts
 from fedtide.core.forms import shown
 from fedtide.core.kinds import NAMED
+from fedtide.errors import FedtideError
 
 
 def _later(default: Any, description: str) -> Any:
@@ -44,6 +45,15 @@ NameOrMapping = Annotated[
 
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FedtideError(
+            f"{name}={shown(value)} cannot be assigned: an experiment is frozen; make another, such as "
+            "fedtide.experiment(e, **{'policy.limit': 4})"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise FedtideError(f"{name} cannot be deleted: an experiment is frozen; make another with fedtide.experiment")
 
 
 class Data(_Group):

@@ -93,6 +93,18 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
         raise failure(f"{what} ({where(policy, error)}); correct it there") from error
 
 
+def callback(name: str, called: Any) -> Any:
+    """Return a caller's function such that whatever it raises comes out as one line; None and ours as they are."""
+    if called is None or is_ours(called):
+        return called
+
+    def call(*args: Any) -> Any:
+        with reported("callback", name, called, TrainingError):
+            return called(*args)
+
+    return call
+
+
 def _definition(policy: Any) -> Any:
     """Return the function or class behind a policy."""
     while isinstance(policy, (functools.partial, Guarded)):

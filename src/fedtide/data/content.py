@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fedtide.core import parts
+from fedtide.data.official import regular
 
 # Sets that differ from folder to folder, each with what lists the files that it reads.
 VARYING: Final[dict[str, str]] = {
@@ -22,7 +23,7 @@ def folder_digest(name: str, folder: Any) -> str | None:
         return None
     place = Path(folder).expanduser()
     files = parts.find("data", name, VARYING)(place)
-    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path in files for stat in [path.stat()])
+    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path in files for stat in [regular(path).stat()])
     return _digest(place, stamps) if stamps else None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from fedtide.core.arguments import arg
 from fedtide.data.cut import cut
 from fedtide.data.idx import Bytes
-from fedtide.data.official import named_folder
+from fedtide.data.official import named_folder, regular
 from fedtide.data.own import Part, dataset
 from fedtide.errors import DataError
 from fedtide.types import Dataset
@@ -101,7 +101,7 @@ def _numbers(path: Path) -> tuple[list[int], str]:
 def _writers(path: Path) -> Iterator[tuple[Bytes, Bytes, str]]:
     """Yield the samples of each writer in a file: images [n 28 28], labels [n], name."""
     try:
-        tree = json.loads(path.read_bytes())
+        tree = json.loads(regular(path).read_bytes())
         rows = [(str(name), tree["user_data"][name]["x"], tree["user_data"][name]["y"]) for name in tree["users"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -11,13 +13,15 @@ from fedtide.core.arguments import arg
 from fedtide.core.ram import need
 from fedtide.data.cut import cut
 from fedtide.data.idx import Bytes
-from fedtide.data.official import in_turn
+from fedtide.data.official import in_turn, regular
 from fedtide.data.own import Part, dataset
 from fedtide.errors import DataError
 from fedtide.types import Dataset
 
 ENDS: Final = (".png", ".jpg", ".jpeg")
-GREY: Final = ("1", "L", "LA", "I", "I;16")  # modes of pictures without colour
+GREY: Final = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B")  # modes of pictures without colour
+# Whatever a file is called, nothing else is read: of other formats Pillow may start other programs, such as Ghostscript.
+FORMATS: Final = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 
 
 def image_folder(
@@ -69,13 +73,8 @@ def _places(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
 
 
 def _kind(place: Path) -> tuple[str, tuple[int, int]]:
-    from PIL import Image
-
-    try:
-        with Image.open(place) as picture:
-            return "L" if picture.mode in GREY else "RGB", picture.size
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise _damaged(place, error) from error
+    with _opened(place) as picture:
+        return "L" if picture.mode in GREY else "RGB", picture.size
 
 
 def _part(places: list[tuple[Path, int]], kind: tuple[str, tuple[int, int]]) -> Part:
@@ -90,21 +89,32 @@ def _part(places: list[tuple[Path, int]], kind: tuple[str, tuple[int, int]]) -> 
 
 
 def _picture(place: Path, kind: tuple[str, tuple[int, int]]) -> Bytes:
+    mode, size = kind
+    with _opened(place) as picture:
+        if picture.size != size:
+            raise DataError(
+                f"{place} has {picture.size[0]} x {picture.size[1]} pixels, and the first picture {size[0]} x {size[1]}: "
+                "bring all of them to one size"
+            )
+        if picture.mode[0] not in "IF":
+            return np.asarray(picture.convert(mode))
+        values = np.asarray(picture).astype(np.float64)
+        if picture.mode == "F" or values.min() < 0 or values.max() > 65535:
+            raise DataError(
+                f"{place} has pixels from {values.min():g} to {values.max():g} ({picture.mode}): save it with 8 or 16 bits each"
+            )
+        grey = np.rint(values / 257).astype(np.uint8)  # of 16 bits; Pillow would cut at 255
+        return grey if mode == "L" else np.repeat(grey[..., None], 3, axis=2)
+
+
+@contextmanager
+def _opened(place: Path) -> Iterator[Any]:
+    """Open a picture file of one of the formats; whatever is wrong with it is one line."""
     from PIL import Image  # matplotlib brings it; only pictures need it
 
-    mode, size = kind
     try:
-        with Image.open(place) as picture:
-            if picture.size != size:
-                raise DataError(
-                    f"{place} has {picture.size[0]} x {picture.size[1]} pixels, and the first picture {size[0]} x {size[1]}: "
-                    "bring all of them to one size"
-                )
-            return np.asarray(picture.convert(mode))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise _damaged(place, error) from error
-
-
-def _damaged(place: Path, error: Exception) -> DataError:
-    why = " ".join(str(error).split())
-    return DataError(f"{place} cannot be read as a picture ({why}): replace it or take it away")
+        with Image.open(regular(place), formats=FORMATS) as picture:
+            yield picture
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        why = " ".join(str(error).split())
+        raise DataError(f"{place} cannot be read as a picture ({why}): replace it or take it away") from error

@@ -31,6 +31,13 @@ def first_file(folder: Path, inner: Iterable[str], name: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+def regular(path: Path) -> Path:
+    """Return a path as it is; raise if something lies there that is no file: a pipe would be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is no file but a folder, a pipe or a device: take it away")
+    return path
+
+
 def check_md5(path: Path, expected: str) -> None:
     """Raise if a file is not the one that was published."""
     with path.open("rb") as file:

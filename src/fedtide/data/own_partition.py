@@ -12,7 +12,7 @@ from fedtide.core.answers import as_array
 from fedtide.core.faults import named
 from fedtide.core.guard import reported
 from fedtide.data.holdings import Flat, Holdings, Labels, is_virtual, offsets_of
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.types import Ints
 
 
@@ -29,7 +29,7 @@ def checked(answer: Any, labels: Labels, num_labels: int, num_devices: int, deal
         _refuse_count(len(answer), num_devices, label)
         if np.max(answer.samples, initial=0) >= len(labels):
             _refuse(label, 0, _range(answer.samples, len(labels)))
-        return answer
+        return _disjoint(answer, dealer, label)
     try:
         given = list(itertools.islice(answer, num_devices + 1))  # it may not end by itself
     except Exception as error:  # whatever a generator of the user's raises as it is read
@@ -39,7 +39,33 @@ def checked(answer: Any, labels: Labels, num_labels: int, num_devices: int, deal
         ) from error
     _refuse_count(len(given), num_devices, label)
     parts = [_sample_numbers(each, len(labels), device, label) for device, each in enumerate(given)]
-    return Flat(np.concatenate(parts), offsets_of(np.array([len(each) for each in parts])))
+    return _disjoint(Flat(np.concatenate(parts), offsets_of(np.array([len(each) for each in parts]))), dealer, label)
+
+
+def refuse_dice(held: Holdings, again: Any, label: str) -> None:
+    """Raise if a user's partition deals otherwise when it is called again. Of many devices the first are looked at."""
+    some = range(min(len(held), 1000))
+    other = again if hasattr(again, "__getitem__") else [*itertools.islice(again, len(some))]
+    if len(other) < len(some) or not all(np.array_equal(held[k], np.sort(other[k])) for k in some):
+        raise TrainingError(
+            f"{label} deals otherwise when it is called again with the same arguments: draw only by address, "
+            "fedtide.rng.stream(seed, ...)"
+        )
+
+
+def _disjoint(held: Flat, dealer: Any, label: str) -> Flat:
+    """Return what devices hold; raise if two of them hold the same sample, unless the partition says that they may."""
+    if getattr(dealer, "shares_samples", False):
+        return held
+    device = np.repeat(np.arange(len(held)), np.diff(held.offsets))
+    order = np.argsort(held.samples, kind="stable")
+    for at in np.flatnonzero(np.diff(held.samples[order]) == 0)[:1]:
+        one, two = device[order[at : at + 2]]
+        raise FedtideError(
+            f"{label} gives sample {held.samples[order[at]]} to the devices {one} and {two}: give each sample to one device, "
+            "or declare shares_samples = True on the partition"
+        )
+    return held
 
 
 @dataclass(frozen=True, eq=False)

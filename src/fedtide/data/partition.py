@@ -38,7 +38,7 @@ def shards(
     labels: Labels,
     num_devices: int,
     seed: int,
-    num_shards: Annotated[int, arg("label shards in all", key="data.num_shards")] = 200,
+    num_shards: Annotated[int, arg("label shards in all", le=10**8, key="data.num_shards")] = 200,
     size_spread: Spread = 0.0,
 ) -> Flat:
     """Sort by label, cut into equal shards, deal out whole shards at random: floor(num_shards/N) to each device.

@@ -1,16 +1,15 @@
-"""Read arrays out of a pickle without trusting it: a pickle can name any function, this reader knows three.
+"""Read arrays and plain data out of a pickle without trusting it: a pickle can name any function, this reader knows five.
 
-The three are NumPy's own (array, dtype, and the call that makes a blank array), and even they are replaced by stand-ins
-that only note what they are given. Nothing is imported and nothing else can be called.
+Four are NumPy's own (array, dtype, what makes a blank array and a number); the fifth is how Python 3 writes bytes for
+Python 2. Each is replaced by a stand-in. The reader carries out the pickle's operations itself: a value that holds others is
+never used twice and no key is slow to look up, so what comes out is no larger than the pickle.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import pickletools
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,27 +17,35 @@ import numpy.typing as npt
 from fedtide.data.idx import Raw
 from fedtide.errors import DataError
 
-KINDS: Final = frozenset({"f4", "f8", "i8", "i4", "u1"})  # the element types admitted
+KINDS: Final = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"})  # element types admitted
 ORDERS: Final = frozenset({"<", ">", "|", "="})
-MEMO_SLOTS: Final = 200_000  # the wheel's pickle of MNIST uses 14; CIFAR-100's, one for each of its 50,000 file names
+AGAIN: Final = "get the file from its source again"
+LARGEST_KEY: Final = 2**53  # larger whole numbers can be chosen such that looking them up takes for ever
+MOST_BYTES: Final = 64  # that a pickle may spell as text: those of one number
 
 
-def _text(value: object) -> str:
-    return value.decode("ascii") if isinstance(value, bytes) else str(value)
+def _encoded(value: object) -> bytes:
+    """Return bytes, which a pickle of Python 2 has as text."""
+    if not isinstance(value, bytes | str):
+        raise DataError(f"the pickle has a {type(value).__name__} in the place of bytes; {AGAIN}")
+    return value if isinstance(value, bytes) else value.encode("latin-1")
 
 
 class _Kind:
     """Stands in for numpy.dtype."""
 
     def __init__(self, kind: object, *_: object) -> None:
-        self.kind, self.order = _text(kind), "="
+        self.kind, self.order = _encoded(kind).decode("ascii"), "="
         if self.kind not in KINDS:
-            raise DataError(f"the pickle has elements of type {self.kind!r}, expected one of {sorted(KINDS)}")
+            raise DataError(f"the pickle has elements of type {self.kind!r}, expected one of {sorted(KINDS)}; {AGAIN}")
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.order = _text(state[1])
+    def build(self, state: tuple[Any, ...]) -> None:
+        self.order = _encoded(state[1]).decode("ascii")
         if self.order not in ORDERS:
-            raise DataError(f"the pickle has elements in the byte order {self.order!r}")
+            raise DataError(f"the pickle has elements in the byte order {self.order!r}; {AGAIN}")
+
+    def flat(self, data: object) -> npt.NDArray[Any]:
+        return np.frombuffer(_encoded(data), np.dtype(self.order + self.kind))
 
 
 class _Array:
@@ -46,34 +53,36 @@ class _Array:
 
     values: npt.NDArray[Any]
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def build(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, fortran, data = state
-        if not isinstance(kind, _Kind) or not isinstance(data, bytes):
-            raise DataError("the pickle has an array that is not made of plain bytes")
-        flat = np.frombuffer(data, np.dtype(kind.order + kind.kind))
-        self.values = flat.reshape(shape, order="F" if fortran else "C")
+        if not isinstance(kind, _Kind):
+            raise DataError(f"the pickle has an array that is not made of plain bytes; {AGAIN}")
+        self.values = kind.flat(data).reshape(shape, order="F" if fortran else "C")
 
 
-def _blank(*_: object) -> _Array:
-    return _Array()
+def _number(kind: object, data: object) -> Any:
+    """Stand in for what makes a NumPy number of its bytes."""
+    if not isinstance(kind, _Kind):
+        raise DataError(f"the pickle has a number that is not made of plain bytes; {AGAIN}")
+    return kind.flat(data)[0].item()
 
 
-ADMITTED: Final[dict[tuple[str, str], object]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _blank,
-    ("numpy._core.multiarray", "_reconstruct"): _blank,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Kind,
-}
+def _bytes(text: object, *_: object) -> bytes:
+    """Stand in for how Python 3 writes bytes for Python 2."""
+    found = _encoded(text)
+    if len(found) > MOST_BYTES:
+        raise DataError(f"the pickle spells {len(found)} bytes as text, which is refused: {AGAIN}")
+    return found
 
 
-class _Reader(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ADMITTED:
-            raise DataError(f"the pickle asks for {module}.{name}, which is not an array: refused")
-        return ADMITTED[module, name]
-
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise DataError("the pickle asks for an object from outside: refused")
+ADMITTED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
+    (f"numpy.{core}.multiarray", name): stand_in
+    for core in ("core", "_core")
+    for name, stand_in in (("_reconstruct", _Array), ("scalar", _number))
+} | {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Kind, ("_codecs", "encode"): _bytes}
 
 
 def read_arrays(data: bytes) -> Any:
@@ -87,26 +96,112 @@ def read_mapping(data: Raw) -> dict[str, npt.NDArray[Any]]:
     return found
 
 
+def read_plain(data: bytes) -> Any:
+    """Return what the pickle holds: mappings, lists, numbers and words; DataError if it is damaged or asks for more.
+
+    What it may hold besides plain data (stand-ins, bytes) is for whoever checks the values to refuse.
+    """
+    return _read(data, lambda found: found)
+
+
 def _read(data: Raw, tidy: Callable[[object], Any]) -> Any:
     try:
-        survey(data, MEMO_SLOTS)
-        return tidy(_Reader(io.BytesIO(data), encoding="bytes").load())
+        return tidy(_loaded(data))
     except DataError:
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything
-        raise DataError(f"damaged pickle ({type(error).__name__}: {error})") from error
+        said = " ".join(str(error).split())[:100]
+        raise DataError(f"damaged pickle, or none ({type(error).__name__}: {said}); {AGAIN}") from error
 
 
-def survey(data: Raw, most_slots: int) -> None:
-    """Step through the pickle without doing what it says: is every length real, and no memo slot above the most?
+def _loaded(data: Raw) -> Any:
+    """Carry out the operations of a pickle; text of Python 2 is read as Latin-1."""
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[int, Any] = {}
 
-    The reader makes room for a memo slot or a string before it looks further, so a few bytes could ask for gigabytes.
-    """
+    def since_mark() -> list[Any]:
+        start = marks.pop()
+        found = stack[start:]
+        del stack[start:]
+        return found
+
+    def last(count: int) -> list[Any]:
+        found = stack[len(stack) - count :]
+        del stack[len(stack) - count :]
+        return found
+
+    argument: Any
     for operation, argument, _ in pickletools.genops(data):
-        if operation.name.endswith("PUT") and isinstance(argument, int) and argument > most_slots:
-            raise DataError(
-                f"the pickle asks for memo slot {argument}, which is refused: get the file from its source again"
-            )
+        name = operation.name
+        if name in VALUES:
+            stack.append(argument)
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            if isinstance(memo[argument], tuple | list | dict):
+                raise DataError(f"the pickle uses a {type(memo[argument]).__name__} twice, which is refused: {AGAIN}")
+            stack.append(memo[argument])
+        elif name in MAKES:
+            stack.append(MAKES[name]())
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name == "TUPLE":
+            stack.append(tuple(since_mark()))
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            stack.append(tuple(last(int(name[-1]))))
+        elif name in ("LIST", "DICT"):
+            items = since_mark()
+            stack.append(items if name == "LIST" else _set({}, items))
+        elif name in ("APPEND", "APPENDS"):
+            items = since_mark() if name == "APPENDS" else last(1)
+            stack[-1].extend(items)
+        elif name in ("SETITEM", "SETITEMS"):
+            items = since_mark() if name == "SETITEMS" else last(2)
+            _set(stack[-1], items)
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
+            module, attribute = argument.split(" ", 1) if name == "GLOBAL" else last(2)
+            if (module, attribute) not in ADMITTED:
+                raise DataError(f"the pickle asks for {module}.{attribute}, which is refused: {AGAIN}")
+            stack.append(ADMITTED[module, attribute])
+        elif name == "REDUCE":
+            function, given = last(2)
+            stack.append(function(*given))
+        elif name == "BUILD":
+            (state,) = last(1)
+            stack[-1].build(state)
+        elif name == "STOP":
+            (found,) = stack
+            return found
+        elif name not in ("PROTO", "FRAME"):
+            raise DataError(f"the pickle has the operation {name}, which is refused: {AGAIN}")
+    raise EOFError("it has no end")
+
+
+def _set(mapping: dict[Any, Any], items: list[Any]) -> dict[Any, Any]:
+    """Put keys and values, in turn, into a mapping."""
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        if not isinstance(key, str | bytes) and not (isinstance(key, int) and abs(key) <= LARGEST_KEY):
+            raise DataError(f"the pickle has a {type(key).__name__} as a key, which is refused: {AGAIN}")
+        mapping[key] = value
+    return mapping
+
+
+# Operations that put their argument on the stack, and those that put something of their own there.
+VALUES: Final = frozenset(
+    {"NONE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"}
+    | {"STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"}
+    | {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+)
+MAKES: Final[dict[str, Callable[[], Any]]] = {
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_TUPLE": tuple,
+}
 
 
 def _plain(value: object) -> Any:
@@ -123,7 +218,7 @@ def _columns(value: object) -> dict[str, npt.NDArray[Any]]:
     found = {}
     for name, each in value.items():
         if isinstance(each, _Array):
-            found[_text(name)] = each.values
+            found[str(name)] = each.values
         elif isinstance(each, list) and each and all(type(one) is int for one in each):
-            found[_text(name)] = np.array(each, np.int64)
+            found[str(name)] = np.array(each, np.int64)
     return found

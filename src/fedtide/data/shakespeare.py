@@ -33,9 +33,9 @@ def of_shakespeare(
     folder: Annotated[Path | None, arg("where the texts or their archive lie", key="data.folder")] = None,
     num_train: Annotated[int | None, arg("training windows, evenly over the roles (all)", key="data.num_train")] = None,
     num_test: Annotated[int | None, arg("test windows, evenly over the roles (10000)", key="data.num_test")] = None,
-    window: Annotated[int, arg("characters that are shown", ge=1)] = 80,
-    stride: Annotated[int, arg("characters from one window of a role to its next", ge=1)] = 10,
-    min_chars: Annotated[int, arg("characters from which a role counts", ge=1)] = 1000,
+    window: Annotated[int, arg("characters that are shown", ge=1, le=10_000)] = 80,
+    stride: Annotated[int, arg("characters from one window of a role to its next", ge=1, le=10**8)] = 10,
+    min_chars: Annotated[int, arg("characters from which a role counts", ge=1, le=10**8)] = 1000,
     say: Annotated[Say, arg("told what is fetched", key="run.say")] = to_stderr,
     images: Annotated[bool, arg("false: labels are enough", key="run.images")] = True,
 ) -> Dataset:

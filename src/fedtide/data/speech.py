@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedtide.core.arguments import arg
 from fedtide.core.ram import need
-from fedtide.data.official import in_turn, named_folder
+from fedtide.data.official import in_turn, named_folder, regular
 from fedtide.errors import DataError, FedtideError
 from fedtide.types import Dataset, Floats, Samples
 
@@ -96,7 +96,7 @@ def _first(files: list[str], num: int | None, name: str) -> list[str]:
 
 def _listed(path: Path) -> set[str]:
     try:
-        return {line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
+        return {line.strip() for line in regular(path).read_text(encoding="utf-8").splitlines() if line.strip()}
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise DataError(f"Speech Commands: {path} cannot be read ({why}); expected {HOLDS}") from error
@@ -105,7 +105,7 @@ def _listed(path: Path) -> set[str]:
 def _recording(path: Path) -> Floats:
     """Return a second of sound, -1 to 1 [RATE]."""
     try:
-        with wave.open(str(path), "rb") as file:
+        with wave.open(str(regular(path)), "rb") as file:
             form = (file.getframerate(), file.getnchannels(), file.getsampwidth())
             data = file.readframes(RATE)
     except (OSError, EOFError, wave.Error) as error:

@@ -21,7 +21,7 @@ from fedtide.data.holdings import Flat, flat
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset, Floats, Ints
 
-Each = Annotated[int, arg("samples that a device holds, with size_spread on average", ge=1)]
+Each = Annotated[int, arg("samples that a device holds, with size_spread on average", ge=1, le=10**8)]
 Spread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
 
 
@@ -190,7 +190,7 @@ def virtual_labels(
     dataset: Dataset,
     num_devices: int,
     seed: int,
-    labels_per_device: Annotated[int, arg("different labels that a device holds", ge=1)] = 2,
+    labels_per_device: Annotated[int, arg("different labels that a device holds", ge=1, le=256)] = 2,
     samples_per_device: Each = 20,
     size_spread: Spread = 0.0,
 ) -> Shared:

@@ -13,6 +13,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.data.checking import check_dataset
+from fedtide.data.holdings import is_virtual, label_counts
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning.trainer import Task
 from fedtide.records import data_digest, is_deployment
@@ -48,6 +49,7 @@ def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any
         check_dataset(dataset)
     if system is not None:  # a trainer of one's own may hold all the data itself
         check_dataset(system.dataset, may_be_empty=trainer is not None)
+        _check_unchanged(system)
     own = dataset if system is None else system.dataset
     if dataset is not None and dataset is not own and data_digest(dataset) != data_digest(own):
         raise FedtideError("the dataset is not the one that the system was built with; hand over one of them alone")
@@ -58,6 +60,15 @@ def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any
             )
     given = {"dataset": dataset, "system": system, "trainer": trainer}
     return tuple(name for name, each in given.items() if each is not None)
+
+
+def _check_unchanged(system: System) -> None:
+    """Raise if devices no longer hold the labels that they held when the system was built."""
+    data, fleet = system.dataset, system.fleet
+    if not len(data.train.labels) or not len(fleet.partition) or is_virtual(fleet.partition):
+        return
+    if not np.array_equal(label_counts(data.train.labels, fleet.partition, data.num_labels), fleet.label_counts):
+        raise FedtideError("the labels of the dataset changed since the system was built from it: build it again")
 
 
 def check_trainer(trainer: Any, system: System) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE
 from fedtide.core.answers import as_array
+from fedtide.core.guard import callback
 from fedtide.drivers.again import Answered, check_answers
 from fedtide.drivers.evaluation import evaluate
 from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
@@ -61,6 +62,7 @@ def simulate(
     watch = Stopwatch()
     experiment = as_experiment(experiment)
     check_arguments(threads, on_round)
+    on_round, say = callback("on_round", on_round), callback("say", say)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)
     watching = Trackers([*experiment.tracker, *tracker], warn or _warned)
@@ -68,20 +70,21 @@ def simulate(
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
         system = build(experiment, dataset=dataset)
+    # Views of this run's own: a trainer that is used for several runs reads the data anew, which may have changed.
+    system = system._replace(dataset=system.dataset.lent())
     trainer = trainer or make_trainer(system, threads)
     check_trainer(trainer, system)
     first = _first_model(trainer, experiment)
     check_room(system, trainer, first)
     watch.lap("set-up")
-    run, witness = None, None
+    run, witness = None, Witness(system)
     if where is not None:
-        witness = Witness(system)
         run = RunFolder.open(where, experiment, identity(system, trainer, begun_with(where)), handed)
         run.keeps_state = witness.keeps_state
-        system = witness.system
+    system = witness.system
     try:
         saved = run.load() if run else None
-        if saved and run and witness:
+        if saved and run:
             state, ledger, rounds = saved
             _check_complete(run, state, len(system.ticks))
             if not is_complete(run.path):
@@ -93,9 +96,13 @@ def simulate(
         spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
         names_ready = run.names_ready if run else system.fleet.num_devices <= LARGE
         watching.begin(experiment, where, len(system.ticks))
-        for tick in since(system.ticks, state.version):
+        for count, tick in enumerate(since(system.ticks, state.version), 1):
             state, info = step(system.rules, state, tick, exchange)
             watch.lap("aggregation")
+            if (
+                count & (count - 1) == 0
+            ):  # at first, and then ever more rarely: not every call is one in which dice count
+                witness.refuse_dice()
             score = evaluate(system, trainer, state, tick)
             watch.lap("evaluation")
             record = round_record(info, score, ledger, spend, names_ready)

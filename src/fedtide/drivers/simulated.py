@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from fedtide.core.ram import need
 from fedtide.drivers.evaluation import scored
 from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at, carried_bits, is_lost, is_sending, learning_rates, link_at, snr_at
-from fedtide.drivers.training import Devices, acknowledged, goes_on, train, trainer_label
+from fedtide.drivers.training import Devices, acknowledged, goes_on, refuse_dice, train, trainer_label
 from fedtide.learning.trainer import Trainer
 from fedtide.policy.streaming import streams
 from fedtide.records import trainer_name
@@ -51,6 +51,7 @@ class Simulated:
     eager: bool = False
     watch: Stopwatch = Stopwatch()  # noqa: RUF009 - one that nobody reads
     threads: int = 1  # of the codec
+    asked: list[bool] = field(default_factory=list, compare=False)  # not empty: the trainer was asked for a lot again
 
     def ready(self, state: ServerState, tick: Tick) -> Ready:
         """Look up who is ready and how the links are; train first what a scheduler or a trainer's memory asks for."""
@@ -163,7 +164,11 @@ class Simulated:
             Job(k, version, state.models[version], rate, train_set, partition[k])
             for k, version, rate in zip(device.tolist(), start.tolist(), rates, strict=True)
         ]
-        return train(self.trainer, jobs, state.devices)
+        found = train(self.trainer, jobs, state.devices)
+        if jobs and not self.asked:
+            self.asked.append(True)
+            refuse_dice(self.trainer, jobs, state.devices, found[0])
+        return found
 
     def _losses(self, state: ServerState, tick: Tick) -> Floats:
         """Return the loss of the model that each ready device received, on its own samples [m]."""

@@ -10,6 +10,7 @@ import numpy as np
 from fedtide.core import parts
 from fedtide.core.answers import as_array, shown
 from fedtide.core.lasting import table
+from fedtide.drivers.witness import PATIENCE_SECONDS, in_a_copy
 from fedtide.errors import TrainingError
 from fedtide.learning.trainer import Trainer
 from fedtide.records import trainer_name
@@ -51,6 +52,23 @@ def train(trainer: Trainer, jobs: Sequence[Job], devices: Devices) -> tuple[dict
         **devices,
         "trainer": known.after(memory),
     }
+
+
+def refuse_dice(trainer: Trainer, jobs: Sequence[Job], devices: Devices, updates: Mapping[int, Vector]) -> None:
+    """Raise if a trainer of the user's own trains these jobs otherwise when it is asked again: no resume would repeat it."""
+    if parts.is_ours(trainer):
+        return
+
+    def ask() -> str:
+        again, _ = train(trainer, jobs, devices)
+        return "" if all(np.array_equal(again[k], updates[k], equal_nan=True) for k in updates) else "differs"
+
+    found = in_a_copy(ask, PATIENCE_SECONDS)
+    if ask() if found is None else found:
+        raise TrainingError(
+            f"{trainer_label(trainer)} gives another update when it trains the same job again: draw only by address "
+            "(fedtide.rng.stream(seed, ..., job.device, job.version)) and keep state only in job.memory"
+        )
 
 
 def waits(trainer: Trainer) -> bool:

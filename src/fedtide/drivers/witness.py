@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import pickle
+import random
 import select
 import signal
 import sys
@@ -28,12 +29,15 @@ import numpy as np
 
 from fedtide.core import parts, stop
 from fedtide.core.kinds import KINDS
+from fedtide.errors import TrainingError
 from fedtide.system import System
 from fedtide.world.border import CHECKED
 
 # Modules whose classes are not looked into: they are as good as values.
 FOREIGN: Final = {"fedtide", "numpy", "scipy", "torch", *sys.stdlib_module_names}
 CACHED: Final = type(functools.lru_cache(lambda: None))
+DICE: Final = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random)
+REMEDY: Final = "draw only from the rng it is given, or by seed from fedtide.columns, and keep state only in its memory"
 DEEPEST = 60  # attributes of attributes of ...
 PATIENCE_SECONDS = 5.0  # with a policy that is asked again in a copy of the process, besides what its last call took
 LONGEST = 2000  # bytes of what a copy says; a pipe takes so many at once
@@ -156,16 +160,27 @@ class Witness:
             self._found = self._found or self._look(kind, policy)
         return self._found
 
+    def refuse_dice(self) -> None:
+        """Raise if a policy answers its last calls otherwise when it is asked again, and keeps no state that we see."""
+        for kind, policy in self._watched.items():
+            if self._begun[kind] == contents(policy.policy) and (found := _asked(policy)):
+                raise TrainingError(f"{found}{policy.place}: {REMEDY}")
+
     def _look(self, kind: str, policy: Watched) -> str:
         before, now = self._begun[kind], contents(policy.policy)
         if before != now:
             changed = next(place for place in (*now, *before) if now.get(place) != before.get(place))
             return "" if self.asked_again(kind) else f"{policy.label} keeps state between its calls ({changed} changed)"
-        found = _in_a_copy(policy.asked_again, PATIENCE_SECONDS + 4 * sum(policy.seconds.values()))
-        return policy.asked_again() if found is None else found
+        return _asked(policy)
 
 
-def _in_a_copy(ask: Callable[[], str], patience: float) -> str | None:
+def _asked(policy: Watched) -> str:
+    """Ask a policy for its last calls again, in a copy of this process if that can be, and say what is wrong."""
+    found = in_a_copy(policy.asked_again, PATIENCE_SECONDS + 4 * sum(policy.seconds.values()))
+    return policy.asked_again() if found is None else found
+
+
+def in_a_copy(ask: Callable[[], str], patience: float) -> str | None:
     """Ask in a copy of this process, which has its state and none of its threads, and return the answer.
 
     None if the copy cannot be made, or ends or gives up [s] without an answer: what it waits for may be a thread.
@@ -260,7 +275,7 @@ def _parts(thing: Any) -> Iterator[tuple[str | None, Any]]:
             methods = ("__call__", "__init__")
             yield from ((name, each) for name, each in vars(thing).items() if name in methods or name[:2] != "__")
             yield from ((f"base {base.__name__}", base) for base in thing.__bases__)
-    elif isinstance(thing, types.ModuleType):
+    elif isinstance(thing, (types.ModuleType, *DICE)):  # dice are no state: what is rolled is another answer
         return
     elif isinstance(thing, BaseException):  # without where it was raised, which others (Dask) let be pickled, too
         yield from (("class", type(thing)), ("arguments", thing.args), ("attributes", vars(thing)))

@@ -14,6 +14,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.forms import shown
+from fedtide.core.guard import callback
 from fedtide.errors import FedtideError
 from fedtide.front.studied import StudyResult
 from fedtide.studies import spec
@@ -127,7 +128,7 @@ def _done(made: Study, store: Any, workers: Any, on_done: OnDone | None) -> Stud
     how: dict[str, Any] = {"workers": workers, "backend": "local"} if workers > 1 else {"backend": "here"}
     with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
         kept = Store(Path(aside if store is None else store))
-        failures = run_study(made, kept, **how, on_done=on_done or (lambda _: None))
+        failures = run_study(made, kept, **how, on_done=callback("on_done", on_done) or (lambda _: None))
         results = by_label(made, kept)
     _tell(made, failures, store)
     return StudyResult(made, results, tuple(failures))

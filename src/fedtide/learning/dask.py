@@ -57,7 +57,9 @@ class DaskTrainer:
         inner: Annotated[str, arg("who trains on the workers: native, torch or package.module:name")] = "native",
         inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner trainer")] = None,
         address: Annotated[str | None, arg("of a scheduler, tcp://...; not given: processes on this machine")] = None,
-        workers: Annotated[int | None, arg("processes without an address; not given: as many as threads", ge=1)] = None,
+        workers: Annotated[
+            int | None, arg("processes without an address; not given: as many as threads", ge=1, le=4096)
+        ] = None,
     ) -> None:
         _check_inner(inner)
         cluster.need("learning.trainer=dask")

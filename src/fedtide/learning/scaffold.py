@@ -62,7 +62,7 @@ class Scaffold:
     ] = None
     learning_rate: Annotated[float, arg("at the start, for S", key="learning.learning_rate", gt=0)] = 0.01
     num_train: Annotated[int | None, arg("samples of all, for S; not given: 60,000", key="data.num_train")] = None
-    num_devices: Annotated[int, arg("N, for S", key="fleet.num_devices", ge=1)] = 40
+    num_devices: Annotated[int, arg("N, for S", key="fleet.num_devices", ge=1, le=10**8)] = 40
     codec: Annotated[str, arg("how it travels, for alpha", key="codec.name")] = "ideal"
     combiner: Annotated[str, arg("who reads control variates", key="policy.combiner")] = "scaffold"
     _trainer: Any = field(init=False, repr=False, compare=False)

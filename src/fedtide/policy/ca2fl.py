@@ -27,7 +27,7 @@ class CachedCalibration:
     """
 
     server_rate: Annotated[float, arg("eta: how far the server goes along v")] = 1.0
-    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1)] = 1
+    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1, le=10**8)] = 1
 
     def init(self, model: Vector) -> Memory:
         """Return h_k = 0 for every device [N d]."""

@@ -26,7 +26,7 @@ class Ef21Sum:
     Memory: G [d] in float64, summed one device after the other.
     """
 
-    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1)]
+    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1, le=10**8)]
     codec: Annotated[str, arg("who sends the differences", key="codec.name")] = "ef21"
     rate: Annotated[float, arg("how far the server goes along the mean of all devices", gt=0)] = 1.0
 

@@ -32,7 +32,7 @@ class DelayAdaptive(inner.Around):
     beta1: Annotated[float, arg("memory of the mean step", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, arg("memory of the mean squared step", ge=0, lt=1)] = 0.99
     epsilon: Annotated[float, arg("what the root is kept above", gt=0)] = 1e-8
-    threshold: Annotated[int, arg("tau_c: up to this age the rate stays whole", unit="ticks", ge=0)] = 1
+    threshold: Annotated[int, arg("tau_c: up to this age the rate stays whole", unit="ticks", ge=0, le=10**7)] = 1
     bias_correction: Annotated[
         bool, arg("correct the bias of the first means, as the authors' code; false: their paper")
     ] = True

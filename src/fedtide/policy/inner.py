@@ -20,8 +20,10 @@ from fedtide.types import Floats, Ints, Memory, Vector
 PREFIX: Final = "inner_"
 
 
-def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
+def made(name: str, args: Mapping[str, Any] | None, num_devices: int, outer: Any) -> Any:
     """Return the combiner of ours that `name` stands for. num_devices: N, for one that asks for fleet.num_devices.
+
+    outer: the combiner around it, which may not be inside itself: its step would be measured by its own measure.
 
     A user's own would run without what a run does for it (it is not part of the run's identity, nor looked at for state).
     """
@@ -39,7 +41,14 @@ def made(name: str, args: Mapping[str, Any] | None, num_devices: int) -> Any:
             )
         return num_devices
 
-    return parts.resolve("combiner", name, args or {}, fill)
+    found = inside = parts.resolve("combiner", name, args or {}, fill)
+    while inside is not None:
+        if type(inside) is type(outer):
+            raise FedtideError(
+                f"combiner_args.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
+            )
+        inside = getattr(inside, "_inner", None)
+    return found
 
 
 class Around:
@@ -56,7 +65,7 @@ class Around:
 
     @functools.cached_property
     def _inner(self) -> Any:
-        return made(self.inner, self.inner_args, self.num_devices)
+        return made(self.inner, self.inner_args, self.num_devices, self)
 
     @property
     def takes_sum(self) -> bool:

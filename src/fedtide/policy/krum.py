@@ -25,8 +25,8 @@ class Krum:
     from all others. policy.weighting has no say, since a device reports itself what it would weigh.
     """
 
-    attackers: Annotated[int, arg("f: updates that may be anything", ge=0)] = 1
-    kept: Annotated[int, arg("m: updates that are averaged", ge=1)] = 1
+    attackers: Annotated[int, arg("f: updates that may be anything", ge=0, le=10**8)] = 1
+    kept: Annotated[int, arg("m: updates that are averaged", ge=1, le=10**8)] = 1
     server_rate: Annotated[float, arg("eta: how far the server goes along their mean")] = 1.0
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:

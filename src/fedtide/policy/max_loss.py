@@ -26,7 +26,7 @@ from fedtide.types import Candidates, Ints, Rng
 class MaxLoss:
     """Power of choice: of d devices drawn by data size, the R with the largest local loss."""
 
-    drawn: Annotated[int | None, arg("d: devices that are drawn, at least R; not given: 2 R", ge=1)] = None
+    drawn: Annotated[int | None, arg("d: devices that are drawn, at least R; not given: 2 R", ge=1, le=10**8)] = None
     needs: ClassVar[tuple[str, ...]] = ("loss",)
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:

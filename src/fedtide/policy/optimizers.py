@@ -19,7 +19,7 @@ from fedtide.types import Floats, Ints, Memory, Vector
 
 Inner = Annotated[str, arg("the combiner whose step is the pseudo-gradient, one of fedtide's own")]
 InnerArgs = Annotated[dict[str, Any] | None, arg("arguments of the inner combiner")]
-NumDevices = Annotated[int, arg("N, for an inner combiner that asks", key="fleet.num_devices", ge=1)]
+NumDevices = Annotated[int, arg("N, for an inner combiner that asks", key="fleet.num_devices", ge=1, le=10**8)]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class ControlVariates:
     The paper's x is inner=average_deltas (its server_rate is eta_g) with policy.weighting=uniform; c takes no weights.
     """
 
-    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1)]
+    num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1, le=10**8)]
     trainer: Annotated[str, arg("who sends control variates", key="learning.trainer")] = "scaffold"
     inner: Annotated[str, arg("the combiner of the models, one of fedtide's own")] = "average_deltas"
     inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner combiner")] = None
@@ -45,7 +45,7 @@ class ControlVariates:
 
     @functools.cached_property
     def _inner(self) -> Any:
-        return inner.made(self.inner, self.inner_args, self.num_devices)
+        return inner.made(self.inner, self.inner_args, self.num_devices, self)
 
     @property
     def needs_rates(self) -> bool:

@@ -153,7 +153,7 @@ class BestOfRandomSubsets:
     """What the paper's authors released in place of the argmin: the least label variance of `tries` random subsets."""
 
     pool_share: PoolShare = 0.5
-    tries: Annotated[int, arg("subsets that are drawn", ge=1)] = 30
+    tries: Annotated[int, arg("subsets that are drawn", ge=1, le=10**5)] = 30
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
         """Draw, score, keep the best."""

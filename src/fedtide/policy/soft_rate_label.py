@@ -34,7 +34,7 @@ class SoftRateLabel:
     """Greedy: each time the device that most improves bits per upload minus weight x label variance, both within 0..1."""
 
     weight: Annotated[float, arg("of the label variance beside the bits; 0: best channels", ge=0)] = 10.0
-    passes: Annotated[int, arg("how often each member may be exchanged in the end; 0: greedy alone", ge=0)] = 2
+    passes: Annotated[int, arg("how often each member may be exchanged in the end; 0: greedy alone", ge=0, le=1000)] = 2
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Add one device at a time, then exchange one at a time."""

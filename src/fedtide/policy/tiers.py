@@ -26,8 +26,8 @@ class Tiers:
     m = 1 + floor(age / width), or the last, since its age is how long it took.
     """
 
-    tiers: Annotated[int, arg("M: how many tiers there are", ge=1)] = 3
-    width: Annotated[int, arg("ages that make up a tier", unit="ticks", ge=1)] = 1
+    tiers: Annotated[int, arg("M: how many tiers there are", ge=1, le=1000)] = 3
+    width: Annotated[int, arg("ages that make up a tier", unit="ticks", ge=1, le=10**7)] = 1
 
     def init(self, model: Vector) -> Memory:
         """Return the tiers' models [M d], and how often each was heard [M]."""

@@ -184,6 +184,22 @@ CHECKS: Final[dict[str, Any]] = {
 CHECKED: Final = tuple(CHECKS.values())
 
 
+def refuse_dice(kind: str, part: Any, seed: int, num_devices: int) -> None:
+    """Raise if a user's part that is asked before the run answers otherwise when it is asked again. It is cheap to ask."""
+    device = np.arange(min(num_devices, 1000))
+    time = np.zeros(len(device))
+    asked: dict[str, tuple[Any, ...]] = {
+        "duration": (seed, device, np.ones_like(device)),
+        "availability": (seed, device, time),
+        "downlink": (seed, device, time, 1e6),
+    }
+    if kind in asked and not np.array_equal(part(*asked[kind]), part(*asked[kind])):
+        raise TrainingError(
+            f"{part.label} gives another answer when it is called again with the same arguments: draw only by seed, from "
+            "fedtide.columns, and keep no state"
+        )
+
+
 def checked_link(answer: Any, m: int, label: str) -> Link:
     """Return what a channel answered as links [m]; if it gave the capacity alone, the server knows it."""
     given = answer if isinstance(answer, Link) else Link(answer, answer)

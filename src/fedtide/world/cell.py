@@ -25,7 +25,7 @@ from fedtide.world import mobility, pathloss, shadowing
 
 MOST_KEPT = 2**20  # devices of which positions are kept between ticks; of larger fleets they are drawn again
 
-Devices: TypeAlias = Annotated[int, arg("N", ge=1, key="fleet.num_devices")]
+Devices: TypeAlias = Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
 Power: TypeAlias = Annotated[float, arg("transmit power of a device", unit="dBm", ge=-100, le=100)]
 Antenna: TypeAlias = Annotated[float, arg("gain of both antennas together", unit="dB", ge=-100, le=100)]
 Noise: TypeAlias = Annotated[float, arg("N0, density of the noise", unit="dBm/Hz", ge=-250, le=0)]

@@ -63,7 +63,7 @@ class Rayleigh:
     SNR and beta_k given here are those of coverage=equal; other coverages have their own.
     """
 
-    num_devices: Annotated[int, arg("N, devices that the gains are drawn for", ge=1, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, devices that the gains are drawn for", ge=1, le=10**8, key="fleet.num_devices")]
     snr_db: Annotated[float, arg("average received SNR", unit="dB", key="radio.snr_db")] = 13.0
     large_scale: Annotated[float | list[float], arg("beta_k: one, or one per device", key="radio.large_scale")] = 1.0
     coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value

@@ -30,7 +30,7 @@ MOST_KEPT = 2**22  # sinusoids of a fleet that are kept between ticks, at 8 byte
 class Jakes:
     """Rayleigh fading with Jakes' spectrum, E[h(t) h*(t+s)] = J0(2 pi f_D s), f_D = v f_c / c; with K > 0 Rician."""
 
-    num_devices: Annotated[int, arg("N", ge=1, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
     doppler: Annotated[
         float,
         arg(

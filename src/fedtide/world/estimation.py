@@ -40,7 +40,7 @@ class Noisy:
 class Pilots:
     """Least-squares estimate from L pilot symbols: h^ = h + w / sqrt(L), w ~ CN(0,1) in units of the noise, less a margin."""
 
-    pilots: Annotated[int, arg("L, pilot symbols of each device", ge=1)] = 8
+    pilots: Annotated[int, arg("L, pilot symbols of each device", ge=1, le=10**6)] = 8
     margin_db: Margin = 0.0
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints, capacity: Floats) -> Link:

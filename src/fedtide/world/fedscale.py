@@ -1,7 +1,7 @@
 """FedScale's traces of phones: how fast they compute, and when they are there (Lai et al., "FedScale", ICML 2022).
 
 Both files, `client_device_capacity` and `client_behave_trace`, are pickles of a mapping from clients to records. They are read
-without being trusted (plain_pickle.py). Which client a device is, is drawn by the seed.
+without being trusted (`data/pickled.py`). Which client a device is, is drawn by the seed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 from fedtide import columns
 from fedtide.core.arguments import arg
 from fedtide.core.ram import need
+from fedtide.data.pickled import read_plain
 from fedtide.errors import DataError
 from fedtide.types import Floats, Ints, read_only
 from fedtide.world.intervals import Intervals, make_intervals
-from fedtide.world.plain_pickle import read_plain
 from fedtide.world.traces import trace_bytes
 
 SKIP: Final = "correct it, or add skip: true to leave such clients out"

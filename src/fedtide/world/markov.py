@@ -38,7 +38,9 @@ class Markov:
 
     mean_on: Annotated[float, arg("how long it stays on average", unit="units of time", gt=0)] = 4.0
     mean_off: Annotated[float, arg("how long it is away on average", unit="units of time", gt=0)] = 2.0
-    num_devices: Annotated[int, arg("how many are drawn together; changes no time", ge=1, key="fleet.num_devices")] = 40
+    num_devices: Annotated[
+        int, arg("how many are drawn together; changes no time", ge=1, le=10**8, key="fleet.num_devices")
+    ] = 40
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return when each is next there [m]."""

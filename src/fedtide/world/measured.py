@@ -32,7 +32,7 @@ class Trace:
     """Uplinks from a .csv or .parquet file with columns device,time,value: C(t) = value of the last row not after t."""
 
     path: Annotated[Path, arg("the file: devices 0, 1, ..., each with rows in the order of time, from time 0 on")]
-    num_devices: Annotated[int, arg("N, devices that need rows", ge=1, key="fleet.num_devices")]
+    num_devices: Annotated[int, arg("N, devices that need rows", ge=1, le=10**8, key="fleet.num_devices")]
     horizon: Annotated[float, arg("time that the rows must reach, unless they wrap", ge=0, key="timeline.horizon")] = (
         0.0
     )
@@ -48,10 +48,12 @@ class Trace:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _read(self.path, self.num_devices, self.quantity, self.max_gap))
         if not self.wrap:
-            _check_reach(self.path, self.rows, self.horizon)
+            _check_reach(self.path, self.rows, np.arange(self.num_devices), self.horizon, "timeline.horizon")
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return C_k at this time [m]; seed and tick do not matter."""
+        """Return C_k at this time [m]; seed and tick do not matter. Raise if nothing is known of that time."""
+        if not self.wrap:
+            _check_reach(self.path, self.rows, device, time, "what is asked for, time")
         value = self.rows.value[_row_at(self.rows, device, time, self.wrap)]
         if self.quantity == "gain":
             return faded(self.coverage, seed, time, device, value)
@@ -101,13 +103,13 @@ def _read(path: Path, num_devices: int, quantity: str, max_gap: float) -> Rows:
     return Rows(read_only(time), read_only(value), first, lasts)
 
 
-def _check_reach(path: Path, rows: Rows, horizon: float) -> None:
-    """Raise if what is known of a device ends before the horizon."""
-    end = rows.time[rows.first[1:] - 1] + rows.lasts
-    if (worst := int(np.argmin(end))) >= 0 and end[worst] < horizon * (1 - 1e-9):
+def _check_reach(path: Path, rows: Rows, device: Ints, time: float, what: str) -> None:
+    """Raise if what is known of one of these devices ends before this time. what: the name of that time."""
+    end = rows.time[rows.first[device + 1] - 1] + rows.lasts[device]
+    for at in np.flatnonzero(end < time * (1 - 1e-9))[:1]:
         raise DataError(
-            f"the trace {path} ends at {end[worst]:g} for device {worst}, before timeline.horizon={horizon:g}; add rows, "
-            "shorten the horizon or say wrap: true"
+            f"the trace {path} ends at {end[at]:g} for device {device[at]}, before {what}={time:g}; add rows, shorten the "
+            "horizon or say wrap: true"
         )
 
 

@@ -269,7 +269,7 @@ class Buffered:
     come in the order of their numbers. An update arrives U, the upload time, after its device has finished.
     """
 
-    size: Annotated[int, arg("how many finished devices it waits for", ge=1, key="timeline.buffer_size")]
+    size: Annotated[int, arg("how many finished devices it waits for", ge=1, le=10**8, key="timeline.buffer_size")]
     upload_time: UploadTime = 0.0
     waits: Annotated[bool, arg("finished devices wait for the new model; false: they go on with the newest")] = field(
         default=True, metadata={"later": True}
