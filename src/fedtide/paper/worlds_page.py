@@ -178,8 +178,8 @@ def _differences(found: Sequence[Decided], results: Results) -> list[str]:
         *lines,
         "",
         "A seed means the same T_k (but for phones), the same shards of the data (but for CIFAR-10) and the same Rayleigh "
-        "fading (but for slow fading) in two worlds, so these differences are taken seed by seed, too. Such an interval is right "
-        "whether or not two worlds are correlated. **Bold**: the 95 % interval excludes zero; †: only with paired seeds, "
+        "fading (but for slow fading) in two worlds, so these differences are taken seed by seed, too. Such an interval is "
+        "right whether or not two worlds are correlated. **Bold**: the 95 % interval excludes zero; †: only with paired seeds, "
         f"Welch's for two samples does not. Of these {count}, {count * (1 - CONFIDENCE):.0f} would be bold by chance.",
         *(line for name in complete for line in ("", " ".join(EXPLAINED[name].split()).format(**told))),
         "",
