@@ -20,6 +20,7 @@ from fedtide.league.draw import draw_curves
 from fedtide.league.methods import GROUPS, METHODS, PAPER, REFERENCE, Method
 from fedtide.league.playing import ARENAS, CONFIRMING, JOINED, SEEDS, TUNING_SEED, Arena, joined, tuned, tuning
 from fedtide.league.season import played, stages
+from fedtide.pages.study import league_page
 from fedtide.studies import statistics
 from fedtide.studies.result import Store
 from fedtide.studies.work import Failure
@@ -244,6 +245,7 @@ def test_a_run_that_diverged_counts_as_chance_in_ranks_and_gains(tmp_path: Path,
     page.write(tmp_path / "league.md", Path("a.png"), Path("b.png"), [found], {small.name: runs})
     assert "**`proposed`**, diverged on 1 of 5 seeds |" in (tmp_path / "league.md").read_text()
     draw_curves([found], {small.name: runs}, tmp_path / "curves")
+    assert "gain over random scheduling" in league_page(store)
 
 
 def test_what_is_recommended_diverged_on_no_seed_fresh_ones_included(tmp_path: Path, small: Arena) -> None:
