@@ -16,6 +16,7 @@ from fedtide.core.files import write_atomically
 from fedtide.league.methods import GROUPS, JOINABLE, METHODS, RATES, REFERENCE, Method
 from fedtide.paper.figures import Tree
 from fedtide.paper.worlds import COMMON, WORLDS
+from fedtide.studies.checking import TOTALS
 from fedtide.studies.result import COLUMNS, RunResult, Store
 from fedtide.studies.spec import Run, Study, make
 from fedtide.studies.statistics import mean_accuracy
@@ -189,7 +190,9 @@ def reader(store: Store) -> Callable[[Run], RunResult | None]:
 def _at_chance(run: Run, noted: Mapping[str, Any]) -> RunResult:
     """Return a result with one evaluation, at the end of the horizon: a guess. Nothing else of the run was stored."""
     columns: dict[str, list[float | None]] = {name: [0.0] for name in COLUMNS}
-    found = RunResult(config.dump(run.experiment), columns, {"diverged": 1.0}, {"isa": noted["isa"]})
+    totals: dict[str, float | None] = {name: None if form.optional else 0.0 for name, form in TOTALS.items()}
+    totals["diverged"] = 1.0
+    found = RunResult(config.dump(run.experiment), columns, totals, {"isa": noted["isa"]})
     columns.update(time=[run.experiment.timeline.horizon], test_accuracy=[found.chance])
     return found
 
