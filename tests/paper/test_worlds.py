@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from typer.testing import CliRunner
 
 from fedtide import config
@@ -14,7 +16,9 @@ from fedtide.cli.main import app
 from fedtide.data.synthetic import synthetic
 from fedtide.drivers.planned import planned
 from fedtide.paper import worlds_page
-from fedtide.paper.worlds import CURVES, WORLDS, World, claims, collect, study
+from fedtide.paper.claims import Check
+from fedtide.paper.worlds import CURVES, WORLDS, World, change, claims, collect, study
+from fedtide.paper.worlds_words import CHANGED, EXPLAINED
 from fedtide.studies.result import Store
 from fedtide.studies.work import missing
 from fedtide.system import build
@@ -76,6 +80,51 @@ def test_a_verdict_follows_from_the_seeds(tmp_path: Path) -> None:
     verdicts = {each.claim.name: each.verdict for each in found.verdicts}
     assert (verdicts["random"], verdicts["BC"], verdicts["T_max"]) == ("holds", "contradicted", "not resolved")
     assert {row["world"] for row in worlds_page.rows([found])} == {"paper"}
+
+
+def test_a_difference_between_worlds_is_tested_seed_by_seed(tmp_path: Path) -> None:
+    store, rng = Store(tmp_path), np.random.default_rng(3)
+    shared = rng.normal(0, 0.05, 5)  # what the seeds of both worlds have in common
+    level: dict[tuple[str, str, int], float] = {}
+    for world in (WORLDS[0], WORLDS[2]):
+        for run in study(world, range(5)).runs:
+            seed, lead = run.experiment.seed, {"paper": 0.1, "macro": 0.15}[world.name]
+            gain = (lead + shared[seed]) * (run.label == "proposed")
+            level[world.name, run.label, seed] = 0.4 + gain + rng.normal(0, 0.005)
+            store.save(run.name, result(config.dump(run.experiment), "avx2", level[world.name, run.label, seed]))
+    results = collect(WORLDS, store)
+    made = change(Check("macro", "proposed", "random"), results)
+    gains = [  # chance counts up to the first evaluation, at 0.5 of 10
+        [0.95 * (level[world, "proposed", seed] - level[world, "random", seed]) for seed in range(5)]
+        for world in ("macro", "paper")
+    ]
+    there = stats.ttest_rel(*gains).confidence_interval()
+    assert (made.paired.low, made.paired.high) == (pytest.approx(there.low), pytest.approx(there.high))
+    assert made.paired.verdict == "higher"
+    assert not made.is_unpaired  # the spread of the seeds hides it from a test of two samples
+    assert change(Check("phones", "proposed", "random"), results) is None
+
+
+def test_a_seed_means_the_same_durations_and_fading_in_two_worlds() -> None:
+    def told(world: World) -> tuple[Any, Any, Any]:
+        run = next(each for each in study(world, [1]).runs if each.label == "random")
+        system = build(run.experiment, dataset=synthetic(0, 8000, 10))
+        links = [system.channel(1, tick, 0.25 * tick, np.arange(40)).capacity for tick in (1, 2)]
+        return system.fleet.duration, system.fleet.label_counts, np.log(np.exp2(links) - 1)  # of the SNR
+
+    by_name = {world.name: world for world in WORLDS}
+    here, macro, walking = (told(by_name[name]) for name in ("paper", "macro", "walking"))
+    for other in (macro, walking):
+        assert np.array_equal(here[0], other[0])
+        assert np.array_equal(here[1], other[1])
+    assert np.allclose(
+        here[2][1] - here[2][0], macro[2][1] - macro[2][0]
+    )  # a device's mean SNR is another, its fading is not
+
+
+def test_sentences_hold_no_number_that_is_not_computed() -> None:
+    told = re.sub(r"\{[^}]*\}", "", " ".join([*EXPLAINED.values(), CHANGED]))
+    assert not re.search(r"\d\.\d|\d ?%|[+-]\d", told.replace("CIFAR-10", ""))
 
 
 @pytest.mark.parametrize(

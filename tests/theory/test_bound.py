@@ -51,7 +51,7 @@ def test_the_theorem_says_nothing_about_the_cnn():
 
 @settings(max_examples=100, deadline=None)
 @given(c=sets, share=st.floats(0.05, 0.8))
-def test_remark_1_the_asymptote_moves_as_the_paper_says(c, share):
+def test_remark_2_the_asymptote_moves_as_the_paper_says(c, share):
     alpha = share * PAPER.step_limit(c)
     for variant in (PAPER, TIGHT):
         here = variant.asymptote(c, alpha)
@@ -63,7 +63,7 @@ def test_remark_1_the_asymptote_moves_as_the_paper_says(c, share):
 
 @settings(max_examples=100, deadline=None)
 @given(c=sets, share=st.floats(0.05, 0.95))
-def test_remark_2_the_contraction_moves_as_the_paper_says(c, share):
+def test_remark_3_the_contraction_moves_as_the_paper_says(c, share):
     alpha = share * PAPER.step_limit(c)
     here = PAPER.contraction(c, alpha)
     assert here < 1

@@ -145,7 +145,7 @@ def test_r_min_by_draws_and_by_the_schedule_planned_agree():
 
 
 def test_measured_remarks_heterogeneity_lifts_the_floor_and_bits_speed_it_up():
-    """And r_min does not move the floor, against Remark 1's reading of the bound (it is in our bound's favour)."""
+    """And r_min does not move the floor, against Remark 2's reading of the bound (it is in our bound's favour)."""
     base = make(**{**SMALL, "sweep_ticks": 160, "sweep_seeds": 4, "num_symbols": 90})
     devices = sweep(base, SWEEPS["heterogeneity"], lambda _: None)
     assert devices[-1].floor > 10 * devices[0].floor

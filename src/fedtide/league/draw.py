@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.league.methods import PAPER, REFERENCE
-from fedtide.league.page import is_analog
 from fedtide.league.playing import JOINED
-from fedtide.league.ranking import Row, Runs, Table
+from fedtide.league.ranking import Row, Runs, Table, is_analog
 from fedtide.report.figure import new_figure, our_style, save
 from fedtide.report.palette import COLOURS
 from fedtide.studies.reaching import SPENT

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.league.methods import PAPER, REFERENCE
-from fedtide.league.playing import CONFIRMING, SEEDS, Arena, Entry
+from fedtide.league.playing import CONFIRMING, SEEDS, Arena, Entry, is_diverged
 from fedtide.studies.pairing import paired
 from fedtide.studies.reaching import Reaching
 from fedtide.studies.result import RunResult
 from fedtide.studies.statistics import CONFIDENCE, Comparison, compare, final_accuracy, mean_accuracy
 
 SPENT = ("time", "bits", "joules")
-STEP = 0.05  # targets are whole multiples of it
+STEPS = 20  # targets are whole multiples of 1/20 = 0.05
 
 Runs = Mapping[str, Mapping[int, RunResult]]  # method -> seed -> result
 
@@ -43,13 +43,20 @@ class Row(NamedTuple):
     over_control: Comparison | None  # None: its control is the reference, itself, or has not played
     over_paper: Comparison | None
     surely: str  # `ahead` or `behind` the reference among so many comparisons (Bonferroni), or nothing
-    is_level: bool  # its difference from the winner is not resolved
+    is_level: bool  # no run of it diverged, and its difference from the winner is not resolved
+    diverged: int  # runs on the seeds that rank; they count as chance
+    diverged_fresh: int  # runs on the fresh seeds
     costs: Mapping[str, Cost]
 
     @property
     def name(self) -> str:
         """The method's name."""
         return self.entry.method.name
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no run of it diverged."""
+        return not self.diverged + self.diverged_fresh
 
 
 class Table(NamedTuple):
@@ -60,7 +67,9 @@ class Table(NamedTuple):
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]  # by rank
     left_out: Mapping[str, int]  # methods that lack runs, with how many they have
-    confirmed: Mapping[str, Comparison]  # the winner's gain on fresh seeds, over the reference and the paper's schedule
+    confirmed: Mapping[
+        str, Mapping[str, Comparison]
+    ]  # method -> its gain on fresh seeds over reference and paper's schedule
 
     def row(self, name: str) -> Row:
         """Return a method's row."""
@@ -68,13 +77,18 @@ class Table(NamedTuple):
 
     @property
     def winner(self) -> Row:
-        """Who is first."""
-        return self.rows[0]
+        """The best method of which no run diverged, on the seeds that rank or on fresh ones; the best if all have one."""
+        return next((each for each in self.rows if each.is_finite), self.rows[0])
+
+    @property
+    def digital(self) -> Row | None:
+        """The best such method that sends packets."""
+        return next((each for each in self.rows if each.is_finite and not is_analog(each)), None)
 
     @property
     def level(self) -> list[Row]:
-        """Who cannot be told from the winner."""
-        return [each for each in self.rows[1:] if each.is_level]
+        """Methods that are statistically tied with the winner."""
+        return [each for each in self.rows if each.is_level and each is not self.winner]
 
 
 def gain(
@@ -92,8 +106,8 @@ def table(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Table | None:
     """Rank the methods of a world by their mean accuracy over the horizon; None if the reference has not played.
 
     Means compare on the same seeds only: those that the reference and most methods have. A method that lacks one of them is
-    left out, and said to be. A range of ranks: behind those that are ahead by a resolved difference (95 % interval), before
-    those that are so behind.
+    left out, and said to be. A run that diverged counts as chance. A range of ranks: behind those that are ahead by a resolved
+    difference (95 % interval), before those that are so behind.
     """
     names = [each.method.name for each in entries]
     seeds = [
@@ -107,8 +121,13 @@ def table(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Table | None:
     played = [each for each in entries if len(ranked.get(each.method.name, {})) == len(seeds)]
     level = {each.method.name: _mean(ranked[each.method.name], mean_accuracy) for each in played}
     order = sorted(played, key=lambda each: -level[each.method.name])
-    target = STEP * math.floor(_mean(ranked[REFERENCE], final_accuracy) / STEP + 1e-9)
-    first = order[0].method.name
+    by_rank = [each.method.name for each in order]
+    target = (
+        math.floor(_mean(ranked[REFERENCE], final_accuracy) * STEPS + 1e-9) / STEPS
+    )  # the decimal: 0.6, not 0.05 * 12
+    fresh = {name: {seed: run for seed, run in found.items() if seed in CONFIRMING} for name, found in runs.items()}
+    lost = {name: (_diverged(ranked[name]), _diverged(fresh[name])) for name in level}
+    first = next((name for name in by_rank if not any(lost[name])), by_rank[0])
 
     def row(rank: int, each: Entry) -> Row:
         name, control = each.method.name, each.method.control
@@ -126,20 +145,43 @@ def table(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Table | None:
             None if control in (name, REFERENCE) else gain(own, ranked.get(control, {})),
             None if name == PAPER else gain(own, ranked.get(PAPER, {})),
             {"higher": "ahead", "lower": "behind"}.get(_verdict(family), ""),
-            name == first or _verdict(gain(own, ranked[first])) != "lower",
+            not any(lost[name]) and (name == first or _verdict(gain(own, ranked[first])) != "lower"),
+            *lost[name],
             {what: _cost(what, target, own, reference) for what in SPENT},
         )
 
-    fresh = {name: {seed: run for seed, run in found.items() if seed in CONFIRMING} for name, found in runs.items()}
-    again = {name: gain(fresh.get(first, {}), fresh.get(name, {})) for name in (REFERENCE, PAPER) if name != first}
+    again = {
+        name: {
+            other: found for other in (REFERENCE, PAPER) if (found := gain(own, fresh.get(other, {}))) and name != other
+        }
+        for name, own in fresh.items()
+    }
     return Table(
         arena,
         target,
         tuple(seeds),
         tuple(row(rank, each) for rank, each in enumerate(order, 1)),
         {name: len(ranked.get(name, {})) for name in names if len(ranked.get(name, {})) < len(seeds)},
-        {name: each for name, each in again.items() if each is not None},
+        {name: each for name, each in again.items() if each},
     )
+
+
+def is_analog(row: Row) -> bool:
+    """Say whether what a method sends is no bits."""
+    return bool(row.entry.tree.get("radio", {}).get("access", "orthogonal") != "orthogonal")
+
+
+def effect(found: Comparison | None) -> str:
+    """Write a gain with its interval."""
+    if found is None:
+        return ""
+    if not math.isfinite(found.low):
+        return f"{found.mean:+.3f} (one seed)"
+    return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+
+
+def _diverged(runs: Mapping[int, RunResult]) -> int:
+    return sum(map(is_diverged, runs.values()))
 
 
 def _verdict(comparison: Comparison | None) -> str:

@@ -24,7 +24,14 @@ def stages(arenas: Sequence[Arena], store: Store) -> Iterator[tuple[str, list[St
     together = [(arena, joined(tuned(arena, list(METHODS.values()), store))) for arena in arenas]
     yield "tuning the joined", [tuning(arena, [method]) for arena, method in together if method]
     yield "season", [playing(arena, entries(arena, store), range(SEEDS)) for arena in arenas]
-    yield "fresh seeds", [playing(arena, _finalists(arena, store), CONFIRMING) for arena in arenas]
+    asked: set[str] = set()
+    while True:  # a winner that diverges there gives way to the next
+        finals = [playing(arena, _finalists(arena, store), CONFIRMING) for arena in arenas]
+        names = {run.name for part in finals for run in part.runs}
+        if names <= asked:
+            return
+        asked |= names
+        yield "fresh seeds", finals
 
 
 def played(arena: Arena, store: Store) -> tuple[Table, Runs] | None:
@@ -36,9 +43,9 @@ def played(arena: Arena, store: Store) -> tuple[Table, Runs] | None:
 
 
 def _finalists(arena: Arena, store: Store) -> list[Entry]:
-    """Return the winner, the paper's schedule and the reference, which meet again on fresh seeds."""
+    """Return who meets again on fresh seeds: the winner and those ranked before it, of packets too, paper and reference."""
     found = played(arena, store)
     if found is None:
         return []
-    names = {found[0].winner.name, PAPER, REFERENCE}
-    return [row.entry for row in found[0].rows if row.name in names]
+    last = (found[0].digital or found[0].winner).rank
+    return [row.entry for row in found[0].rows if row.rank <= last or row.name in (PAPER, REFERENCE)]

@@ -120,7 +120,7 @@ def worlds_page(store: Store) -> str:
         for world in known
     ]
     found = gains.of_worlds(families, decided)
-    lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with one thing replaced."
+    lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with its data, radio or devices replaced."
     return _page("The paper's main claims in other worlds", lead, families, found)
 
 

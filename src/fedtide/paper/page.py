@@ -272,7 +272,7 @@ def _folded(summary: str, lines: Sequence[str]) -> list[str]:
 
 def _runs_table(results: Results) -> list[str]:
     """Say how many seeds each figure has and what one costs."""
-    lines = ["| figure | curves | seeds | one seed, on one core |", "|---|---|---|---|"]
+    lines = ["| figure | curves | seeds | the quickest seed of each curve, on one core |", "|---|---|---|---|"]
     for name, figure in FIGURES.items():
         rows = ledger(figure, results.get(name, {}))
         seeds = sorted({row["seeds"] for row in rows} | ({0} if len(rows) < len(figure.variants()) else set()))

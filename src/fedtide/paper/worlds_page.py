@@ -12,8 +12,8 @@ from fedtide.core.files import write_output
 from fedtide.paper.claims import Results, Verdict, decide
 from fedtide.paper.page import RULE
 from fedtide.paper.rows import claims_rows, effect, in_words
-from fedtide.paper.worlds import COMMON, CURVES, HORIZON, World, claims, plain
-from fedtide.paper.worlds_words import EXPLAINED
+from fedtide.paper.worlds import COMMON, CURVES, HORIZON, NO_CLAIMS, WORLDS, Change, World, change, claims, plain
+from fedtide.paper.worlds_words import CHANGED, EXPLAINED, NOT_ASKED
 from fedtide.report.figure import name_panel, our_style, save, sheet
 from fedtide.report.forest import TINTS, Row, draw_rows, few_numbers
 from fedtide.report.style import SCREEN
@@ -22,6 +22,9 @@ from fedtide.studies.result import RunResult
 from fedtide.studies.statistics import CONFIDENCE
 
 SIGNS = {"holds": "**+**", "contradicted": "**−**", "not resolved": "·", "runs missing": ""}
+CELL = WORLDS[0].name  # the paper's
+SHOWN = ("proposed", "random", "BC")  # schedules in the table of what worlds are like, and its columns
+DESCRIBED = ("ready", "capacity", "kept", "lost", "age", "never", "variance", "end")
 # What the figure shows: claim, title of its panel
 PANELS = {
     "random": "proposed over random",
@@ -93,8 +96,11 @@ def write(page: Path, figure: Path, found: Sequence[Decided], results: Results) 
         "",
         RULE,
         "",
-        "## What explains the differences",
-        *EXPLAINED.splitlines(),
+        "## What differs from the paper's cell",
+        "",
+        *_differences(found, results),
+        "",
+        *CHANGED.strip().splitlines(),
         "",
     ]
     lines += ["## What the worlds are like", "", *_alike(found, results), "", "## The worlds", "", *_worlds(found), ""]
@@ -109,9 +115,9 @@ def _opening(found: Sequence[Decided], results: Results) -> list[str]:
     runs = [result for curves in results.values() for seeds in curves.values() for result in seeds.values()]
     return [
         "Hu, Chen and Larsson's conclusions rest on MNIST, i.i.d. Rayleigh fading and devices that are always there. Here are "
-        "their main comparisons again, in the paper's own cell and in worlds in which its data, its radio or its devices are "
-        "others (CIFAR-10 needs another model and learning rate as well). `fedtide worlds` runs what is missing and writes "
-        "this page; the runs are in `results/worlds`.",
+        "their main comparisons again, in the paper's own cell and with different data, radio or device models. Some worlds "
+        "change more than one thing, as the table of worlds says. `fedtide worlds` runs what is missing and writes this page; "
+        "the runs are in `results/worlds`.",
         "",
         f"**These runs are short and small**: {HORIZON:g} T_max instead of 35 and 8,000 training samples instead of 60,000 "
         "(CIFAR-10: 4,000), so that the whole page costs less than an hour of one core. What they say holds for the "
@@ -151,6 +157,74 @@ def _cell(verdict: Verdict) -> str:
     return f"{SIGNS[verdict.verdict]} {interval.mean:+.3f} ({interval.low:+.3f} to {interval.high:+.3f})"
 
 
+def _differences(found: Sequence[Decided], results: Results) -> list[str]:
+    """Return what each gain changes by from the paper's cell to every other world, tested, and what is known of the reasons."""
+    others = [each for each in found if each.world.name != CELL]
+    checks = {", ".join(map(str, check[1:3])): check for claim in claims("") for check in claim.checks}
+    told: dict[str, dict[str, Any]] = {each.world.name: _by_schedule(each, results) for each in found}
+    lines = [f"| gain of | {' | '.join(each.world.title for each in others)} |", f"|---|{'---|' * len(others)}"]
+    count = 0
+    for name, check in checks.items():
+        changes = {each.world.name: change(check._replace(figure=each.world.name), results) for each in others}
+        for world, made in changes.items():
+            told[world].setdefault("change", {})[name] = _resolved(made)
+        count += sum(made is not None for made in changes.values())
+        lines.append(f"| {check.better} over {check.worse} | {' | '.join(map(_bold, changes.values()))} |")
+    complete = [name for name in EXPLAINED if all(set(SHOWN) <= told.get(each, {}).keys() for each in (name, CELL))]
+    return [
+        _in_short(found),
+        "",
+        "What a gain is in a world, less what it is in the paper's cell:",
+        "",
+        *lines,
+        "",
+        "A seed means the same T_k (but for phones), the same shards of the data (but for CIFAR-10) and the same Rayleigh "
+        "fading (but for slow fading) in two worlds, so these differences are taken seed by seed, too. Such an interval is "
+        "right whether or not two worlds are correlated. **Bold**: the 95 % interval excludes zero; †: only with paired seeds, "
+        f"Welch's for two samples does not. Of these {count}, {count * (1 - CONFIDENCE):.0f} would be bold by chance.",
+        *(line for name in complete for line in ("", " ".join(EXPLAINED[name].split()).format(**told))),
+        "",
+        *NOT_ASKED.strip().splitlines(),
+    ]
+
+
+def _in_short(found: Sequence[Decided]) -> str:
+    """Say in how many worlds each claim of the paper holds, and where one is contradicted."""
+    counts, against = [], []
+    for number, claim in enumerate(claims("")):
+        verdicts = {each.world.title: each.verdicts[number].verdict for each in found}
+        if claim.name not in NO_CLAIMS:
+            counts.append(f"{claim.text.rstrip('.')} ({list(verdicts.values()).count('holds')})")
+            against += [f"{claim.text} ({title})" for title, verdict in verdicts.items() if verdict == "contradicted"]
+    contradicted = (
+        f"Contradicted: {' '.join(against)}" if against else "No claim of the paper is contradicted in any world."
+    )
+    return f"**In short.** {contradicted} In how many of the {len(found)} worlds each holds: {'; '.join(counts)}."
+
+
+def _by_schedule(each: Decided, results: Results) -> dict[str, Any]:
+    runs = results[each.world.name]
+    described = {name: _described(list(runs[name].values())) for name in SHOWN if runs.get(name)}
+    return {name: dict(zip(DESCRIBED, cells, strict=True)) for name, cells in described.items()}
+
+
+def _bold(made: Change | None) -> str:
+    words = _resolved(made).removesuffix(", not resolved")
+    if made is None or made.paired.verdict not in ("higher", "lower"):
+        return words
+    return f"**{words}**{'' if made.is_unpaired else ' †'}"
+
+
+def _resolved(made: Change | None) -> str:
+    if made is None:
+        return ""
+    found = made.paired
+    if not np.isfinite(found.low):
+        return f"{found.mean:+.3f} (one seed)"
+    words = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+    return words + ", not resolved" * (found.verdict == "not resolved")
+
+
 def _alike(found: Sequence[Decided], results: Results) -> list[str]:
     """Return a table of what links, ages and uploads are under three schedules in every world."""
     lines = [
@@ -162,7 +236,7 @@ def _alike(found: Sequence[Decided], results: Results) -> list[str]:
         f"|{'---|' * 10}",
     ]
     for each in found:
-        for schedule in ("proposed", "random", "BC"):
+        for schedule in SHOWN:
             runs = list(results[each.world.name].get(schedule, {}).values())
             if runs:
                 lines.append(f"| {each.world.title} | {schedule} | {' | '.join(_described(runs))} |")

@@ -60,7 +60,7 @@ class Options(BaseModel):
     )
     seed: Annotated[Whole, Field(lt=2**31)] = Field(0, description="names the task, the fleet and the runs")
     sweep: Literal["none", "all", "num_levels", "num_symbols", "period", "heterogeneity", "step_share"] = Field(
-        "none", description="which key to sweep besides, to see Remarks 1 and 2 (all takes minutes)"
+        "none", description="which key to sweep besides, to see Remarks 2 and 3 (all takes minutes)"
     )
     sweep_ticks: Annotated[Count, Field(ge=2, le=MOST_TICKS)] = Field(
         800, description="aggregations per run of a sweep"

@@ -1,4 +1,4 @@
-"""Remarks 1 and 2 as sweeps: one key moves, the step size stays, bound and measurement side by side."""
+"""Remarks 2 and 3 as sweeps: one key moves, the step size stays, bound and measurement side by side."""
 
 from __future__ import annotations
 

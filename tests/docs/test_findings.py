@@ -1,0 +1,173 @@
+"""Numbers in hand-written sentences follow from the stored runs: each is computed anew, and none is without a computation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from fedtide import config
+from fedtide.paper.claims import Check
+from fedtide.paper.figures import FIGURES, FRESH, OLD, OLDER, label
+from fedtide.paper.figures import study as figure_study
+from fedtide.paper.worlds import NO_CLAIMS, WORLDS, change, claims, collect
+from fedtide.paper.worlds_page import decided
+from fedtide.studies.pairing import paired
+from fedtide.studies.reaching import Reaching
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.spec import Study, read
+from fedtide.studies.statistics import Comparison, compare, final_accuracy, mean_accuracy
+from fedtide.system import durations
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAPER = Store(ROOT / "results" / "paper")
+
+
+def section(title: str) -> str:
+    """A section of the README on one line, without commands and figures."""
+    text = README.split(f"## {title}\n")[1].split("\n## ")[0]
+    return " ".join(re.sub(r"```.*?```|!\[.*?\]\(.*?\)", "", text, flags=re.S).split())
+
+
+def unexplained(text: str, said: list[str]) -> list[str]:
+    """Check that a text says all this; return the decimals that are in none of it."""
+    for each in said:
+        assert each in text, f"the runs say: {each}"
+        text = text.replace(each, "")
+    return re.findall(r"[+-]?\d+\.\d\d+", text)
+
+
+def runs_of(study: Study) -> dict[str, dict[int, RunResult]]:
+    kept, found = PAPER.all_files(), dict[str, dict[int, RunResult]]()
+    for run in study.runs:
+        if run.name in kept:
+            found.setdefault(run.label, {})[run.experiment.seed] = PAPER.load(run.name, kept)
+    return found
+
+
+def figure(name: str) -> dict[str, dict[int, RunResult]]:
+    return runs_of(figure_study(FIGURES[name], range(10)))
+
+
+def gain(one: dict[int, RunResult], other: dict[int, RunResult], metric=mean_accuracy, most: int = 99) -> Comparison:
+    pairs = [pair for seed, pair in paired(one, other).items() if seed < most]
+    return compare([metric(a) for a, _ in pairs], [metric(b) for _, b in pairs])
+
+
+def interval(found: Comparison, form: str = "+.3f") -> str:
+    return f"{found.low:{form}} to {found.high:{form}}"
+
+
+def test_does_the_proposed_schedule_help() -> None:
+    runs = figure("schedulers")
+    one, other = (runs[label(name, "non-i.i.d.")] for name in ("proposed", "random"))
+    iid = [runs[label(name, "i.i.d.")] for name in ("proposed", "random")]
+    whole, first, late, even = gain(one, other), gain(one, other, most=3), gain(one, other, final_accuracy), gain(*iid)
+    seeds = [gain({s: one[s]}, {s: other[s]}).mean for s in range(3)]
+    level = [np.mean([mean_accuracy(pair[side]) for pair in paired(one, other).values()]) for side in (0, 1)]
+    said = [
+        f"{level[0]:.3f} against {level[1]:.3f}",
+        f"**{whole.mean:+.3f} (95 % interval {interval(whole)})**",
+        f"{seeds[0]:+.3f}, {seeds[1]:+.3f} and {seeds[2]:+.3f}",
+        f"(interval {interval(first)})",
+        f"the gain is {late.mean:+.3f} ({interval(late)})",
+        f"{even.mean:+.3f} ({interval(even)};",
+    ]
+    assert whole.num_seeds == 5
+    assert even.num_seeds == 6
+    assert not unexplained(section("Does the proposed schedule help?"), said)
+
+
+def test_what_of_the_paper_holds() -> None:
+    slow, weights = figure("slow_labels"), figure("weights")
+
+    def gamma(of: dict[str, dict[int, RunResult]], who: str, base: float, setting: str) -> dict[int, RunResult]:
+        return of[label(f"{who}, $\\gamma$={base:g}", setting)]
+
+    def against(base: float) -> Comparison:
+        return gain(gamma(slow, "random", base, "slow labels"), gamma(slow, "random", 1.0, "slow labels"))
+
+    old, older = against(OLD), against(OLDER)
+    costs = [
+        -gain(gamma(weights, who, OLD, "i.i.d."), gamma(weights, who, 1.0, "i.i.d.")).mean
+        for who in ("random", "proposed")
+    ]
+    four = [gamma(weights, who, base, "i.i.d.") for who in ("proposed", "random") for base in (FRESH, 1.0)]
+    values = np.array([[mean_accuracy(run) for run in each] for each in paired(*four).values()])
+    less = compare(values[:, 0] - values[:, 1], values[:, 2] - values[:, 3])
+    said = [
+        f"gamma = {OLD} costs {-old.mean:.3f} (95 % interval {-old.high:.3f} to {-old.low:.3f}, five seeds",
+        f"gamma = 2 costs {-older.mean:.3f}",
+        f"costs {min(costs):.2f} to {max(costs):.2f} with i.i.d. data",
+        f"({less.mean:+.3f}, 95 % {interval(less)})",
+    ]
+    assert old.num_seeds == 5
+    assert not unexplained(section("What of the paper holds?"), said)
+
+
+def test_more_learning_per_bit() -> None:
+    runs = [
+        {
+            each.experiment["seed"]: each
+            for each in (
+                run for kept in runs_of(read(ROOT / "examples" / "codec.yaml")).values() for run in kept.values()
+            )
+            if each.experiment["codec"]["name"] == codec
+            and each.experiment["data"]["partition"] == "shards"
+            and (each.experiment["radio"]["num_symbols"], each.experiment["policy"]["limit"]) == (50_000, 8)
+        }
+        for codec in ("dead_zone", "sparse_quantized")
+    ]
+    found = gain(*runs, final_accuracy)
+    level = [np.mean([final_accuracy(run) for run in each.values()]) for each in runs]
+    said = [
+        f"it ends at {level[0]:.3f} where",
+        f"ends at {level[1]:.3f} (three seeds, paired: {found.mean:+.3f}, 95 % interval {interval(found)})",
+    ]
+    shares = []
+    for seed, (one, other) in paired(*runs).items():
+        until = Reaching("time", final_accuracy(other))
+        shares.append(until(one) / float(other.column("time")[-1]))
+        assert seed < 3
+    said.append(f"in {min(shares):.2f} to {max(shares):.2f} of the time")
+    assert not unexplained(section("More learning per bit"), said)
+
+
+def test_worlds() -> None:
+    results = collect(WORLDS, Store(ROOT / "results" / "worlds"))
+    fresh, macro = (
+        change(Check(*names), results)
+        for names in (("phones", "random, fresh", "random"), ("macro", "proposed", "random"))
+    )
+    assert (fresh.is_unpaired, macro.is_unpaired) == (True, False)
+    said = [
+        f"gains {fresh.paired.mean:.3f} more than in the paper's cell (95 % interval {interval(fresh.paired, '.3f')})",
+        f"gains {macro.paired.mean:.3f} more over random scheduling ({interval(macro.paired, '.3f')}, with seeds paired",
+        "No claim of the paper is contradicted",
+    ]
+    names = [claim.name for claim in claims("")]
+    verdicts = [v.verdict for each in decided(WORLDS, results) for v in each.verdicts if v.claim.name not in NO_CLAIMS]
+    assert set(NO_CLAIMS) < set(names)
+    assert "contradicted" not in verdicts
+    assert not unexplained(section("Worlds"), said)
+
+
+def test_the_readme_says_no_number_of_the_league() -> None:
+    assert not re.findall(r"\d\.\d", section("Which method would you deploy?"))
+
+
+def test_how_many_uploads_fedasync_makes() -> None:
+    base = {"framework": "fedasync", "fleet": {"num_devices": 40}}
+    found = []
+    for seed in range(10):
+        experiment = config.experiment(base, {"seed": seed})
+        uploads = np.floor(experiment.timeline.horizon / np.asarray(durations(experiment)))
+        found.append(np.sort(uploads)[::-1])
+    first, five = ([100 * each[:count].sum() / each.sum() for each in found] for count in (1, 5))
+    *some, last = [f"{each.sum():,.0f}" for each in found[:5]]
+    note = FIGURES["frameworks"].note
+    assert f"the quickest makes {min(first):.0f} to {max(first):.0f} % of them (median {np.median(first):.0f})" in note
+    assert f"the quickest five {min(five):.0f} to {max(five):.0f} %" in note
+    assert f"{', '.join(some)} and {last} uploads on seeds 0 to 4" in note
