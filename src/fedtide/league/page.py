@@ -51,6 +51,7 @@ def rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "rank_range": [row.highest, row.lowest],
             "mean_accuracy": row.accuracy,
             "final_accuracy": row.final,
+            "diverged_note": row.diverged,
             "gain_over_random": _plain(row.over_reference),
             "control": row.entry.method.control,
             "gain_over_control": _plain(row.over_control or row.over_reference),
@@ -112,15 +113,15 @@ def _answers(tables: Sequence[Table]) -> list[str]:
         over = [_again(each.confirmed.get(name)) for name in (REFERENCE, PAPER)]
         lines.append(
             f"| {each.arena.title} | **{_named(first)}** | {first.accuracy:.3f}, {first.final:.3f} | {rivals} "
-            f"| {over[0]} | {over[1]} | {place} |"
+            f"| {over[0]}{', ' * bool(each.diverged)}{each.diverged} | {over[1]} | {place} |"
         )
     return [
         *lines,
         "",
         f"Ranked on seeds 0 to {SEEDS - 1}. The gains in this table are from {len(CONFIRMING)} further seeds "
         f"({CONFIRMING[0]} to {CONFIRMING[-1]}), on which only the winner, the paper's schedule and random scheduling met "
-        "again: the first of many is first by luck in part, and that luck is not repeated there. Where fewer seeds are told, "
-        "the winner's other runs there did not stay finite.",
+        "again: the first of many is first by luck in part, and that luck is not repeated there. A run that did not stay "
+        "finite counts as a guess from then on, and is told.",
     ]
 
 
@@ -147,8 +148,8 @@ def _standings(each: Table) -> list[str]:
         costs = " | ".join(_cost(row, what) for what in UNITS)
         lines.append(
             f"| {row.rank} ({row.highest} to {row.lowest}) | {name} | {row.entry.group} "
-            f"| {mark} {effect(row.over_reference)} | {effect(row.over_control)} | {row.accuracy:.3f}, {row.final:.3f} "
-            f"| {costs} |"
+            f"| {mark} {effect(row.over_reference)} | {effect(row.over_control)} | {row.accuracy:.3f}, {row.final:.3f}"
+            f"{'; ' * bool(row.diverged)}{row.diverged} | {costs} |"
         )
     if each.left_out:
         missing = ", ".join(f"`{name}` ({count} of {len(each.seeds)})" for name, count in each.left_out.items())

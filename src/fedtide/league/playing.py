@@ -99,13 +99,13 @@ def playing(arena: Arena, entries: Sequence[Entry], seeds: Sequence[int]) -> Stu
 
 
 def tuned(arena: Arena, methods: Sequence[Method], store: Store) -> list[Entry]:
-    """Return these methods with their best settings in a world; without those that have no run there."""
+    """Return these methods with their best settings in a world; without those that have no run there that stayed finite."""
     kept, found = store.all_files(), []
     for method in methods:
         scored = [
-            each._replace(tuned=mean_accuracy(store.load(run.name, kept)))
+            each._replace(tuned=mean_accuracy(result))
             for each, run in zip(_candidates(method), tuning(arena, [method]).runs, strict=True)
-            if run.name in kept
+            if run.name in kept and (result := store.load(run.name, kept)).diverged is None
         ]
         if scored:
             found.append(max(scored, key=lambda each: each.tuned))  # the first of equals

@@ -13,7 +13,7 @@ from fedtide.league.playing import CONFIRMING, SEEDS, Arena, Entry
 from fedtide.studies.pairing import paired
 from fedtide.studies.reaching import Reaching
 from fedtide.studies.result import RunResult
-from fedtide.studies.statistics import CONFIDENCE, Comparison, compare, final_accuracy, mean_accuracy
+from fedtide.studies.statistics import CONFIDENCE, Comparison, compare, diverged, final_accuracy, mean_accuracy
 
 SPENT = ("time", "bits", "joules")
 STEP = 0.05  # targets are whole multiples of it
@@ -24,7 +24,7 @@ Runs = Mapping[str, Mapping[int, RunResult]]  # method -> seed -> result
 class Cost(NamedTuple):
     """What is spent until the target is reached."""
 
-    middle: float  # median over the seeds; infinite if fewer than half reach it
+    middle: float  # median over the seeds; infinite unless more than half reach it
     reached: int  # seeds that do
     seeds: int
     ratio: Comparison | None  # log of what it is of the reference's, seed by seed; None if a seed of either does not
@@ -45,6 +45,7 @@ class Row(NamedTuple):
     surely: str  # `ahead` or `behind` the reference among so many comparisons (Bonferroni), or nothing
     is_level: bool  # its difference from the winner is not resolved
     costs: Mapping[str, Cost]
+    diverged: str  # how many of its runs did not stay finite, or nothing; they count as guesses from then on
 
     @property
     def name(self) -> str:
@@ -61,6 +62,7 @@ class Table(NamedTuple):
     rows: tuple[Row, ...]  # by rank
     left_out: Mapping[str, int]  # methods that lack runs, with how many they have
     confirmed: Mapping[str, Comparison]  # the winner's gain on fresh seeds, over the reference and the paper's schedule
+    diverged: str  # how many of the winner's runs on fresh seeds did not stay finite, or nothing
 
     def row(self, name: str) -> Row:
         """Return a method's row."""
@@ -128,6 +130,7 @@ def table(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Table | None:
             {"higher": "ahead", "lower": "behind"}.get(_verdict(family), ""),
             name == first or _verdict(gain(own, ranked[first])) != "lower",
             {what: _cost(what, target, own, reference) for what in SPENT},
+            diverged(list(own.values())),
         )
 
     fresh = {name: {seed: run for seed, run in found.items() if seed in CONFIRMING} for name, found in runs.items()}
@@ -139,6 +142,7 @@ def table(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Table | None:
         tuple(row(rank, each) for rank, each in enumerate(order, 1)),
         {name: len(ranked.get(name, {})) for name in names if len(ranked.get(name, {})) < len(seeds)},
         {name: each for name, each in again.items() if each is not None},
+        diverged(list(fresh.get(first, {}).values())),
     )
 
 
@@ -152,10 +156,9 @@ def _mean(runs: Mapping[int, RunResult], metric: Callable[[RunResult], float]) -
 
 def _cost(what: str, target: float, own: Mapping[int, RunResult], reference: Mapping[int, RunResult]) -> Cost:
     until = Reaching(what, target)
-    spent = np.array([until(each) for each in own.values()])
-    middle = float(np.median(np.where(np.isnan(spent), math.inf, spent)))
+    found = until.over_seeds(list(own.values()))
     pairs = list(paired(own, reference).values())
     first, second = (np.array([until(pair[side]) for pair in pairs]) for side in (0, 1))
     known = np.isfinite([*first, *second]).all() and min(*first, *second) > 0
     ratio = compare(list(np.log(first)), list(np.log(second))) if known else None
-    return Cost(middle, int(np.isfinite(spent).sum()), len(spent), ratio)
+    return Cost(*found, ratio)

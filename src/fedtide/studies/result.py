@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import stat
@@ -17,7 +18,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning.trainer import engine_of
-from fedtide.records import UNKNOWN, RoundRecord, machine_fault, provenance, sweep, write_atomically, write_new
+from fedtide.records import UNKNOWN, Ledger, RoundRecord, machine_fault, provenance, sweep, write_atomically, write_new
 from fedtide.records.columns import unpack as unpack_column
 from fedtide.report.summary import evaluated
 from fedtide.studies import checking, uploads
@@ -74,6 +75,11 @@ class RunResult(NamedTuple):
         return unpack_column(self.rounds[name])
 
     @property
+    def diverged(self) -> float | None:
+        """When its numbers did not stay finite; from then on it counts as a guess. None: they did."""
+        return self.totals.get("diverged")
+
+    @property
     def chance(self) -> float:
         """The accuracy of a guess."""
         return 1 / (self.totals.get("num_labels") or USUAL_LABELS)
@@ -104,8 +110,13 @@ def from_rounds(
     num_parameters: int,
     seconds: float | None,
     num_labels: int = USUAL_LABELS,
+    left: Sequence[tuple[int, float]] = (),
 ) -> RunResult:
-    """Condense the rounds of a run."""
+    """Condense the rounds of a run.
+
+    left: the evaluations (index, time) of a run that diverged, from that moment on. It counts as a guess there, with
+    accuracy 1/num_labels and loss log(num_labels), and spends no more.
+    """
     scored = evaluated(rounds)
     kept = [kept / num_parameters for each in rounds for kept in each.num_kept]
     sent = [each for each in rounds if each.picked]
@@ -124,6 +135,12 @@ def from_rounds(
     if num_labels != USUAL_LABELS:
         totals["num_labels"] = num_labels
     rows = [{**each._asdict(), **each.ledger._asdict()} for each in scored]
+    spent, loss = rounds[-1].ledger if rounds else Ledger(), math.log(num_labels)
+    guess = {"test_accuracy": 1 / num_labels, "test_loss": loss, **spent._asdict()}
+    guess["train_loss"] = loss if experiment.learning.training_loss else None
+    rows += [{"index": index, "time": when, **guess} for index, when in left]
+    if left:
+        totals["diverged"] = left[0][1]
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
     columns = {name: values for name, values in columns.items() if name not in (*ZERO, *LATER) or any(values)}
     return RunResult(config.dump(experiment), columns, totals, provenance(experiment), rounds=uploads.condensed(rounds))
