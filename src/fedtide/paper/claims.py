@@ -167,11 +167,13 @@ class Verdict(NamedTuple):
         return int(found) if math.isfinite(found) else None
 
     def more_seeds(self, finding: Finding, num_checks: int) -> int | None:
-        """About how many seeds would resolve one comparison at the level of its claim; None: it is, or not to be told."""
+        """About how many seeds would resolve one comparison at the level of its claim; None: it is resolved, or not known."""
         found = finding.at(CONFIDENCE)
-        sign = -1 if found is not None and found.mean < 0 else 1
+        if found is None or found.verdict != "not resolved":
+            return None
+        sign = -1 if found.mean < 0 else 1
         needed = finding.seeds_needed(sign, self._level(sign, num_checks), POWER)
-        return int(needed) if len(finding.difference) < needed < math.inf else None
+        return int(needed) if math.isfinite(needed) else None
 
     def _level(self, sign: int, num_checks: int) -> float:
         """Return the confidence at which a comparison counts for the claim (sign 1) or against it, in a group of so many."""

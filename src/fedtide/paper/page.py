@@ -66,9 +66,9 @@ MEASURES = (
     "The paper does not say how its curves are compared. Accuracies are compared here as averages over the horizon "
     "from time 0 (`mean_accuracy`), so that speed and level both count; losses as averages over the iterations "
     "(`mean_train_loss`); smoothness by how much the accuracy, read once per T_max, goes up and down in the second half "
-    "of the horizon (`variation`). The last column has the verdict by another measure: at the end, which on all pages "
-    "means averaged over the last tenth of the horizon (`final_accuracy`, `final_train_loss`), or the scatter around a "
-    "quadratic trend in the second half (`roughness`)."
+    "of the horizon (`variation`; `roughness` alone sees what a curve does within one T_max). The last column has the "
+    "verdict by another measure: at the end, which on all pages means averaged over the last tenth of the horizon "
+    "(`final_accuracy`, `final_train_loss`), or the scatter around a quadratic trend in the second half (`roughness`)."
 )
 # What stands below a figure, by the kind of drawing.
 BELOW = {
