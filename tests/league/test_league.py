@@ -250,19 +250,19 @@ def test_bad_input_gets_one_line(tmp_path: Path, words: list[str], said: str) ->
     assert said in done.output
 
 
-def test_nothing_but_the_league_is_committed() -> None:
+def test_the_whole_league_is_committed_and_nothing_else() -> None:
     wanted = {
-        run.name: run.experiment.seed
+        run.name: (arena.name, run.label, run.experiment.seed)
         for arena in ARENAS
         for _, parts in stages([arena], STORE)
         for part in parts
         for run in part.runs
     }
-    kept = set(STORE.all_files())
-    assert kept <= wanted.keys()
-    lost = [wanted[name] for name in wanted.keys() - kept if wanted[name] != TUNING_SEED]
-    assert lost == [11]  # of the macro cell's winner, which did not stay finite there, and the page says so
-    assert len(wanted.keys() - kept) < 10
+    kept = STORE.all_files()
+    assert set(kept) == set(wanted)
+    lost = [wanted[name] for name in kept if STORE.load(name, kept).diverged is not None]
+    assert [each for each in lost if each[2] != TUNING_SEED] == [("macro", "joined", 11)]
+    assert "1 of 5 diverged" in (ROOT / "docs" / "league.md").read_text()
 
 
 def test_the_page_is_that_of_the_runs(tmp_path: Path) -> None:

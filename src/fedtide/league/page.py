@@ -153,7 +153,7 @@ def _standings(each: Table) -> list[str]:
         )
     if each.left_out:
         missing = ", ".join(f"`{name}` ({count} of {len(each.seeds)})" for name, count in each.left_out.items())
-        lines += ["", f"Left out, since runs are missing or diverged: {missing}."]
+        lines += ["", f"Left out, since runs are missing: {missing}."]
     return lines
 
 
