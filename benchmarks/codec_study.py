@@ -19,7 +19,7 @@ from fedtide.report.palette import LOOKS, looks
 from fedtide.studies.pairing import on_one_path
 from fedtide.studies.result import RunResult, Store
 from fedtide.studies.spec import Run, read
-from fedtide.studies.statistics import Comparison, band, compare, half_width
+from fedtide.studies.statistics import Comparison, band, compare, final_accuracy, half_width
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = [ROOT / "examples" / name for name in ("codec.yaml", "codec-weights.yaml")]
@@ -66,12 +66,6 @@ def at(result: RunResult, time: float) -> float:
     return float(np.interp(time, result.column("time"), result.column("test_accuracy")))
 
 
-def final(result: RunResult) -> float:
-    """Return the mean accuracy over the last twentieth of the horizon."""
-    time = result.column("time")
-    return float(result.column("test_accuracy")[time > 0.95 * time[-1]].mean())
-
-
 def share_until(result: RunResult, level: float, held: int = 1) -> float:
     """Return the share of the horizon until the accuracy reaches a level, on the mean of so many evaluations from then."""
     time, accuracy = result.column("time"), result.column("test_accuracy")
@@ -95,10 +89,11 @@ def print_table(found: dict[Setting, Pairs]) -> None:
     for setting, by_seed in found.items():
         runs = list(by_seed.values())
         early = np.mean([[at(each, 4.0) for each in pair] for pair in runs], axis=0)
-        ends = np.array([[final(each) for each in pair] for pair in runs])
+        ends = np.array([[final_accuracy(each) for each in pair] for pair in runs])
         gain = compare(list(ends[:, 1]), list(ends[:, 0]))
         first, stays = (
-            ", ".join(f"{share_until(ours, final(theirs), held):.2f}" for theirs, ours in runs) for held in (1, HELD)
+            ", ".join(f"{share_until(ours, final_accuracy(theirs), held):.2f}" for theirs, ours in runs)
+            for held in (1, HELD)
         )
         end = ends.mean(axis=0)
         print(
@@ -121,7 +116,9 @@ def draw_accuracy(found: dict[Setting, Pairs]) -> None:
                 at = drawn.x[-1] + step * (side + 1)
                 draw_end(panel, at, drawn.mean[-1], drawn.low[-1], drawn.high[-1], look, ACCURACY)
             panel.axhline(
-                np.mean([final(pair[0]) for pair in runs]), color=LOOKS["sparse_quantized"].colour, linewidth=0.7
+                np.mean([final_accuracy(pair[0]) for pair in runs]),
+                color=LOOKS["sparse_quantized"].colour,
+                linewidth=0.7,
             )
             panel.axvline(35 / 5, color="gray", linestyle="--", linewidth=0.8)
             panel.set_title(f"{name}, R = 8 ({len(runs)} seeds)")
@@ -139,7 +136,7 @@ def draw_ends(panel: Any, found: dict[Setting, Pairs]) -> None:
     """Draw where both codecs end, a pair of intervals per R; small dots are single seeds."""
     for place, by_seed in enumerate(found.values()):
         for side, codec in enumerate(CODECS):
-            look, values = LOOKS[codec], np.array([final(pair[side]) for pair in by_seed.values()])
+            look, values = LOOKS[codec], np.array([final_accuracy(pair[side]) for pair in by_seed.values()])
             at = place + 0.24 * (side - 0.5)
             width = float(half_width(values)) if len(values) > 1 else 0.0
             panel.plot([at + 0.11] * len(values), values, ".", color=look.colour, markersize=2.5, alpha=0.7)

@@ -246,7 +246,7 @@ def test_a_plan_that_waits_for_norms(pandas: bool) -> None:
 
 def test_compare(compared: fedtide.StudyResult, pandas: bool) -> None:
     table, values = compared.table("final_accuracy"), compared.values("final_accuracy")
-    check_frame(table, pandas, {"variant", "mean_value", "mean", "low", "high", "verdict"}, 2)
+    check_frame(table, pandas, {"variant", "mean", "difference", "low", "high", "verdict"}, 2)
     assert list(table["variant"]) == ["random", "proposed"]
     single = {
         name: [fedtide.simulate(fedtide.experiment(TINY, keys, seed=s)).rounds[-1].test_accuracy for s in range(3)]
@@ -254,8 +254,9 @@ def test_compare(compared: fedtide.StudyResult, pandas: bool) -> None:
     }
     assert {name: list(each.values()) for name, each in values.items()} == single
     gains = np.subtract(single["proposed"], single["random"])
-    assert np.isclose(table["mean"][1], gains.mean())
-    assert np.isclose(table["high"][1] - table["mean"][1], 4.302653 * gains.std(ddof=1) / np.sqrt(3))
+    assert np.isclose(table["mean"][1], np.mean(single["proposed"]))
+    assert np.isclose(table["difference"][1], gains.mean())
+    assert np.isclose(table["high"][1] - table["difference"][1], 4.302653 * gains.std(ddof=1) / np.sqrt(3))
     check_frame(compared.frame(), pandas, {"variant", "seed", "time", "test_accuracy", "bits"}, 2 * 3 * 8)
 
 
@@ -291,7 +292,7 @@ def test_compare_takes_experiments_files_and_keys(tmp_path: Path) -> None:
     studied = fedtide.compare({"one": whole, "two": tmp_path / "base.yaml", "three": TINY}, seeds=[2])
     assert {run.experiment.seed for run in studied.study.runs} == {2}
     assert len({run.name for run in studied.study.runs}) == 1
-    assert list(studied.table()["mean"])[1:] == [0, 0]
+    assert list(studied.table()["difference"])[1:] == [0, 0]
 
 
 def test_a_study_crosses_axes_and_variants_and_keeps_its_store(tmp_path: Path) -> None:

@@ -113,6 +113,61 @@ def test_a_study_does_a_run_with_another_file_anew(here: Path) -> None:
     assert len(missing(study(), store)) == 1
 
 
+HELPED = """
+import json
+import numpy as np
+from helper import capacity
+
+
+def helped(seed, tick, time, device):
+    return np.full(len(device), capacity())
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "counts"),
+    [
+        ({"helper.py": "def capacity(): return 2.0"}, {"helper.py"}),
+        ({"helper.py": "import deep.inner as d\ndef capacity(): return d.value", "deep/inner.py": "value = 2.0"},
+         {"helper.py", "deep/inner.py"}),
+        ({"helper/__init__.py": "from .inner import capacity",
+          "helper/inner.py": "from . import other\ndef capacity(): return other.v",
+          "helper/other.py": "v = 2.0", "helper/unused.py": ""},
+         {"helper/__init__.py", "helper/inner.py", "helper/other.py"}),
+        ({"helper.py": "import helped\ndef capacity(): return 2.0", "unused.py": ""}, {"helper.py"}),
+    ],
+    ids=["file", "through another", "package", "in a circle"],
+)  # fmt: skip
+def test_what_a_file_imports_from_beside_it_belongs_to_it(here: Path, files: dict[str, str], counts: set[str]) -> None:
+    Path("helped.py").write_text(HELPED)
+    for place, text in files.items():
+        Path(place).parent.mkdir(exist_ok=True)
+        Path(place).write_text(text)
+    first = parts.source_digest("helped.py:helped")
+    changed = set()
+    for place, text in files.items():
+        Path(place).write_text(f"{text}\n# edited")
+        changed |= {place} if parts.source_digest("helped.py:helped") != first else set()
+        Path(place).write_text(text)
+    assert changed == counts
+    assert parts.source_digest("helped.py:helped") == first
+    assert parts.source_digest("own.py:Constant") == sha("own.py")  # it imports nothing from here
+
+
+def test_an_edited_helper_is_run_anew_and_with_its_new_content(here: Path) -> None:
+    Path("helped.py").write_text(HELPED)
+    Path("again.py").write_text(HELPED)
+    Path("helper.py").write_text("def capacity(): return 2.0")
+
+    def bits(name: str) -> float:
+        mine = config.experiment(SMALL, {"radio": {"channel": f"{name}.py:helped"}})
+        return fedtide.compare({"mine": mine}, seeds=1, store="results").results["mine"][0].columns["bits"][-1] or 0.0
+
+    before = bits("helped")
+    Path("helper.py").write_text("def capacity(): return 0.1")  # the same size, within a second
+    assert before > bits("helped") == bits("again")
+
+
 @pytest.mark.parametrize("name", ["own.py:Constant", "own.py:told"])
 def test_files_beside_a_form_are_found_from_anywhere(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     Path("mine.yaml").write_text(forms.write(config.dump(experiment(name, path="capacity.txt"))))

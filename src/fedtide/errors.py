@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class FedtideError(Exception):
     """Bad input: the message gives the value, the reason and the remedy.
@@ -29,3 +31,9 @@ class TrainingError(FedtideError):
     """An update is not a finite vector of the right length, or a policy broke its contract while a run was on."""
 
     exit_code = 5
+
+
+class DivergedError(TrainingError):
+    """Training did not stay finite. `so_far`, from a simulation: its rounds, d, and the evaluations (index, time) left."""
+
+    so_far: tuple[Any, int, list[tuple[int, float]]] | None = None

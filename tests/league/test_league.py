@@ -16,15 +16,15 @@ from fedtide.cli.main import app
 from fedtide.core.parts import resolve
 from fedtide.data.synthetic import synthetic
 from fedtide.drivers.planned import planned
-from fedtide.league import methods, page, playing, words
+from fedtide.league import methods, page, playing, season, words
 from fedtide.league.draw import draw_curves
 from fedtide.league.methods import GROUPS, METHODS, PAPER, REFERENCE, Method
 from fedtide.league.playing import ARENAS, CONFIRMING, JOINED, SEEDS, TUNING_SEED, Arena, joined, tuned, tuning
 from fedtide.league.season import played, stages
 from fedtide.pages.study import league_page
 from fedtide.studies import statistics
-from fedtide.studies.result import Store
-from fedtide.studies.work import Failure
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.spec import Run
 from fedtide.system import build
 from stored import result
 
@@ -110,8 +110,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Arena:
     kept = {"proposed", "random", "equal_weights", "best_channel", "fedbuff", "top_k", "fedprox", "ef21"}
     for module in (methods, playing):
         monkeypatch.setattr(module, "METHODS", {name: each for name, each in METHODS.items() if name in kept})
-    from fedtide.league import season
-
     monkeypatch.setattr(season, "METHODS", methods.METHODS)
     return ARENAS[0]
 
@@ -233,9 +231,13 @@ def _lose(store: Store, arena: Arena, name: str, seed: int) -> None:
     """Make a run of the season one that diverged."""
     entry = next(row.entry for row in played(arena, store)[0].rows if row.name == name)
     [lost] = playing.playing(arena, [entry], [seed]).runs
-    for file in store.all_files().get(lost.name, []):
-        file.unlink()
-    playing.note_diverged(store, [Failure(lost, "the update is not finite: training diverged", 5)], "avx2")
+    store.save(lost.name, _diverged(lost))
+
+
+def _diverged(run: Run) -> RunResult:
+    """Return the result of a run that diverged at its first aggregation: a guess throughout."""
+    found = result(config.dump(run.experiment), "avx2", 0.1)
+    return found._replace(totals={**found.totals, "diverged": 0.5})
 
 
 def test_a_target_is_an_exact_decimal_that_an_accuracy_can_reach(tmp_path: Path, small: Arena) -> None:
@@ -298,7 +300,7 @@ def test_the_next_in_rank_is_asked_to_play_on_fresh_seeds(tmp_path: Path, small:
 def test_a_candidate_that_diverged_is_not_chosen(tmp_path: Path, small: Arena) -> None:
     store = Store(tmp_path)
     runs = tuning(small, [METHODS[PAPER]]).runs
-    playing.note_diverged(store, [Failure(runs[0], "diverged", 5)], "avx2")
+    store.save(runs[0].name, _diverged(runs[0]))
     for number, run in enumerate(runs[1:]):
         store.save(run.name, result(config.dump(run.experiment), "avx2", 0.2 + 0.1 * (number == 1)))
     [entry] = tuned(small, [METHODS[PAPER]], store)
@@ -347,16 +349,19 @@ def test_a_whole_season_by_the_command_line(tmp_path: Path, small: Arena, monkey
     }
     monkeypatch.setattr(playing, "BASE", config.merge(playing.BASE, tiny))
     monkeypatch.setattr(playing, "ARENAS", ARENAS[:1])
-    monkeypatch.setattr(playing, "RATES", (0.07, 1e30))  # half of the candidates diverge
+    wild = {name: method._replace(rates=(0.07, 1e30)) for name, method in methods.METHODS.items()}  # half diverge
+    groups = [group._replace(methods=tuple(wild[m.name] for m in group.methods if m.name in wild)) for group in GROUPS]
+    for module in (methods, playing, season):
+        monkeypatch.setattr(module, "METHODS", wild)
+    monkeypatch.setattr(playing, "GROUPS", groups)
     command = ["league", "paper", "--store", str(tmp_path / "store"), "--out", str(tmp_path), "--backend", "here"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     text = (tmp_path / "league.md").read_text()
     assert "`joined`" in text
     assert all(f"`{name}`" in text for name in methods.METHODS)
-    lost = playing.diverged(Store(tmp_path / "store"))
-    assert lost
-    assert all("not finite" in each["error"] for each in lost.values())
+    store = Store(tmp_path / "store")
+    assert any(store.load(name).diverged is not None for name in store.all_files())
     assert "failed" not in CliRunner().invoke(app, command).output  # what diverged is not tried again
     again = CliRunner().invoke(app, [*command, "--draw-only", "--json"])
     assert len(json.loads(again.stdout)) == len(methods.METHODS) + 1
@@ -374,13 +379,19 @@ def test_bad_input_gets_one_line(tmp_path: Path, words: list[str], said: str) ->
     assert said in done.output
 
 
-def test_nothing_but_the_league_is_committed() -> None:
+def test_the_whole_league_is_committed_and_nothing_else() -> None:
     wanted = {
-        run.name for arena in ARENAS for _, parts in stages([arena], STORE) for part in parts for run in part.runs
+        run.name: (arena.name, run.label, run.experiment.seed)
+        for arena in ARENAS
+        for _, parts in stages([arena], STORE)
+        for part in parts
+        for run in part.runs
     }
-    kept = set(STORE.all_files())
-    assert kept <= wanted
-    assert wanted - kept == playing.diverged(STORE).keys()  # and those that diverged are named
+    kept = STORE.all_files()
+    assert set(kept) == set(wanted)
+    lost = {wanted[name] for name in kept if STORE.load(name, kept).diverged is not None}
+    for _, label, seed in lost:  # those that rank or confirm are told
+        assert seed == TUNING_SEED or f"`{label}`" in (ROOT / "docs" / "league.md").read_text()
 
 
 def test_the_page_is_that_of_the_runs(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_comparisons_are_those_of_study_show() -> None:
         assert [row["words"] for row in group["rows"]] == list(expected)
         for row in group["rows"]:
             found, want = row["by"][metric], expected[row["words"]]
-            assert found["mean"] == pytest.approx(sign * want["mean"], rel=1e-6)
+            assert found["mean"] == pytest.approx(sign * want["difference"], rel=1e-6)
             assert sorted((found["low"], found["high"])) == pytest.approx(
                 sorted((sign * want["low"], sign * want["high"])), rel=1e-6
             )

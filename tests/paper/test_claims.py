@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedtide.paper import sentences
-from fedtide.paper.claims import Check, Claim, Observation, decide, observe
+from fedtide.paper.claims import Check, Claim, Finding, Observation, decide, observe
 from fedtide.paper.figures import FIGURES, study
 from fedtide.paper.page import _anchor
 from fedtide.paper.rows import claims_rows, difference_words, effect, in_words, observed_rows
@@ -248,6 +248,57 @@ def test_many_comparisons_do_not_contradict_a_claim_by_chance():
     one = Claim("c", "text", (Check("R", "a", "b"),))
     assert decide(one, results).verdict == "contradicted"
     assert decide(one._replace(checks=one.checks * 8), results).verdict == "not resolved"
+
+
+def test_the_seeds_that_would_decide_are_those_of_the_whole_claim():
+    """All comparisons at once, four times in five: more than the weakest alone needs."""
+    base = np.array([0.5, 0.51, 0.52, 0.5])
+    near, far = runs(np.add(base, [0.05, -0.03, 0.04, 0.0])), runs(np.add(base, [0.06, -0.02, 0.05, 0.01]))
+    results = {"R": {"a": runs(base), "near": near, "far": far}}
+    one, other = Check("R", "near", "a"), Check("R", "far", "a")
+    alone = decide(Claim("c", "text", (one,)), results)
+    assert alone.seeds_needed == alone.weakest.at(0.95).seeds_needed
+    both = decide(Claim("c", "text", (one, other)), results)
+    assert both.seeds_needed > alone.seeds_needed
+    row = claims_rows([both])[0]
+    assert f"about {both.seeds_needed} would resolve it" in effect(row["weakest"])
+    rng, n = np.random.default_rng(0), both.seeds_needed
+
+    def drawn(finding):
+        difference = np.array(finding.difference)
+        return Finding(finding.check, tuple(rng.normal(difference.mean(), difference.std(ddof=1), n)))
+
+    again = [both._replace(groups=(tuple(map(drawn, both.groups[0])),)).verdict for _ in range(400)]
+    assert np.mean([each == "holds" for each in again]) >= 0.77
+
+
+def test_the_seeds_that_would_decide_are_counted_at_the_level_of_the_rule():
+    base = np.array([0.5, 0.51, 0.52, 0.5])
+    results = {"R": {"a": runs(base), "b": runs(np.add(base, [0.05, -0.03, 0.04, 0.0]))}}
+    up, down = (Check("R", "b", "a"),), (Check("R", "a", "b"),)
+    usual = decide(Claim("c", "text", up), results).seeds_needed
+    assert decide(Claim("c", "text", up, (down, down)), results).seeds_needed > usual  # 1 - 5 %/3
+    many = decide(Claim("c", "text", down * 8), results)  # to be contradicted, at 1 - 5 %/8
+    assert many.seeds_needed > usual
+    assert claims_rows([many])[0]["comparisons"][0]["seeds_needed"] == many.seeds_needed
+
+
+def test_of_what_is_decided_no_seeds_are_asked_for():
+    results = {"R": {"a": runs([0.9, 0.91, 0.92]), "b": runs([0.5, 0.52, 0.53])}}
+    assert decide(claim(), results).seeds_needed is None
+    assert decide(Claim("c", "text", (Check("R", "a", "missing"),)), results).seeds_needed is None
+    mixed = {"R": {"a": runs([0.9, 0.7, 0.8]), "b": runs([0.8, 0.81, 0.79]), "c": runs([0.9, 0.7])}}
+    few = decide(Claim("c", "text", (Check("R", "a", "b"), Check("R", "c", "b"))), mixed)
+    assert few.seeds_needed is None  # two seeds say too little
+
+
+def test_a_comparison_says_how_many_of_its_runs_diverged():
+    lost = {seed: each._replace(totals={"diverged": 0.5}) for seed, each in runs([0.1, 0.1]).items()}
+    finding = decide(claim(), {"R": {"a": runs([0.9, 0.8]), "b": lost}}).findings[0]
+    assert finding.diverged_note == "2 of 4 diverged"
+    assert effect(claims_rows([decide(claim(), {"R": {"a": runs([0.9, 0.8]), "b": lost}})])[0]["weakest"]).endswith(
+        "; 2 of 4 diverged"
+    )
 
 
 def test_gains_are_differences_of_differences():

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedtide.cli.main import app
+from fedtide.core import forms
 from fedtide.errors import FedtideError
 from fedtide.records import Ledger, RoundRecord
 from fedtide.records.energy import Prices, joules, prices
@@ -16,7 +17,7 @@ from fedtide.studies.reaching import named
 from fedtide.studies.result import RunResult, Store
 from fedtide.studies.table import rows
 from helpers import small
-from stored import put, result, two_variants
+from stored import TINY, put, result, two_variants
 
 COLUMNS = {
     "index": [1, 2, 3],
@@ -59,7 +60,7 @@ def test_what_was_counted_goes_before_the_prices():
     assert math.isnan(named("joules_to_0.8")(made(another)))
     assert named("air_time_to_0.8").reason([made()]).startswith("radio.symbol_rate is 0")
     assert named("bits_down_to_0.8").reason([made()]).startswith("stored by an older fedtide")
-    assert named("bits_down_to_0.9").reason([made(**counted)]) == "1 of 1 seeds do not reach 0.9"
+    assert named("bits_down_to_0.9").reason([made(**counted)]) == "0 of 1 seeds reach 0.9"
 
 
 def test_bits_are_those_of_control_too():
@@ -72,10 +73,10 @@ def test_what_is_no_such_metric(name):
 
 
 def test_why_there_is_no_number():
-    assert named("time_to_0.9").reason([made(), made(test_accuracy=[0.9, 0.9, 0.9])]) == "1 of 2 seeds do not reach 0.9"
+    assert named("time_to_0.9").reason([made(), made(test_accuracy=[0.9, 0.9, 0.9])]) == "1 of 2 seeds reach 0.9"
     assert named("time_to_0.8").reason([made()]) == ""
     assert "radio.joules_per_symbol and fleet.joules_per_sample" in named("joules_to_0.8").reason([made({})])
-    assert named("joules_to_0.9").reason([made()]) == "1 of 1 seeds do not reach 0.9"
+    assert named("joules_to_0.9").reason([made()]) == "0 of 1 seeds reach 0.9"
 
 
 def test_joules():
@@ -95,26 +96,62 @@ def filled(folder: Path, levels) -> Store:
 
 def test_the_table_compares_what_is_reached(tmp_path):
     table = rows(two_variants(2), filled(tmp_path, {"a": 0.5, "b": 0.6}), "bits_to_0.5")
-    assert [row["mean_value"] for row in table] == [5.0, 5.0]
+    assert [(row["median"], row["reached"], row["reached_of"]) for row in table] == [(5.0, 2, 2)] * 2
     assert [row["reason"] for row in table] == ["", ""]
     assert table[1]["verdict"] == "no difference"
 
 
 @pytest.mark.parametrize(
-    ("metric", "levels", "means", "reasons"),
+    ("metric", "levels", "medians", "reasons"),
     [
-        ("time_to_0.6", {"a": 0.5, "b": 0.6}, [None, 0.5], ["2 of 2 seeds", "a: 2 of 2 seeds do not reach 0.6"]),
-        ("time_to_0.6", {"a": 0.6, "b": 0.5}, [0.5, None], ["", "2 of 2 seeds do not reach 0.6"]),
+        ("time_to_0.6", {"a": 0.5, "b": 0.6}, [None, 0.5], ["0 of 2 seeds", "a: 0 of 2 seeds reach 0.6"]),
+        ("time_to_0.6", {"a": 0.6, "b": 0.5}, [0.5, None], ["", "0 of 2 seeds reach 0.6"]),
         ("joules_to_0.5", {"a": 0.6, "b": 0.5}, [None, None], ["are both 0", "are both 0"]),
     ],
 )
-def test_the_table_says_why_there_is_nothing_to_compare(tmp_path, metric, levels, means, reasons):
+def test_the_table_says_why_there_is_nothing_to_compare(tmp_path, metric, levels, medians, reasons):
     table = rows(two_variants(2), filled(tmp_path, levels), metric)
-    assert [row["mean_value"] for row in table] == means
+    assert [row["median"] for row in table] == medians
     for row, reason in zip(table, reasons, strict=True):
         assert reason in row["reason"]
-        assert "mean" not in row
+        assert "difference" not in row
         assert json.dumps(row, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("levels", "median", "reached"),
+    [
+        ([0.6, 0.6, 0.6, 0.5, 0.5], 0.5, 3),  # the others are later than all that reach it
+        ([0.6, 0.6, 0.5, 0.5, 0.5], None, 2),
+        ([0.6, 0.6, 0.5, 0.5], None, 2),  # half is not more than half
+        ([0.6, 0.6, 0.6, 0.6, 0.6], 0.5, 5),
+    ],
+)
+def test_a_seed_that_does_not_get_there_is_later_than_all(tmp_path, levels, median, reached):
+    study, store = two_variants(len(levels)), Store(tmp_path)
+    for run in study.runs:
+        put(store, run, level=levels[run.experiment.seed] if run.label == "a" else 0.6)
+    row, other = rows(study, store, "time_to_0.6")
+    assert (row["median"], row["reached"], row["reached_of"]) == (median, reached, len(levels))
+    assert ("difference" in other) == (reached == len(levels))
+    assert reached == len(levels) or f"{reached} of {len(levels)} seeds reach 0.6" in row["reason"]
+    assert json.dumps(row, allow_nan=False)
+
+
+def test_the_command_says_how_many_seeds_get_there(tmp_path):
+    study, store = two_variants(3), Store(tmp_path / "r")
+    for run in study.runs:
+        put(store, run, level=0.5 if run.label == "b" and run.experiment.seed == 2 else 0.6)
+    (tmp_path / "two.yaml").write_text(
+        forms.write(
+            {"version": 1, "name": "two", "seeds": 3, "base": TINY,
+             "variants": {"a": {"policy": {"limit": 1}}, "b": {"policy": {"limit": 2}}}}
+        )
+    )  # fmt: skip
+    words = ["study", "show", str(tmp_path / "two.yaml"), "-s", str(tmp_path / "r"), "-m", "time_to_0.6"]
+    found = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert "0.5000, 2 of 3" in found.stdout
+    assert "2 of 3 seeds reach 0.6" in " ".join(found.stdout.split())
 
 
 def test_an_unknown_metric_is_told_of_these(tmp_path):
@@ -133,7 +170,8 @@ def test_the_command_shows_the_reason(tmp_path, monkeypatch):
     words = ["study", "show", str(tmp_path / "two.yaml"), "-s", str(tmp_path / "r"), "-m", "time_to_0.9"]
     found = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert found.exit_code == 0
-    assert "1 of 1 seeds do not reach 0.9" in found.stdout
+    assert "0 of 1 seeds reach 0.9" in found.stdout
+    assert "not reached" in found.stdout
 
 
 def test_a_runs_summary_has_them():

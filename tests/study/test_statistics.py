@@ -13,10 +13,12 @@ from fedtide.studies.statistics import (
     band,
     compare,
     difference_band,
+    diverged,
     final_accuracy,
     mean_accuracy,
     roughness,
     shared,
+    unmeasured,
     variation,
 )
 
@@ -26,7 +28,7 @@ numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 def result(accuracy, time=None):
     time = list(range(1, len(accuracy) + 1)) if time is None else time
     columns = {name: [0.0] * len(accuracy) for name in COLUMNS} | {"time": time, "test_accuracy": list(accuracy)}
-    return RunResult({"timeline": {"horizon": time[-1]}}, columns, {})
+    return RunResult({"timeline": {"horizon": time[-1]}, "fleet": {"max_duration": 1.0}}, columns, {})
 
 
 @given(st.lists(numbers, min_size=2, max_size=8))
@@ -111,9 +113,53 @@ def test_roughness_is_the_scatter_around_a_trend_however_often_there_is_an_evalu
 def test_variation_is_the_length_of_the_ups_and_downs_per_time():
     calm = result([0.5] * 4 + [0.7, 0.8, 0.9, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     assert variation(calm) == pytest.approx(0.5 / 4)  # 0.5 to 1.0 from time 4 to 8
-    zigzag = result([0.5, 0.6] * 8, [0.5 * k for k in range(1, 17)])
-    assert variation(zigzag) == pytest.approx(0.1 / 0.5)
+    zigzag = result([0.5, 0.6] * 8)
+    assert variation(zigzag) == pytest.approx(0.1)
     assert math.isnan(variation(result([0.5], [1.0])))
+    late = result(
+        [0.2, 0.5, 0.4, 0.4], [0.7, 2.1, 3.2, 4.3]
+    )  # at 3 and 4 the last evaluations are those of 2.1 and 3.2
+    assert variation(late) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 4, 8])
+def test_variation_does_not_count_evaluations(evaluations):
+    """The same noise, seen once or eight times per T_max."""
+    rng = np.random.default_rng(0)
+    time = np.arange(1, 400 * evaluations + 1) / evaluations
+    found = variation(result(0.5 + 0.01 * rng.standard_normal(len(time)), list(time)))
+    assert found == pytest.approx(0.01 * 2 / math.sqrt(math.pi), rel=0.15)
+
+
+def test_at_the_end_is_the_last_tenth_of_the_horizon():
+    short = result([0.2, 0.9, 0.7], [1.0, 9.0, 10.0])
+    assert final_accuracy(short) == pytest.approx(0.8)
+    longer = short._replace(experiment={"timeline": {"horizon": 20.0}})
+    assert final_accuracy(longer) == 0.7  # its last evaluation
+
+
+def test_a_diverged_run_counts_as_a_guess():
+    finite, lost = result([0.8] * 10), result([0.8] * 4 + [0.1] * 6)._replace(totals={"diverged": 5.0})
+    assert mean_accuracy(lost) == pytest.approx((0.1 + 4 * 0.8 + 5 * 0.1) / 10)
+    assert final_accuracy(lost) == pytest.approx(0.1)
+    assert diverged([finite, lost, finite]) == "1 of 3 diverged"
+    assert diverged([finite]) == ""
+
+
+def test_what_was_not_counted_is_not_drawn_over():
+    priced = {"radio": {"joules_per_symbol": 1e-6}}
+    columns = {"time": [1.0, 2.0], "test_accuracy": [0.1, 0.2], "symbols": [1e6, 2e6], "samples_trained": [1, 2],
+               "train_loss": [None, None]}  # fmt: skip
+    run = RunResult({**priced, "timeline": {"horizon": 2.0}}, columns, {})
+    assert unmeasured([run], "test_accuracy", "joules") == ""
+    assert band([run], "test_accuracy", "joules").x.tolist() == [1.0, 2.0]
+    bare = run._replace(experiment={})
+    assert "joules was not measured in all of these runs: radio.joules_per_symbol" in unmeasured(
+        [run, bare], "test_accuracy", "joules"
+    )
+    assert "symbol_rate" in unmeasured([run], "test_accuracy", "air_time")
+    assert "control_bits is 0 all the time" in unmeasured([run], "test_accuracy", "control_bits")
+    assert "training_loss=true" in unmeasured([run], "train_loss", "time")
 
 
 def test_means_are_compared_on_shared_seeds():

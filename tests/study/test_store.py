@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from fedtide import config
 from fedtide.core import files
 from fedtide.errors import RunFolderError
 from fedtide.studies.checking import pack
-from fedtide.studies.result import COLUMNS, LATER, ZERO, RunResult, Store, same
+from fedtide.studies.result import COLUMNS, LATER, SUMS, ZERO, RunResult, Store, same
 from fedtide.studies.spec import name_of
 from stored import TINY, name, put, result, tree, two_variants, write
 
@@ -41,11 +42,70 @@ def test_every_committed_result_is_read():
     assert all(len(each.columns["time"]) > 1 for each in found)
 
 
+def test_every_committed_result_has_its_checksum():
+    for folder in sorted(COMMITTED.parent.iterdir()):
+        listed = dict(reversed(line.split("  ")) for line in (folder / SUMS).read_text().splitlines())
+        files = {file.name: file for file in folder.glob("*.json.gz")}
+        assert set(files) <= set(listed), folder
+
+
+def edit(file: Path, accuracy: float) -> None:
+    held = json.loads(gzip.decompress(file.read_bytes()))
+    held["columns"]["test_accuracy"][-1] = accuracy
+    file.write_bytes(pack(held))
+
+
+def test_an_edited_result_is_noticed(tmp_path):
+    store = Store(tmp_path)
+    store.save(NAME, result(isa="avx2"))
+    store.load(NAME)
+    edit(tmp_path / f"{NAME}.json.gz", 0.99)
+    for reader in (store, Store(tmp_path)):
+        with pytest.raises(
+            RunFolderError, match=r"damaged .it is not what SHA256SUMS says.*remove it and run the study"
+        ):
+            reader.load(NAME)
+    (tmp_path / f"{NAME}.json.gz").unlink()
+    store.save(NAME, result(isa="avx2", level=0.7))  # a file has several lines then
+    assert store.load(NAME).columns["test_accuracy"] == [0.7, 0.7]
+
+
+def test_an_edited_result_of_the_league_is_noticed(tmp_path):
+    """One of the files in the repository, as its pages read it."""
+    league = COMMITTED.parent / "league"
+    file = min(league.glob("*.json.gz"))
+    for each in (file, league / SUMS):
+        (tmp_path / each.name).write_bytes(each.read_bytes())
+    run = file.name.partition(".")[0]
+    assert Store(tmp_path).load(run)
+    edit(tmp_path / file.name, 0.99)
+    with pytest.raises(RunFolderError, match="edited"):
+        Store(tmp_path).load(run)
+
+
+def test_results_of_an_older_store_are_believed_and_the_next_ones_listed(tmp_path):
+    write(tmp_path)
+    store, study = Store(tmp_path), two_variants()
+    put(store, study.runs[0])
+    assert store.load(NAME).path == "avx2"
+    (tmp_path / SUMS).write_bytes(b"\xff torn line\n" + (tmp_path / SUMS).read_bytes())
+    assert Store(tmp_path).load(study.runs[0].name)
+
+
+def test_several_writers_lose_no_checksum(tmp_path):
+    studies, stores = two_variants(20), [Store(tmp_path) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda pair: put(stores[pair[0] % 4], pair[1]), enumerate(studies.runs)))
+    lines = (tmp_path / SUMS).read_text().splitlines()
+    assert {line.split("  ")[1] for line in lines} == {f"{run.name}.json.gz" for run in studies.runs}
+    assert all(stores[0].load(run.name) for run in studies.runs)
+
+
 def test_a_run_is_kept_once_per_instruction_path(tmp_path):
     store = Store(tmp_path)
     for isa, level in (("avx512", 0.1), ("avx2", 0.2), ("avx2", 0.3), ("avx512", 0.4)):
         store.save(NAME, result(isa=isa, level=level))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{NAME}.avx2.json.gz", f"{NAME}.json.gz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{NAME}.avx2.json.gz", f"{NAME}.json.gz", SUMS]
     found = store.load(NAME)
     assert found.paths == ["avx512", "avx2"]
     assert [each.columns["test_accuracy"][0] for each in (found, *found.elsewhere)] == [0.4, 0.3]
@@ -84,7 +144,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
         store.save("new", result())
     assert store.load(NAME) == result()
     assert not store.has("new")
-    assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.json.gz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{NAME}.json.gz", SUMS]
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -93,7 +153,7 @@ def test_writers_at_the_same_moment_lose_nothing(tmp_path, monkeypatch, links):
     store = Store(tmp_path)
 
     def meanwhile(source, target):
-        (tmp_path / f"{NAME}.json.gz").write_bytes(pack(tree(provenance={"isa": "avx512"})))
+        Store(tmp_path).write(tmp_path / f"{NAME}.json.gz", pack(tree(provenance={"isa": "avx512"})))
         if not links:
             raise PermissionError(errno.EPERM, "no hard links here")
         raise FileExistsError(errno.EEXIST, "File exists")

@@ -110,6 +110,6 @@ def test_a_run_of_the_default_size_stays_small(tmp_path):
     ]  # fmt: skip
     store = Store(tmp_path)
     store.save(name_of(default), from_rounds(default, rounds, 1000, 1.0))
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.json.gz")
     assert set(unpack(file.read_bytes())["rounds"]) == {*EACH, *FLAT}
     assert file.stat().st_size < 12_000

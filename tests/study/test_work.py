@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -17,11 +18,13 @@ import yaml
 from typer.testing import CliRunner
 
 from fedtide.cli.main import app
+from fedtide.config import merge
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.studies.export import export
 from fedtide.studies.result import Store, same
 from fedtide.studies.spec import make, read
-from fedtide.studies.table import rows
+from fedtide.studies.statistics import final_accuracy
+from fedtide.studies.table import by_label, rows
 from fedtide.studies.work import expected_work, missing, run_study
 from stored import TINY
 
@@ -252,10 +255,37 @@ def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
     seen = []
     failures = run_study(study, store, workers=1, on_done=seen.append)
     assert len(seen) == 6
-    assert sorted(failure.run.label for failure in failures) == ["bad", "bad", "diverges", "diverges"]
+    assert sorted(failure.run.label for failure in failures) == ["bad", "bad"]
     assert any("nowhere.py" in failure.reason for failure in failures)
-    assert any("not finite" in failure.reason for failure in failures)
-    assert {run.label for run in missing(study, store)} == {"bad", "diverges"}
+    assert {run.label for run in missing(study, store)} == {"bad"}
+
+
+@pytest.mark.parametrize("every", [0.0, 0.5])
+def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every):
+    """From the moment of divergence on it is a guess, at all evaluations that the others have."""
+    learning = {"training_loss": True, "evaluate_every": every}
+    variants = {"good": {}, "diverges": {"learning": {"learning_rate": 1e30}}}
+    study, store = make("two", variants, [0, 1], merge(TINY, {"learning": learning})), Store(tmp_path / "store")
+    assert run_study(study, store, workers=1, backend="here") == []
+    assert missing(study, store) == []
+    found = by_label(study, Store(tmp_path / "store"))
+    for seed in (0, 1):
+        good, bad = found["good"][seed], found["diverges"][seed]
+        assert good.diverged is None
+        assert bad.diverged is not None
+        guess = bad.column("time") >= bad.diverged
+        assert set(bad.column("test_accuracy")[guess]) == {0.1}
+        assert set(bad.column("train_loss")[guess]) == {math.log(10)}
+        assert set(good.column("time")) <= set(bad.column("time"))
+        assert final_accuracy(bad) == 0.1
+        assert bad.column("time")[-1] == good.column("time")[-1]
+    reference, row = rows(study, store, "mean_accuracy")
+    assert row["diverged_note"] == "2 of 2 diverged"
+    assert reference["diverged_note"] == ""
+    path = tmp_path / "two.yaml"
+    tree = {"version": 1, "name": "two", "base": merge(TINY, {"learning": learning}), "variants": variants, "seeds": 2}
+    path.write_text(yaml.safe_dump(tree))
+    assert "2 of 2 diverged" in " ".join(invoke("show", path, "--store", tmp_path / "store").output.split())
 
 
 def test_an_unknown_backend_and_a_silent_scheduler(tmp_path):
@@ -302,6 +332,8 @@ def invoke(*words):
         (["plot", "--out", "file/x"], "cannot be written", 4),
         (["plot", "--against", "limit=3"], "there are 'limit=1', 'limit=2'", 2),
         (["plot", "--column", "train_loss"], "learning.training_loss=true", 2),
+        (["plot", "--over", "joules"], "fleet.joules_per_sample are both 0: give one", 2),
+        (["plot", "--over", "control_bits"], "control_bits is 0 all the time", 2),
         (["plot", "--out", "."], "names no file", 4),
     ],
 )

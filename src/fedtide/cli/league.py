@@ -10,10 +10,9 @@ from rich.markup import escape
 
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
-from fedtide.errors import FedtideError, TrainingError
+from fedtide.errors import FedtideError
 from fedtide.report.tables import Column, listed
 from fedtide.studies.result import Store
-from fedtide.studies.strict import offered
 from fedtide.studies.work import Failure
 
 COLUMNS = (
@@ -50,7 +49,7 @@ def league(
     Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in league/methods.py.
     """
     from fedtide.league import draw, page
-    from fedtide.league.playing import ARENAS, diverged, note_diverged
+    from fedtide.league.playing import ARENAS
     from fedtide.league.season import played, stages
 
     known = {arena.name: arena for arena in ARENAS}
@@ -61,12 +60,7 @@ def league(
     failures: list[Failure] = []
     if not draw_only:
         for stage, parts in stages([known[name] for name in names or known], kept):
-            known_lost = diverged(kept)
-            todo = [part._replace(runs=tuple(run for run in part.runs if run.name not in known_lost)) for part in parts]
-            found = do_runs(stage, todo, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
-            lost = [each for each in found if each.exit_code == TrainingError.exit_code]
-            note_diverged(kept, lost, offered("native")[0])  # they count as chance
-            failures += [each for each in found if each not in lost]
+            failures += do_runs(stage, parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
     seasons = [each for arena in ARENAS if (each := played(arena, kept)) is not None]
     if not seasons:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")

@@ -93,6 +93,8 @@ def do_runs(
             done += 1
             accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
             word = f"{accuracy:.4f}" if accuracy is not None else f"failed: {outcome.reason}"
+            if outcome.result and outcome.result.diverged is not None:
+                word = f"diverged at time {outcome.result.diverged:g}, and counts as a guess from then on"
             text = f"{outcome.run.label}, seed {outcome.run.experiment.seed}: {word}"
             advance(expected_work(outcome.run), done, text)
             if not err.is_terminal:
@@ -251,17 +253,17 @@ def _rows(study: Study, store: Store, metric: str, against: str | None = None) -
 def _compared(row: dict[str, Any]) -> tuple[str, str]:
     from fedtide.paper.rows import effect
 
-    if "mean" in row:
+    if "difference" in row:
         return effect(row), row["verdict"]
-    if not row["against"]:
-        return "(others' reference)", row["reason"]
-    return _nothing(row), row["reason"]
+    why = "; ".join(filter(None, [row["reason"], row["diverged_note"]]))
+    return _nothing(row) if row["against"] else "(others' reference)", why
 
 
-def _mean(row: dict[str, Any]) -> str:
-    if row["mean_value"] is not None:
-        return f"{row['mean_value']:.4f}"
-    return _nothing(row)
+def _middle(row: dict[str, Any]) -> str:
+    """Write a variant's mean, or the median of what it spends until it reaches something and how many seeds do."""
+    value = row.get("mean", row.get("median"))
+    some = f", {row['reached']} of {row['reached_of']}" if row.get("reached") != row.get("reached_of") else ""
+    return _nothing(row) if value is None else f"{value:.4f}{some}"
 
 
 def _nothing(row: dict[str, Any]) -> str:
@@ -278,12 +280,12 @@ def _print_table(study: Study, store: Store, metric: str, against: str | None = 
     columns = [
         Column("variant", wraps=True),
         Column("seeds", right=True),
-        Column("mean", right=True),
+        Column("median" if rows and "median" in rows[0] else "mean", right=True),
         Column(f"difference from {other} (95 % interval)", wraps=True),
         Column("verdict", wraps=True),
     ]
     cells = [
-        [escape(row["variant"]), f"{row['done']}/{row['seeds']}", _mean(row), *map(escape, _compared(row))]
+        [escape(row["variant"]), f"{row['done']}/{row['seeds']}", _middle(row), *map(escape, _compared(row))]
         for row in rows
     ]
     if any(row["lost_share"] for row in rows):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -48,9 +50,49 @@ def near(place: str) -> Path:
 
 
 def source_digest(name: str) -> str | None:
-    """Return the SHA-256 of a user's policy file, so that a resumed run notices a change; None for anything else."""
+    """Return the SHA-256 of a user's file and of what it imports from beside it; None for anything else.
+
+    A file that imports nothing from beside it has the SHA-256 of its content.
+    """
     path = _file(name)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path and is_file(path) else None
+    if not path or not is_file(path):
+        return None
+    own, near_by = file_digest(str(path)), _imported(path)
+    if not near_by:
+        return own
+    told = [f"{place} {file_digest(str(path.resolve().parent / place))}" for place in sorted(near_by)]
+    return hashlib.sha256("\n".join([own, *told]).encode()).hexdigest()
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the files in a file's folder, by their path from there, that it imports, directly or through one another."""
+    folder, found = path.resolve().parent, set[str]()
+    waiting = [path.resolve()]
+    while waiting:
+        file = waiting.pop()
+        package = file.parent.relative_to(folder).parts
+        for level, words in _imports(file.read_bytes()):
+            full = (*package[: len(package) - level + 1], *words) if level else words
+            for end in range(1, len(full) + 1):
+                for place in ("/".join(full[:end]) + ".py", "/".join((*full[:end], "__init__.py"))):
+                    inner = folder / place
+                    if full[0] != "fedtide" and place not in found and inner != path.resolve() and is_file(inner):
+                        found.add(place)
+                        waiting.append(inner)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _imports(content: bytes) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return what a module imports, anywhere in it: how many dots, and the words of each name. Nothing if it is not Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(content)))
+    except (SyntaxError, ValueError, RecursionError):  # reading the file says why
+        return ()
+    found = [(0, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    for node in (node for node in nodes if isinstance(node, ast.ImportFrom)):
+        found += [(node.level, f"{node.module or ''}.{alias.name}".strip(".")) for alias in node.names]
+    return tuple((level, tuple(name.split("."))) for level, name in found)
 
 
 def file_digest(place: str) -> str:
@@ -112,9 +154,23 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         sys.modules[unique] = module  # dataclasses look their module up by name
         with _neighbours(path):
+            _fresh(path)
             spec.loader.exec_module(module)
+            _fresh(path)
         module.__fedtide_digest__ = digest  # type: ignore[attr-defined]  # only of a file that was read to its end
     return module
+
+
+def _fresh(path: Path) -> None:
+    """Forget the modules beside a file that were edited since it was loaded; note what the others hold."""
+    places = {str(path.resolve().parent / place) for place in _imported(path)}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file in places:
+            digest = file_digest(file)
+            if vars(module).setdefault("__fedtide_digest__", digest) != digest:
+                del sys.modules[name]
+                Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)  # its time counts seconds only
 
 
 @contextmanager

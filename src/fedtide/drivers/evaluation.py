@@ -14,13 +14,20 @@ from fedtide.system import System
 from fedtide.types import Samples, Tick, Vector, lent
 
 
+def is_due(system: System, tick: Tick) -> bool:
+    """Say whether a tick's model is scored: at every evaluate_every of simulated time, and always at the end."""
+    every = system.experiment.learning.evaluate_every
+    if every <= 0 or tick.index >= len(system.ticks):
+        return True
+    before = float(system.born[tick.index])  # when the model before it was
+    return int(tick.time / every + 1e-9) != int(before / every + 1e-9)
+
+
 def evaluate(system: System, trainer: Trainer, state: ServerState, tick: Tick) -> Scores:
-    """Score the new model at every evaluate_every of simulated time, and always at the end."""
+    """Score the new model if that is due."""
     learning = system.experiment.learning
-    if learning.evaluate_every > 0 and tick.index < len(system.ticks):
-        before = float(system.born[tick.index])  # when the model before it was
-        if int(tick.time / learning.evaluate_every + 1e-9) == int(before / learning.evaluate_every + 1e-9):
-            return Scores()
+    if not is_due(system, tick):
+        return Scores()
     model = state.models[state.version]
     test = scored(trainer, model, system.dataset.test)
     train = scored(trainer, model, system.dataset.train).loss if learning.training_loss else None

@@ -14,7 +14,7 @@ from fedtide.config.effort import LARGE
 from fedtide.core.answers import as_array
 from fedtide.core.guard import callback
 from fedtide.drivers.again import Answered, check_answers
-from fedtide.drivers.evaluation import evaluate
+from fedtide.drivers.evaluation import evaluate, is_due
 from fedtide.drivers.handed import as_experiment, check_arguments, check_handed, check_trainer, checked_folder
 from fedtide.drivers.result import Result as Result
 from fedtide.drivers.room import check_room
@@ -23,7 +23,7 @@ from fedtide.drivers.stopwatch import Stopwatch
 from fedtide.drivers.ticks import candidates_at
 from fedtide.drivers.training import close, trainer_label
 from fedtide.drivers.witness import Witness
-from fedtide.errors import RunFolderError, TrainingError
+from fedtide.errors import DivergedError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
 from fedtide.records import Ledger, RoundRecord, RunFolder, begun_with, costs, identity, is_complete, round_record
 from fedtide.server import border
@@ -97,7 +97,13 @@ def simulate(
         names_ready = run.names_ready if run else system.fleet.num_devices <= LARGE
         watching.begin(experiment, where, len(system.ticks))
         for count, tick in enumerate(since(system.ticks, state.version), 1):
-            state, info = step(system.rules, state, tick, exchange)
+            try:
+                state, info = step(system.rules, state, tick, exchange)
+            except DivergedError as error:
+                rest = since(system.ticks, tick.index)
+                left = [(each.index, each.time) for each in rest if each.index == tick.index or is_due(system, each)]
+                error.so_far = rounds, len(first), left
+                raise
             watch.lap("aggregation")
             if (
                 count & (count - 1) == 0

@@ -15,7 +15,7 @@ from fedtide.report.panels import time_name
 from fedtide.studies.against import Reference
 from fedtide.studies.pairing import across
 from fedtide.studies.result import COLUMNS, RunResult
-from fedtide.studies.statistics import FEW, aligned, band, difference_band
+from fedtide.studies.statistics import FEW, aligned, band, difference_band, unmeasured
 
 _GAIN = {"test_accuracy": "average so far, gain over"}
 Results = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
@@ -26,9 +26,8 @@ def check(results: Results, column: str, over: str) -> None:
     for what, name in (("column", column), ("over", over)):
         if name not in COLUMNS:
             raise FedtideError(f"{what}={name!r} is not recorded; use one of {', '.join(COLUMNS)}")
-    if any(np.isnan(run.column(column)).all() for runs in results.values() for run in runs.values()):
-        need = ": it needs learning.training_loss=true" if column == "train_loss" else ""
-        raise FedtideError(f"{column} was not measured in all of these runs{need}")
+    if reason := unmeasured((run for runs in results.values() for run in runs.values()), column, over):
+        raise FedtideError(reason)
 
 
 def draw(figure: Any, results: Results, compared: Mapping[str, Reference | None], column: str, over: str) -> Any:

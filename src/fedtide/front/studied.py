@@ -46,7 +46,8 @@ class StudyResult(NamedTuple):
 
         metric: the number per run that is compared; `fedtide study show --help` lists them. against: with which variant (or
         part of labels, as `scheduler=random`, all else being equal); None: the first one. Columns: variant, seeds, done,
-        mean_value; mean, low and high of the difference, num_seeds, seeds_needed (to resolve it), verdict, against.
+        mean (of time_to_A and the like: median, and how many seeds reached it); difference with its interval low to high,
+        num_seeds, seeds_needed (to resolve it), verdict, against, diverged_note (how many runs did not stay finite).
         """
         return frame(columns_of(self._rows(metric, against)))
 
@@ -91,10 +92,11 @@ class StudyResult(NamedTuple):
         """Return variant, mean and difference of every row, short."""
         found = []
         for row in self._rows(METRIC):
-            mean = "  -   " if row["mean_value"] is None else f"{row['mean_value']:.4f}"
-            known = row.get("mean") is not None and row["low"] is not None
-            short = f"{row['mean']:+.4f} ±{row['high'] - row['mean']:.4f} {row['verdict']}" if known else ""
-            found.append((_cut(row["variant"]), mean, short))
+            mean = "  -   " if row["mean"] is None else f"{row['mean']:.4f}"
+            known = row.get("difference") is not None and row["low"] is not None
+            half = row["high"] - row["difference"] if known else 0.0
+            short = f"{row['difference']:+.4f} ±{half:.4f} {row['verdict']}" if known else ""
+            found.append((_cut(row["variant"]), mean, ", ".join(filter(None, [short, row["diverged_note"]]))))
         return found
 
     def _repr_html_(self) -> str:
@@ -102,9 +104,9 @@ class StudyResult(NamedTuple):
             (
                 row["variant"],
                 f"{row['done']}/{row['seeds']}",
-                "-" if row["mean_value"] is None else f"{row['mean_value']:.4f}",
-                effect(row) if "mean" in row else "-" if row["against"] else "(reference)",
-                row["verdict"],
+                "-" if row["mean"] is None else f"{row['mean']:.4f}",
+                effect(row) if "difference" in row else "-" if row["against"] else "(reference)",
+                row["verdict"] or row["diverged_note"],
             )
             for row in self._rows(METRIC)
         ]

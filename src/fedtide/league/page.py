@@ -117,7 +117,7 @@ def _answers(tables: Sequence[Table]) -> list[str]:
         f"The gains in this table are from the fresh seeds {CONFIRMING[0]} to {CONFIRMING[-1]}: the best of many entries is "
         "partly lucky, and fresh seeds remove that bias. Only the winner (also of those that send packets), entries ranked "
         "before it, the paper's schedule and random scheduling ran on them, so they confirm a gain over these two, not the "
-        f"first rank. A run that diverged counts as chance ({CHANCE:g}) over the whole horizon, in tuning, ranks and gains.",
+        f"first rank. A run that diverged counts as chance ({CHANCE:g}) from then on, in tuning, ranks and gains.",
     ]
 
 
@@ -147,8 +147,8 @@ def _standings(each: Table) -> list[str]:
         costs = " | ".join(_cost(row, what) for what in UNITS)
         lines.append(
             f"| {row.rank} ({row.highest} to {row.lowest}) | {name} | {row.entry.group} "
-            f"| {mark} {effect(row.over_reference)} | {effect(row.over_control)} | {row.accuracy:.3f}, {row.final:.3f} "
-            f"| {costs} |"
+            f"| {mark} {effect(row.over_reference)} | {effect(row.over_control)} | {row.accuracy:.3f}, {row.final:.3f}"
+            f"{'; ' * bool(row.diverged)}{row.diverged} | {costs} |"
         )
     if each.left_out:
         missing = ", ".join(f"`{name}` ({count} of {len(each.seeds)})" for name, count in each.left_out.items())

@@ -6,28 +6,22 @@ all play. Runs are kept by what they are, so a season that was stopped goes on, 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from fedtide import config
 from fedtide.config import merge
-from fedtide.core.files import write_atomically
 from fedtide.league.methods import GROUPS, JOINABLE, METHODS, REFERENCE, Method
 from fedtide.paper.figures import Tree
 from fedtide.paper.worlds import COMMON, WORLDS
-from fedtide.studies.checking import TOTALS
-from fedtide.studies.result import COLUMNS, RunResult, Store
-from fedtide.studies.spec import Run, Study, make
+from fedtide.studies.result import RunResult, Store
+from fedtide.studies.spec import Study, make
 from fedtide.studies.statistics import mean_accuracy
-from fedtide.studies.work import Failure
 
 SEEDS = 5
 TUNING_SEED = 100  # of no run that ranks
 CONFIRMING = range(10, 15)  # fresh seeds, for the winner
 JOINED = "joined"
 CHANCE = 0.1  # the accuracy of a guess among ten labels, which every world here has
-DIVERGED = "diverged.json"  # beside the results: the runs that have none
 # What an upload and a training cost: 0.2 W at 200,000 symbols/s; 1e6 cycles per sample at 1e-28 J s^2 and 1 GHz
 BASE: Tree = merge(
     COMMON,
@@ -108,17 +102,18 @@ def playing(arena: Arena, entries: Sequence[Entry], seeds: Sequence[int]) -> Stu
 def tuned(arena: Arena, methods: Sequence[Method], store: Store) -> list[Entry]:
     """Return these methods with their best settings in a world; without those that have no run there.
 
-    A candidate that diverged counts as chance.
+    A candidate that diverged is behind all that stayed finite.
     """
-    found, read = [], reader(store)
+    kept, found = store.all_files(), []
     for method in methods:
         scored = [
-            each._replace(tuned=mean_accuracy(result))
+            (result.diverged is None, mean_accuracy(result), each)
             for each, run in zip(_candidates(method), tuning(arena, [method]).runs, strict=True)
-            if (result := read(run)) is not None
+            if run.name in kept and (result := store.load(run.name, kept))
         ]
         if scored:
-            found.append(max(scored, key=lambda each: each.tuned))  # the first of equals
+            _, level, best = max(scored, key=lambda row: row[:2])  # the first of equals
+            found.append(best._replace(tuned=level))
     return found
 
 
@@ -144,56 +139,12 @@ def joined(found: Sequence[Entry]) -> Method | None:
 
 
 def results(arena: Arena, entries: Sequence[Entry], store: Store, most: int = 20) -> dict[str, dict[int, RunResult]]:
-    """Read every stored run that ranks: method -> seed -> result. A run that diverged is chance."""
+    """Read every stored run that ranks: method -> seed -> result."""
     found: dict[str, dict[int, RunResult]] = {}
-    read = reader(store)
+    kept = store.all_files()
     for run in playing(arena, entries, range(most)).runs:
-        if (result := read(run)) is not None:
-            found.setdefault(run.label, {})[run.experiment.seed] = result
-    return found
-
-
-def diverged(store: Store) -> dict[str, Any]:
-    """Return the runs whose training diverged, by name: which run it was, on which instruction path, and the error."""
-    file = store.folder / DIVERGED
-    return dict(json.loads(file.read_text("utf-8"))) if file.exists() else {}
-
-
-def note_diverged(store: Store, failures: Sequence[Failure], path: str) -> None:
-    """Add runs that diverged to the list beside the results. Delete the file to try them again."""
-    noted = {
-        each.run.name: {"run": f"{each.run.label}, seed {each.run.experiment.seed}", "isa": path, "error": each.reason}
-        for each in failures
-    }
-    if noted:
-        text = json.dumps({**diverged(store), **noted}, indent=1, sort_keys=True)
-        write_atomically(store.folder / DIVERGED, f"{text}\n".encode())
-
-
-def is_diverged(result: RunResult) -> bool:
-    """Say whether a result stands for a run that diverged."""
-    return "diverged" in result.totals
-
-
-def reader(store: Store) -> Callable[[Run], RunResult | None]:
-    """Return a function that reads a run: its result, chance over the whole horizon if it diverged, None if it is missing."""
-    kept, lost = store.all_files(), diverged(store)
-
-    def read(run: Run) -> RunResult | None:
         if run.name in kept:
-            return store.load(run.name, kept)
-        return _at_chance(run, lost[run.name]) if run.name in lost else None
-
-    return read
-
-
-def _at_chance(run: Run, noted: Mapping[str, Any]) -> RunResult:
-    """Return a result with one evaluation, at the end of the horizon: a guess. Nothing else of the run was stored."""
-    columns: dict[str, list[float | None]] = {name: [0.0] for name in COLUMNS}
-    totals: dict[str, float | None] = {name: None if form.optional else 0.0 for name, form in TOTALS.items()}
-    totals["diverged"] = 1.0
-    found = RunResult(config.dump(run.experiment), columns, totals, {"isa": noted["isa"]})
-    columns.update(time=[run.experiment.timeline.horizon], test_accuracy=[found.chance])
+            found.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name, kept)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.league.methods import PAPER, REFERENCE
-from fedtide.league.playing import CONFIRMING, SEEDS, Arena, Entry, is_diverged
+from fedtide.league.playing import CONFIRMING, SEEDS, Arena, Entry
 from fedtide.studies.pairing import paired
 from fedtide.studies.reaching import Reaching
 from fedtide.studies.result import RunResult
@@ -24,7 +24,7 @@ Runs = Mapping[str, Mapping[int, RunResult]]  # method -> seed -> result
 class Cost(NamedTuple):
     """What is spent until the target is reached."""
 
-    middle: float  # median over the seeds; infinite if fewer than half reach it
+    middle: float  # median over the seeds; infinite unless more than half reach it
     reached: int  # seeds that do
     seeds: int
     ratio: Comparison | None  # log of what it is of the reference's, seed by seed; None if a seed of either does not
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     over_paper: Comparison | None
     surely: str  # `ahead` or `behind` the reference among so many comparisons (Bonferroni), or nothing
     is_level: bool  # no run of it diverged, and its difference from the winner is not resolved
-    diverged: int  # runs on the seeds that rank; they count as chance
+    diverged: int  # runs on the seeds that rank; they count as chance from then on
     diverged_fresh: int  # runs on the fresh seeds
     costs: Mapping[str, Cost]
 
@@ -181,7 +181,7 @@ def effect(found: Comparison | None) -> str:
 
 
 def _diverged(runs: Mapping[int, RunResult]) -> int:
-    return sum(map(is_diverged, runs.values()))
+    return sum(each.diverged is not None for each in runs.values())
 
 
 def _verdict(comparison: Comparison | None) -> str:
@@ -194,10 +194,9 @@ def _mean(runs: Mapping[int, RunResult], metric: Callable[[RunResult], float]) -
 
 def _cost(what: str, target: float, own: Mapping[int, RunResult], reference: Mapping[int, RunResult]) -> Cost:
     until = Reaching(what, target)
-    spent = np.array([until(each) for each in own.values()])
-    middle = float(np.median(np.where(np.isnan(spent), math.inf, spent)))
+    found = until.over_seeds(list(own.values()))
     pairs = list(paired(own, reference).values())
     first, second = (np.array([until(pair[side]) for pair in pairs]) for side in (0, 1))
     known = np.isfinite([*first, *second]).all() and min(*first, *second) > 0
     ratio = compare(list(np.log(first)), list(np.log(second))) if known else None
-    return Cost(middle, int(np.isfinite(spent).sum()), len(spent), ratio)
+    return Cost(*found, ratio)

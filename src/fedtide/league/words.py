@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fedtide import config
 from fedtide.league.methods import DENSE, EVEN, PAPER, REFERENCE
-from fedtide.league.playing import CONFIRMING, JOINED, is_diverged
+from fedtide.league.playing import CONFIRMING, JOINED
 from fedtide.league.ranking import Row, Runs, Table, effect, gain, is_analog
 from fedtide.studies.spec import name_of
 from fedtide.studies.statistics import Comparison
@@ -69,7 +69,7 @@ def _world(each: Table, runs: Runs) -> str:
         found = each.confirmed.get(row.name, {}).get(REFERENCE)
         if found:
             said.append(f"Its gain over random scheduling on fresh seeds is {resolved(found)}.")
-        lost = [run for run in runs[row.name].values() if is_diverged(run)]
+        lost = [run for run in runs[row.name].values() if run.diverged is not None]
         said += [CAUSES[name] for run in lost if (name := name_of(config.experiment(run.experiment))) in CAUSES]
     return " ".join(said)
 
@@ -170,9 +170,9 @@ RULES = """
   own; where it has none, the weights gamma^age with gamma = 1 or 0.846. `equal_weights` has nothing to set: it has the
   learning rates 0.07, 0.1, 0.14 and 0.2. The best by mean accuracy on seed {seed}, world by
   world, plays on seeds 0 to {last}. The grids are ours, the same in all worlds.
-- **Divergence.** A run whose numbers do not stay finite counts as chance, {chance:g}, over the whole horizon: when its method
-  is tuned, ranked and confirmed. An entry of which a run diverged, on any seed that it played, is not recommended. Which runs
-  diverged, and with which error, is in `results/league/diverged.json`.
+- **Divergence.** A run whose numbers do not stay finite counts as chance, {chance:g}, from then on, when its method is
+  ranked and confirmed; in tuning, a candidate that diverged is behind all that stayed finite. An entry of which a run
+  diverged, on any seed that it played, is not recommended. Such runs are stored as all others.
 - **Controls.** The reference may choose gamma; a method with a setting of its own has gamma = 1, and is compared with random
   scheduling at gamma = 1 (`equal_weights`), too. Robust servers and SCAFFOLD need dense updates, and have `dead_zone` and
   updates added to the current model: so has their control, `dense_mean`. Compare them with it, not with random scheduling.

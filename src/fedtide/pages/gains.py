@@ -15,7 +15,7 @@ from fedtide.paper.reproduce import Observed
 from fedtide.paper.rows import claims_rows, difference_words, finite, in_words, observed_rows, plain
 from fedtide.studies.against import Reference
 from fedtide.studies.pairing import note, paired
-from fedtide.studies.statistics import METRICS, compare
+from fedtide.studies.statistics import METRICS, compare, diverged
 
 LOWER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")  # is better
 WORDS: Final = {"higher": "gains", "lower": "loses"}
@@ -70,7 +70,7 @@ def gain(pairs: Sequence[Sequence[Any]], metric: str) -> dict[str, Any]:
     return {
         **finite(found._asdict()),
         "verdict": WORDS.get(found.verdict, found.verdict),
-        "note": note(pairs),
+        "note": "; ".join(filter(None, [note(pairs), diverged([run for pair in pairs for run in pair])])),
     }
 
 
@@ -149,7 +149,10 @@ def _row(
 
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("metric", "mean", "low", "high", "num_seeds", "seeds_needed", "verdict")
-    return {**{key: row[key] for key in keys if key in row}, "note": row["paths_note"]}
+    return {
+        **{key: row[key] for key in keys if key in row},
+        "note": "; ".join(filter(None, [row["paths_note"], row["diverged_note"]])),
+    }
 
 
 def _numbers(family: Family, side: Side) -> list[int]:

@@ -4,8 +4,8 @@ A comparison says which of two variants should be higher by some metric. A claim
 claimed direction (95 % interval of the paired difference). It is contradicted if one of its m comparisons is resolved the
 other way by an interval of 1 - 5 %/m: else a claim of many comparisons would be contradicted by chance (Bonferroni). A claim
 that some variant exists has several groups of comparisons: one that holds is enough (at 1 - 5 %/groups), and all must be
-contradicted. Otherwise it is not resolved. Every claim is decided a second time by another measure, for the reader: the paper
-does not say what "better" or "smooth" is.
+contradicted. Otherwise it is not resolved; the seeds that would resolve it are those of the whole claim at these levels.
+Every claim is decided a second time by another measure, for the reader: the paper does not say what "better" or "smooth" is.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from fedtide.studies.pairing import note, paired
 from fedtide.studies.result import RunResult
-from fedtide.studies.statistics import CONFIDENCE, METRICS, Comparison, compare
+from fedtide.studies.statistics import CONFIDENCE, METRICS, POWER, Comparison, compare, diverged, seeds_needed
 
 # The number per run that decides, and the one by which the verdict is given a second time.
 OTHER = {"mean_accuracy": "final_accuracy", "mean_train_loss": "final_train_loss", "variation": "roughness"}
@@ -78,6 +80,7 @@ class Finding(NamedTuple):
     difference: tuple[float, ...]  # by seed
     missing: bool = False  # a side has no run on a shared seed; else, without differences, runs are too short to tell
     paths_note: str = ""  # pairs on different instruction paths
+    diverged_note: str = ""  # runs that did not stay finite
 
     def at(self, confidence: float) -> Comparison | None:
         """Compare with an interval of this confidence."""
@@ -89,6 +92,15 @@ class Finding(NamedTuple):
         if found is None:
             return "runs missing" if self.missing else "not resolved"
         return {"higher": "holds", "lower": "contradicted"}.get(found.verdict, "not resolved")
+
+    def seeds_needed(self, sign: int, confidence: float, power: float) -> float:
+        """Return about how many seeds would resolve it in this direction; infinite if its mean lies the other way."""
+        found = self.at(confidence)
+        if found is None or found.mean * sign <= 0:
+            return math.inf
+        if found.verdict != "not resolved":
+            return len(self.difference)
+        return seeds_needed(np.array(self.difference), confidence, power) or math.inf
 
     @property
     def strength(self) -> float:
@@ -125,14 +137,52 @@ class Verdict(NamedTuple):
     def verdict(self) -> str:
         """The claim's, as the module says."""
 
-        def each(group: tuple[Finding, ...], parts: int) -> list[str]:
-            return [finding.answer(1 - (1 - CONFIDENCE) / parts) for finding in group]
+        def each(group: tuple[Finding, ...], sign: int) -> list[str]:
+            return [finding.answer(self._level(sign, len(group))) for finding in group]
 
-        if all("contradicted" in each(group, len(group)) for group in self.groups):
+        if all("contradicted" in each(group, -1) for group in self.groups):
             return "contradicted"  # whatever is missing
-        if any(set(each(group, len(self.groups))) == {"holds"} for group in self.groups):
+        if any(set(each(group, 1)) == {"holds"} for group in self.groups):
             return "holds"
         return "runs missing" if any(finding.missing for finding in self.findings) else "not resolved"
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """About how many seeds would decide the claim with POWER, if differences and spreads are as measured.
+
+        It holds once all comparisons of a group do, and is contradicted once one comparison of every group is. Each of
+        those that must come true together gets its share of what POWER leaves to chance. None: decided, or not to be told.
+        """
+        if self.verdict != "not resolved":
+            return None
+        holds = min(
+            max(each.seeds_needed(1, self._level(1, len(group)), _power(len(group))) for each in group)
+            for group in self.groups
+        )
+        contradicted = max(
+            min(each.seeds_needed(-1, self._level(-1, len(group)), _power(len(self.groups))) for each in group)
+            for group in self.groups
+        )
+        found = min(holds, contradicted)
+        return int(found) if math.isfinite(found) else None
+
+    def more_seeds(self, finding: Finding, num_checks: int) -> int | None:
+        """About how many seeds would resolve one comparison at the level of its claim; None: it is resolved, or not known."""
+        found = finding.at(CONFIDENCE)
+        if found is None or found.verdict != "not resolved":
+            return None
+        sign = -1 if found.mean < 0 else 1
+        needed = finding.seeds_needed(sign, self._level(sign, num_checks), POWER)
+        return int(needed) if math.isfinite(needed) else None
+
+    def _level(self, sign: int, num_checks: int) -> float:
+        """Return the confidence at which a comparison counts for the claim (sign 1) or against it, in a group of so many."""
+        return 1 - (1 - CONFIDENCE) / (len(self.groups) if sign > 0 else num_checks)
+
+
+def _power(together: int) -> float:
+    """Return the power of each of so many comparisons with which all come true with POWER, whatever they share."""
+    return 1 - (1 - POWER) / together
 
 
 Results = Mapping[str, Mapping[str, Mapping[int, RunResult]]]  # figure -> label -> seed -> result
@@ -159,7 +209,8 @@ def _find(check: Check, results: Results) -> Finding:
         values = dict(zip(names, map(METRICS[check.metric], together[seed]), strict=True))
         difference.append(sign * (_value(check.better, values) - _value(check.worse, values)))
     known = tuple(each for each in difference if not math.isnan(each))
-    return Finding(check, known, not together, note(together.values()))
+    runs = [result for group in together.values() for result in group]
+    return Finding(check, known, not together, note(together.values()), diverged(runs))
 
 
 def _curves(side: Side) -> tuple[str, ...]:

@@ -58,16 +58,17 @@ RULE = (
     "%/m, so that a claim of many comparisons is not contradicted by chance. Where one of several groups of "
     "comparisons is enough (one R, one γ), the one that holds must do so at 1 - 5 %/groups, all must be "
     "contradicted, and the table shows the best. Nothing is corrected for the number of claims, and some share "
-    'comparisons. "About N would resolve it": that many seeds, four times in five, if the difference and its spread '
-    "are as measured."
+    'comparisons. "About N would resolve it": with that many seeds the whole claim would be decided by this rule (in the '
+    "table of verdicts), or this comparison at the level that its claim asks for, four times in five, if differences and "
+    "their spreads are as measured. A run that did not stay finite counts as a guess from then on, and is told."
 )
 MEASURES = (
     "The paper does not say how its curves are compared. Accuracies are compared here as averages over the horizon "
     "from time 0 (`mean_accuracy`), so that speed and level both count; losses as averages over the iterations "
-    "(`mean_train_loss`); smoothness by how much the accuracy goes up and down per T_max in the second half of the "
-    "horizon (`variation`). The last column has the verdict by another measure: averages over the last tenth "
-    "(`final_accuracy`, `final_train_loss`), or the scatter around a quadratic trend in the second half "
-    "(`roughness`)."
+    "(`mean_train_loss`); smoothness by how much the accuracy, read once per T_max, goes up and down in the second half "
+    "of the horizon (`variation`; `roughness` alone sees what a curve does within one T_max). The last column has the "
+    "verdict by another measure: at the end, which on all pages means averaged over the last tenth of the horizon "
+    "(`final_accuracy`, `final_train_loss`), or the scatter around a quadratic trend in the second half (`roughness`)."
 )
 # What stands below a figure, by the kind of drawing.
 BELOW = {

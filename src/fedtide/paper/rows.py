@@ -36,14 +36,15 @@ def claims_rows(verdicts: Sequence[Verdict], others: Sequence[Verdict] | None = 
             "section": verdict.claim.section,
             "reading": verdict.claim.reading,
             "verdict": verdict.verdict,
-            "weakest": _comparison(verdict.weakest),
-            "comparisons": [_comparison(each) for each in verdict.findings],
+            "seeds_needed": verdict.seeds_needed,
+            "weakest": {**_comparison(verdict.weakest), "seeds_needed": verdict.seeds_needed},
+            "comparisons": _comparisons(verdict),
         }
         if others:
             other = others[position]
             row["by_other_measure"] = other.verdict
-            for each, found in zip(row["comparisons"], other.findings, strict=True):
-                each["by_other_measure"] = _comparison(found)
+            for each, found in zip(row["comparisons"], _comparisons(other), strict=True):
+                each["by_other_measure"] = found
         rows.append(row)
     return rows
 
@@ -72,6 +73,15 @@ def _unclaimed(finding: Finding) -> dict[str, Any]:
     return {**row, "positive_is": "the first is higher", "verdict": words.get(row["verdict"], row["verdict"])}
 
 
+def _comparisons(verdict: Verdict) -> list[dict[str, Any]]:
+    """Return a claim's comparisons, each with the seeds that would resolve it at the level at which the claim is decided."""
+    return [
+        {**_comparison(finding), "seeds_needed": verdict.more_seeds(finding, len(group))}
+        for group in verdict.groups
+        for finding in group
+    ]
+
+
 def _comparison(finding: Finding) -> dict[str, Any]:
     found = finding.at(CONFIDENCE)
     return {
@@ -83,6 +93,7 @@ def _comparison(finding: Finding) -> dict[str, Any]:
         "positive_is": "as claimed",
         "verdict": finding.answer(),
         "paths_note": finding.paths_note,
+        "diverged_note": finding.diverged_note,
         **({} if found is None else finite(found._asdict())),
     }
 
@@ -96,13 +107,14 @@ def finite(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def effect(row: Mapping[str, Any]) -> str:
     """Write an effect with its interval, and the seeds that would resolve it."""
-    if row.get("mean") is None:
+    difference = row.get("difference", row.get("mean"))
+    if difference is None:
         return "-" if row["verdict"] == "runs missing" else "runs too short to tell"
-    note = f"; {row['paths_note']}" if row.get("paths_note") else ""
+    note = "".join(f"; {row[each]}" for each in ("paths_note", "diverged_note") if row.get(each))
     if row["low"] is None:
-        return f"{row['mean']:+.4f} (one seed){note}"
+        return f"{difference:+.4f} (one seed){note}"
     more = f"; about {row['seeds_needed']} would resolve it" if row["seeds_needed"] else ""
-    return f"{row['mean']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
+    return f"{difference:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
 
 
 def in_words(row: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from fedtide.report.forest import TINTS, Row, draw_rows, few_numbers
 from fedtide.report.style import SCREEN
 from fedtide.studies.pairing import summary
 from fedtide.studies.result import RunResult
-from fedtide.studies.statistics import CONFIDENCE
+from fedtide.studies.statistics import CONFIDENCE, final_accuracy
 
 SIGNS = {"holds": "**+**", "contradicted": "**−**", "not resolved": "·", "runs missing": ""}
 CELL = WORLDS[0].name  # the paper's
@@ -253,7 +253,7 @@ def _described(runs: Sequence[RunResult]) -> list[str]:
     age = flat("age")
     low, middle, high = np.quantile(flat("capacity"), [0.05, 0.5, 0.95])
     ready = np.concatenate([run.each_round("num_ready") for run in runs])
-    end = np.mean([run.column("test_accuracy")[-1] for run in runs])
+    end = np.mean([final_accuracy(run) for run in runs])
     return [
         f"{ready.mean():.1f}",
         f"{low:.2f}, {middle:.2f}, {high:.2f}",

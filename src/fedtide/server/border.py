@@ -15,7 +15,7 @@ import numpy as np
 from fedtide.core import parts
 from fedtide.core.answers import as_array, shown
 from fedtide.core.arguments import MOST_MEMORY
-from fedtide.errors import TrainingError
+from fedtide.errors import DivergedError, TrainingError
 from fedtide.types import Floats, Ints, Memory, Vector
 
 LONGEST_NAME = 100  # characters: it is a file's name in the checkpoint
@@ -111,7 +111,7 @@ def finite(
             yield update
     if broken:
         some = ", ".join(map(str, broken[:8])) + (f" and {len(broken) - 8} more" if len(broken) > 8 else "")
-        raise TrainingError(
+        raise DivergedError(
             f"the update of device {some} at aggregation {version} is not finite: training diverged; {culprit()} "
             "(everything up to the previous aggregation is saved)"
         )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fedtide import config
 from fedtide.errors import FedtideError
-from fedtide.records import UNKNOWN, RoundRecord, names_files, write_atomically
+from fedtide.records import UNKNOWN, RoundRecord, names_files
 from fedtide.studies.checking import FORMAT, pack
 from fedtide.studies.result import RunResult, Store, read_tree
 from fedtide.studies.work import dataset_of, trained_on
@@ -56,7 +56,7 @@ def identify(
         if found.isa is not None:
             tree: dict[str, Any] = {**read_tree(file), "format": FORMAT}
             tree["provenance"] = dict.fromkeys(NOT_KNOWN) | {"isa": found.isa, "isa_found_by": found.how}
-            write_atomically(file, pack(tree))
+            store.write(file, pack(tree))
         yield found
 
 

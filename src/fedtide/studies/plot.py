@@ -15,7 +15,7 @@ from fedtide.studies.against import references
 from fedtide.studies.pairing import across
 from fedtide.studies.result import COLUMNS, RunResult, Store
 from fedtide.studies.spec import Study
-from fedtide.studies.statistics import Band, aligned, band, difference_band, saws
+from fedtide.studies.statistics import Band, aligned, band, difference_band, saws, unmeasured
 from fedtide.studies.table import by_label
 
 
@@ -55,9 +55,8 @@ def draw_study(
     results = {label: runs for label, runs in by_label(study, store).items() if runs}
     if not results:
         raise FedtideError(f"the study {study.name!r} has no finished run in {store.folder}; run it first")
-    if any(np.isnan(run.column(column)).all() for runs in results.values() for run in runs.values()):
-        need = "; it needs learning.training_loss=true" if column == "train_loss" else ""
-        raise FedtideError(f"{column} was not measured in all of these runs{need}")
+    if reason := unmeasured((run for runs in results.values() for run in runs.values()), column, over):
+        raise FedtideError(reason)
     if against is not None and not any(each.label in results for each in compared.values() if each):
         raise FedtideError(f"--against {against!r} has no finished run yet; run the study first")
     even, smooth = aligned(results), is_smoothed(results, column, against)

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -46,11 +46,19 @@ SPENT: Final[Mapping[str, Callable[[RunResult], Floats]]] = {
     "bits_down": lambda result: result.column("bits_down"),
     "air_time": _air_time,
 }
-UNCOUNTED: Final = {
+UNCOUNTED: Final[Mapping[str, str]] = {
     "joules": UNPRICED,
     "air_time": "radio.symbol_rate is 0: give it to count time on the air",
     "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
 }
+
+
+class Reached(NamedTuple):
+    """What several seeds spend until an accuracy is reached: a seed that does not reach it is later than all that do."""
+
+    median: float  # infinite unless more than half of the seeds reach it
+    reached: int
+    seeds: int
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,12 @@ class Reaching:
         reached = np.flatnonzero(result.column("test_accuracy") >= self.accuracy)
         return float(SPENT[self.what](result)[reached[0]]) if len(reached) else math.nan
 
+    def over_seeds(self, results: Sequence[RunResult]) -> Reached:
+        """Return the median over these seeds, and how many reach the accuracy."""
+        spent = np.array([self(each) for each in results])
+        median = np.median(np.where(np.isnan(spent), math.inf, spent)) if len(spent) else math.inf
+        return Reached(float(median), int(np.isfinite(spent).sum()), len(spent))
+
     def reason(self, results: Sequence[RunResult]) -> str:
         """Say why some of these runs have no such number; nothing if all have."""
         missing = [each for each in results if math.isnan(self(each))]
@@ -72,7 +86,7 @@ class Reaching:
             return ""
         if self.what in UNCOUNTED and any(np.isnan(SPENT[self.what](each)).all() for each in missing):
             return UNCOUNTED[self.what]
-        return f"{len(missing)} of {len(results)} seeds do not reach {self.accuracy:g}"
+        return f"{len(results) - len(missing)} of {len(results)} seeds reach {self.accuracy:g}"
 
 
 def named(name: str) -> Reaching | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import re
 import stat
@@ -16,7 +18,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning.trainer import engine_of
-from fedtide.records import UNKNOWN, RoundRecord, machine_fault, provenance, sweep, write_atomically, write_new
+from fedtide.records import UNKNOWN, Ledger, RoundRecord, machine_fault, provenance, sweep, write_atomically, write_new
 from fedtide.records.columns import unpack as unpack_column
 from fedtide.report.summary import evaluated
 from fedtide.studies import checking, uploads
@@ -25,6 +27,7 @@ from fedtide.types import Floats, Ints
 
 FORMAT, COLUMNS, ZERO, LATER = checking.FORMAT, checking.COLUMNS, checking.ZERO, checking.UNKNOWN
 ENDING = ".json.gz"
+SUMS = "SHA256SUMS"  # in every store: what its files hold, a line each as `sha256sum` writes it
 USUAL_LABELS = 10  # of MNIST and most others; a result says how many there are if they are not as many
 STORED = ("experiment", "columns", "totals", "provenance", "rounds")
 
@@ -72,6 +75,11 @@ class RunResult(NamedTuple):
         return unpack_column(self.rounds[name])
 
     @property
+    def diverged(self) -> float | None:
+        """When its numbers did not stay finite; from then on it counts as a guess. None: they did."""
+        return self.totals.get("diverged")
+
+    @property
     def chance(self) -> float:
         """The accuracy of a guess."""
         return 1 / (self.totals.get("num_labels") or USUAL_LABELS)
@@ -102,8 +110,13 @@ def from_rounds(
     num_parameters: int,
     seconds: float | None,
     num_labels: int = USUAL_LABELS,
+    left: Sequence[tuple[int, float]] = (),
 ) -> RunResult:
-    """Condense the rounds of a run."""
+    """Condense the rounds of a run.
+
+    left: the evaluations (index, time) of a run that diverged, from that moment on. It counts as a guess there, with
+    accuracy 1/num_labels and loss log(num_labels), and spends no more.
+    """
     scored = evaluated(rounds)
     kept = [kept / num_parameters for each in rounds for kept in each.num_kept]
     sent = [each for each in rounds if each.picked]
@@ -122,6 +135,12 @@ def from_rounds(
     if num_labels != USUAL_LABELS:
         totals["num_labels"] = num_labels
     rows = [{**each._asdict(), **each.ledger._asdict()} for each in scored]
+    spent, loss = rounds[-1].ledger if rounds else Ledger(), math.log(num_labels)
+    guess = {"test_accuracy": 1 / num_labels, "test_loss": loss, **spent._asdict()}
+    guess["train_loss"] = loss if experiment.learning.training_loss else None
+    rows += [{"index": index, "time": when, **guess} for index, when in left]
+    if left:
+        totals["diverged"] = left[0][1]
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
     columns = {name: values for name, values in columns.items() if name not in (*ZERO, *LATER) or any(values)}
     return RunResult(config.dump(experiment), columns, totals, provenance(experiment), rounds=uploads.condensed(rounds))
@@ -151,10 +170,14 @@ class Store:
 
     A run is kept once per instruction path: what is there first is NAME.json.gz, and the same run on another path lies
     beside it as NAME.PATH.json.gz, so that every comparison can be read on one path.
+
+    SHA256SUMS has the checksum of every file, written before the file itself. Lines are only added, so that several
+    processes may write; any of a file's lines will do. A file without a line (of an older store) is believed.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._sums: dict[str, set[str]] = {}
 
     def prepare(self) -> None:
         """Make the folder; clear away what writers that were killed left in it."""
@@ -195,13 +218,49 @@ class Store:
         """Keep a finished run: beside the one that is there, if that was made on another instruction path."""
         self.prepare()
         content = pack({"format": FORMAT, **result.stored()})
-        if write_new(self._path(name), content):
-            return
+        if not os.path.lexists(self._path(name)):
+            self._add_sum(self._path(name), content)
+            if write_new(self._path(name), content):
+                return
         try:
             other = self.read(self._path(name)).path != result.path
         except RunFolderError:  # whatever it is, it stays, and so does the new one
             other = True
-        write_atomically(self._beside(name, result.path) if other else self._path(name), content)
+        self.write(self._beside(name, result.path) if other else self._path(name), content)
+
+    def write(self, file: Path, content: bytes) -> None:
+        """Put a file of the store in place, and its checksum before it."""
+        self._add_sum(file, content)
+        write_atomically(file, content)
+
+    def _add_sum(self, file: Path, content: bytes) -> None:
+        line = f"{hashlib.sha256(content).hexdigest()}  {file.name}\n"
+        try:
+            with open(self.folder / SUMS, "ab", buffering=0) as sums:  # one write, which no other writer divides
+                sums.write(line.encode())
+        except OSError as error:
+            raise machine_fault(self.folder / SUMS, "written", error) from error
+
+    def _check_sum(self, file: Path, content: bytes) -> None:
+        """Raise if a file is not what was stored; the list is read again if another process may have added to it."""
+        digest = hashlib.sha256(content).hexdigest()
+        known = self._sums.get(file.name, set())
+        if digest not in known:
+            known = self._read_sums().get(file.name, {digest})
+        if digest not in known:
+            raise _damaged(file, f"it is not what {SUMS} says was stored: edited, or not copied whole")
+
+    def _read_sums(self) -> dict[str, set[str]]:
+        try:
+            text = (self.folder / SUMS).read_text(errors="replace")
+        except FileNotFoundError:
+            text = ""
+        except OSError as error:
+            raise machine_fault(self.folder / SUMS, "read", error) from error
+        self._sums = {}
+        for digest, name in re.findall(r"^([0-9a-f]{64}) [ *](\S+)$", text, re.M):
+            self._sums.setdefault(name, set()).add(digest)
+        return self._sums
 
     def load(self, name: str, kept: Mapping[str, Sequence[Path]] | None = None) -> RunResult:
         """Read a finished run, with its results on other instruction paths.
@@ -220,7 +279,8 @@ class Store:
     def read(self, file: Path) -> RunResult:
         """Read one file of the store; raise if it is not a result, or not the one that its name says."""
         name, _, path = file.name.removesuffix(ENDING).partition(".")
-        tree = read_tree(file)
+        content = _content(file)
+        tree = _tree(file, content)
         try:
             check(tree, name)
             found: dict[str, Any] = {part: tree.get(part) for part in STORED}
@@ -229,21 +289,30 @@ class Store:
                 raise ValueError(f"it was made on {result.path}, not on the path that its name says")
         except ValueError as error:
             raise _damaged(file, error) from error
+        self._check_sum(file, content)
         return result
 
 
 def read_tree(file: Path) -> dict[str, Any]:
     """Return what a file of a store holds, unchecked but for its format."""
+    return _tree(file, _content(file))
+
+
+def _content(file: Path) -> bytes:
     try:
         with open(file, "rb", opener=_without_waiting) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise _damaged(file, "it is no regular file")
-            content = opened.read(MOST_BYTES + 1)
-        return unpack(content)
+            return opened.read(MOST_BYTES + 1)
     except IsADirectoryError as error:
         raise _damaged(file, "it is a folder") from error
     except OSError as error:
         raise machine_fault(file, "read", error) from error
+
+
+def _tree(file: Path, content: bytes) -> dict[str, Any]:
+    try:
+        return unpack(content)
     except OtherFormatError as error:
         raise RunFolderError(f"{file} {error}: use the fedtide that made it, or another --store") from error
     except ValueError as error:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.studies.pairing import note, on_one_path, paired
+from fedtide.studies.reaching import SPENT, UNCOUNTED
 from fedtide.studies.result import RunResult
 from fedtide.types import Floats
 
@@ -88,10 +89,15 @@ def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunR
     return {name: list(runs.values()) for name, runs in aligned(curves).items()}
 
 
+def _max_duration(result: RunResult) -> float:
+    """Return T_max."""
+    return float(result.experiment["fleet"]["max_duration"])
+
+
 def smoothed(result: RunResult, column: str) -> Floats:
     """Return a column averaged over one T_max around every evaluation, half of it at the ends."""
     values, time = result.column(column), result.column("time")
-    half = 0.5 * float(result.experiment["fleet"]["max_duration"]) * (1 + 1e-9)  # both ends count, rounded or not
+    half = 0.5 * _max_duration(result) * (1 + 1e-9)  # both ends count, rounded or not
     first, last = np.searchsorted(time, time - half, "left"), np.searchsorted(time, time + half, "right")
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray((total[last] - total[first]) / (last - first))
@@ -107,6 +113,23 @@ def saws(results: Iterable[RunResult], column: str) -> bool:
     return False
 
 
+def unmeasured(results: Iterable[RunResult], column: str, over: str) -> str:
+    """Say why a column cannot be drawn over another one: one was not measured in some of these runs; nothing if it can be."""
+    runs = list(results)
+    for name in (column, over):
+        if any(np.isnan(_values(run, name)).all() for run in runs):
+            reason = "it needs learning.training_loss=true" if name == "train_loss" else UNCOUNTED.get(name)
+            return f"{name} was not measured in all of these runs" + (f": {reason}" if reason else "")
+    if any(not np.any(_values(run, over)) for run in runs):
+        return f"{over} is 0 all the time in some of these runs: draw over something that they spend"
+    return ""
+
+
+def _values(result: RunResult, column: str) -> Floats:
+    """Return a column; what may not have been counted is NaN then, not 0."""
+    return SPENT[column](result) if column in UNCOUNTED else result.column(column)
+
+
 def band(
     results: Sequence[RunResult], column: str, over: str = "time", ratio: bool = False, smooth: bool = False
 ) -> Band:
@@ -115,9 +138,12 @@ def band(
     With `ratio` the mean is the geometric one and the band is a factor either way: for losses, which stay above zero. With
     `smooth` every curve is averaged over one T_max first.
     """
-    x = _reached(results[0].column(over), [each.column(over) for each in results])
+    x = _reached(_values(results[0], over), [_values(each, over) for each in results])
     curves = np.stack(
-        [np.interp(x, each.column(over), smoothed(each, column) if smooth else each.column(column)) for each in results]
+        [
+            np.interp(x, _values(each, over), smoothed(each, column) if smooth else _values(each, column))
+            for each in results
+        ]
     )
     curves = np.log(curves) if ratio else curves
     mean = curves.mean(axis=0)
@@ -134,7 +160,7 @@ def _reached(x: Floats, grids: Sequence[Floats]) -> Floats:
 
 def average_so_far(result: RunResult, column: str) -> Floats:
     """Return the average of a column up to every evaluation; at the end it is what mean_accuracy or mean_train_loss says."""
-    values, time = result.column(column), result.column("time")
+    values, time = _values(result, column), result.column("time")
     if column != "test_accuracy":
         return np.asarray(np.cumsum(values) / np.arange(1, len(values) + 1))
     held = np.concatenate([[result.chance], values[:-1]])  # a model counts until the next one; chance before the first
@@ -152,10 +178,10 @@ def difference_band(
     pairs = list(paired(results, reference).values())
     if not pairs:
         return None
-    x = max((each.column(over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
-    x = _reached(x, [each.column(over) for pair in pairs for each in pair])
+    x = max((_values(each, over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
+    x = _reached(x, [_values(each, over) for pair in pairs for each in pair])
     one, other = (
-        np.stack([np.interp(x, pair[side].column(over), average_so_far(pair[side], column)) for pair in pairs])
+        np.stack([np.interp(x, _values(pair[side], over), average_so_far(pair[side], column)) for pair in pairs])
         for side in (0, 1)
     )
     mean = (one - other).mean(axis=0)
@@ -169,12 +195,14 @@ def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDEN
     n, mean = len(difference), float(np.mean(difference))
     width = 0.0 if n > 1 and np.all(difference == 0) else float(half_width(difference, confidence))
     resolved = abs(mean) > width or (mean == 0 and width == 0)
-    needed = None if resolved else _seeds_needed(difference, confidence)
+    needed = None if resolved else seeds_needed(difference, confidence)
     return Comparison(mean, mean - width, mean + width, n, needed)
 
 
-def _seeds_needed(difference: Floats, confidence: float, most: int = 10_000) -> int | None:
-    """Return how many seeds would resolve a mean of this size with this spread four times in five.
+def seeds_needed(
+    difference: Floats, confidence: float = CONFIDENCE, power: float = POWER, most: int = 10_000
+) -> int | None:
+    """Return how many seeds, more than there are, would resolve a mean of this size with this spread, so often.
 
     None if not even `most` would, and with few seeds, whose spread says too little.
     """
@@ -182,9 +210,15 @@ def _seeds_needed(difference: Floats, confidence: float, most: int = 10_000) -> 
         return None
     mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
     counts = np.unique(np.geomspace(len(difference) + 1, most, 400).astype(int))
-    quantiles = _student((1 + confidence) / 2, counts - 1) + _student(POWER, counts - 1)
+    quantiles = _student((1 + confidence) / 2, counts - 1) + _student(power, counts - 1)
     enough = np.flatnonzero(quantiles * spread / np.sqrt(counts) < mean)
     return int(counts[enough[0]]) if len(enough) else None
+
+
+def diverged(results: Sequence[RunResult]) -> str:
+    """Say how many of these runs did not stay finite; nothing if all did."""
+    count = sum(each.diverged is not None for each in results)
+    return f"{count} of {len(results)} diverged" if count else ""
 
 
 # One number per run, for comparisons.
@@ -201,16 +235,21 @@ def mean_accuracy(result: RunResult) -> float:
     return float(np.concatenate([[result.chance], result.column("test_accuracy")]) @ np.diff(time) / horizon)
 
 
+def at_the_end(result: RunResult, column: str) -> float:
+    """Return a column "at the end": the mean of its evaluations in the last tenth of the horizon, or of the last one."""
+    time = result.column("time")
+    late = min(0.9 * float(result.experiment["timeline"]["horizon"]), float(time[-1]))
+    return float(result.column(column)[time >= late * (1 - 1e-9)].mean())
+
+
 def final_accuracy(result: RunResult) -> float:
-    """Return the test accuracy averaged over the last tenth of the horizon."""
-    time, accuracy = result.column("time"), result.column("test_accuracy")
-    return float(accuracy[time >= 0.9 * time[-1]].mean())
+    """Return the test accuracy at the end."""
+    return at_the_end(result, "test_accuracy")
 
 
 def final_train_loss(result: RunResult) -> float:
-    """Return the training loss averaged over the last tenth of the horizon."""
-    time, loss = result.column("time"), result.column("train_loss")
-    return float(loss[time >= 0.9 * time[-1]].mean())
+    """Return the training loss at the end."""
+    return at_the_end(result, "train_loss")
 
 
 def mean_train_loss(result: RunResult) -> float:
@@ -240,12 +279,16 @@ def roughness(result: RunResult) -> float:
 def variation(result: RunResult) -> float:
     """Return how much the test accuracy goes up and down per unit of time in the second half: the length of its ups and downs.
 
-    It is what makes a drawn curve look rough. NaN with fewer than two evaluations.
+    It is read once per T_max, whatever the period: whoever is evaluated more often would else go up and down more often. NaN
+    if the second half is shorter than one T_max.
     """
-    time, accuracy = _second_half(result)
-    if len(time) < 2:
+    time, accuracy, unit = result.column("time"), result.column("test_accuracy"), _max_duration(result)
+    first, last = math.ceil(0.5 * time[-1] / unit - 1e-9), math.floor(time[-1] / unit + 1e-9)
+    if last <= first:
         return math.nan
-    return float(np.abs(np.diff(accuracy)).sum() / (time[-1] - time[0]))
+    grid = unit * np.arange(first, last + 1)
+    held = accuracy[np.maximum(np.searchsorted(time, grid * (1 + 1e-9), "right") - 1, 0)]
+    return float(np.abs(np.diff(held)).sum() / (grid[-1] - grid[0]))
 
 
 METRICS: Mapping[str, Callable[[RunResult], float]] = {

@@ -1,4 +1,4 @@
-"""A study as a table: every variant's mean, and its paired difference from the variant it is compared with."""
+"""A study as a table: every variant's mean (or median), and its paired difference from the variant it is compared with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from fedtide.errors import FedtideError
 from fedtide.studies.against import references
 from fedtide.studies.pairing import note, paired
-from fedtide.studies.reaching import HELP, named
+from fedtide.studies.reaching import HELP, Reaching, named
 from fedtide.studies.result import RunResult, Store
 from fedtide.studies.spec import Study
-from fedtide.studies.statistics import METRICS, compare, shared
+from fedtide.studies.statistics import METRICS, compare, diverged, shared
 
 
 def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
@@ -47,12 +47,12 @@ def rows(study: Study, store: Store, metric: str, against: str | None = None) ->
             raise FedtideError(f"--metric {metric} needs runs {need}; {label!r} has none")
         reference = compared[label]
         pairs = list(paired(runs, results[reference.label]).values()) if reference else []
-        alike = [measure(result) for result in even.get(label, [])]  # on the seeds that all have
+        alike = even.get(label, [])  # on the seeds that all have
         row: dict[str, Any] = {
             "variant": label,
             "seeds": sum(run.label == label for run in study.runs),
             "done": len(runs),
-            "mean_value": sum(alike) / len(alike) if alike and not any(map(math.isnan, alike)) else None,
+            **(_mean(alike, measure) if reaching is None else _median(alike, reaching)),
             "lost_share": _lost_share(even.get(label, [])),  # of the uploads, on these seeds; None: not stored
             "verdict": "",
             "reason": reason,  # why there is no mean, or nothing to compare
@@ -60,6 +60,7 @@ def rows(study: Study, store: Store, metric: str, against: str | None = None) ->
                 Counter(path for each in runs.values() for path in each.paths)
             ),  # a run may be there on several
             "paths_note": "",
+            "diverged_note": diverged(list(runs.values())),
             "against": reference.label if reference else None,
             "against_part": reference.text if reference else None,  # what of it differs from this variant
         }
@@ -70,10 +71,8 @@ def rows(study: Study, store: Store, metric: str, against: str | None = None) ->
         if pairs and not row["reason"]:
             found = compare(list(map(measure, ours)), list(map(measure, theirs)))
             row["paths_note"] = note(pairs)
-            row |= {
-                key: value if value is None or math.isfinite(value) else None for key, value in found._asdict().items()
-            }
-            row["verdict"] = found.verdict
+            told = {"difference": found.mean, **{key: each for key, each in found._asdict().items() if key != "mean"}}
+            row |= {key: _finite(value) for key, value in told.items()} | {"verdict": found.verdict}
         table.append(row)
     return table
 
@@ -84,3 +83,16 @@ def _lost_share(results: Sequence[RunResult]) -> float | None:
         return None
     lost = [result.ragged("lost")[0] for result in results]
     return sum(int(each.sum()) for each in lost) / max(sum(map(len, lost)), 1)
+
+
+def _mean(runs: Sequence[RunResult], measure: Callable[[RunResult], float]) -> dict[str, float | None]:
+    return {"mean": sum(map(measure, runs)) / len(runs) if runs else None}
+
+
+def _median(runs: Sequence[RunResult], reaching: Reaching) -> dict[str, float | None]:
+    found = reaching.over_seeds(runs)
+    return {"median": _finite(found.median), "reached": found.reached, "reached_of": found.seeds}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None  # JSON has no infinity

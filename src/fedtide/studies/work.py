@@ -26,7 +26,7 @@ from fedtide.core import faults, parts, stop
 from fedtide.core.cluster import connect
 from fedtide.core.kinds import table
 from fedtide.data.content import folder_digest
-from fedtide.errors import FedtideError, RunFolderError
+from fedtide.errors import DivergedError, FedtideError, RunFolderError
 from fedtide.learning.trainer import engine
 from fedtide.records import InUseError, policy_files
 from fedtide.studies.result import RunResult, Store, from_rounds
@@ -118,23 +118,35 @@ def run_one(
 
 
 def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> dict[str, Any]:
-    from fedtide.drivers.simulate import simulate
-
     begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
     experiment = config.experiment(tree)
     _check_name(experiment, name)
     dataset = dataset_of(experiment)
     try:
-        finished = simulate(experiment, folder, dataset=dataset)
+        done = _simulated(experiment, folder, dataset)
     except RunFolderError as error:
         if not resumed or isinstance(error, InUseError) or faults.machine(error) is not None:
             raise
         # The part that was there is damaged, or from another kind of machine: begin anew.
         shutil.rmtree(str(folder))
-        finished, resumed = simulate(experiment, folder, dataset=dataset), False
+        done, resumed = _simulated(experiment, folder, dataset), False
     _check_name(experiment, name)
     seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
-    return from_rounds(experiment, finished.rounds, len(finished.model), seconds, dataset.num_labels).stored()
+    rounds, num_parameters, left = done
+    return from_rounds(experiment, rounds, num_parameters, seconds, dataset.num_labels, left).stored()
+
+
+def _simulated(experiment: Experiment, folder: str | None, dataset: Dataset) -> tuple[Any, int, list[Any]]:
+    """Return a run's rounds, d, and the evaluations that are left because it diverged: that is a result like any other."""
+    from fedtide.drivers.simulate import simulate
+
+    try:
+        finished = simulate(experiment, folder, dataset=dataset)
+    except DivergedError as error:
+        if error.so_far is None:
+            raise
+        return error.so_far
+    return finished.rounds, len(finished.model), []
 
 
 @contextlib.contextmanager
