@@ -70,14 +70,15 @@ def test_seeds_that_tune_rank_and_confirm_are_others() -> None:
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 def test_airtime_is_equal_or_less(method: Method) -> None:
     """Symbols per unit of time, in the grants of a plan: nobody has more than the reference, with any setting."""
+    horizon = 10.0 if method.name == "fedavg" else 3.0  # a synchronous round may wait long for devices that went away
     for arena in ARENAS:
         budget = tuning(arena, [METHODS[REFERENCE]]).runs[0].experiment
         rate = budget.radio.num_symbols / budget.timeline.period
         for run in tuning(arena, [method]).runs[:2]:  # the other two differ in the learning rate
-            shorter = config.experiment(run.experiment, {"timeline": {"horizon": 3.0}})
+            shorter = config.experiment(run.experiment, {"timeline": {"horizon": horizon}})
             ticks = planned(build(shorter, dataset=synthetic(0, 8000, 10)))
             spent = sum(float(np.sum(each.grant.symbols)) for each in ticks if each.grant is not None)
-            assert spent <= 3.0 * rate * (1 + 1e-9)
+            assert spent <= horizon * rate * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
