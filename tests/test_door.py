@@ -324,13 +324,40 @@ def test_worker_processes_give_the_same(compared: fedtide.StudyResult) -> None:
     assert studied.values() == compared.values()
 
 
+OWN = "def first(candidates, limit, rng):\n    return range(min(limit, len(candidates.device)))\n"
+
+
+def _script(folder: Path, how: str, text: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as a file, from standard input or as `python -c`."""
+    (folder / "script.py").write_text(text)
+    words = {"file": ["script.py"], "stdin": ["-"], "-c": ["-c", text]}[how]
+    given = text if how == "stdin" else None
+    return subprocess.run(
+        [sys.executable, *words], input=given, capture_output=True, text=True, timeout=120, cwd=folder
+    )
+
+
 @pytest.mark.slow
-def test_a_script_that_its_workers_start_again_is_told_so(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(f"import fedtide\nfedtide.compare({{'a': {TINY}}}, seeds=1, workers=2)\n")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert "put the call below `if __name__ == '__main__':`" in done.stderr
+@pytest.mark.parametrize("how", ["file", "stdin", "-c"])
+def test_worker_processes_need_no_guarded_script(tmp_path: Path, how: str) -> None:
+    call = f"fedtide.compare({{'a': {TINY}}}, seeds=1, workers=2)"
+    done = _script(tmp_path, how, f"import fedtide\nprint('began')\nprint({call})\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("began\n<comparison: mean_accuracy, 1 of 1 runs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guard", ["if __name__ == '__main__':", "if True:"])
+def test_a_part_in_the_script_itself_needs_a_guard(tmp_path: Path, guard: str) -> None:
+    call = f"fedtide.compare({{'a': {{'policy.scheduler': first}}}}, base={TINY}, seeds=1, workers=2)"
+    done = _script(tmp_path, "file", f"import fedtide\n{OWN}{guard}\n    print({call})\n")
+    if guard == "if True:":
+        assert done.returncode == 1
+        assert done.stderr.count("Traceback") == 1
+        assert "put the call below `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "1 of 1 runs" in done.stdout
 
 
 def test_a_study_file(tmp_path: Path) -> None:

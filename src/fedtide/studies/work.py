@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import sys
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ProcessPo
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +42,8 @@ LOOK_AGAIN_SECONDS = 1.0  # for runs that another process is at
 BACKENDS = ("local", "dask", "here")
 FORWARD = 1 / 3  # the work of scoring a sample, against that of training on it
 ATTEMPTS = 3  # a run whose worker died this often is given up
+
+_is_worker = False  # of a study in another process
 
 
 class Failure(NamedTuple):
@@ -164,6 +168,8 @@ def _check_name(experiment: Experiment, name: str | None) -> None:
 
 def die_with_parent() -> None:
     """Make this worker end when the process that started it is gone, even by SIGKILL: its run folder must be free again."""
+    global _is_worker
+    _is_worker = True
     stop.leave_to_parent()
     parent = multiprocessing.parent_process()
 
@@ -223,6 +229,11 @@ def run_study(
 
     backend: local, worker processes on this machine; dask, a cluster; here, this process, one run after another.
     """
+    if _is_worker:
+        raise FedtideError(
+            "a worker process read your script to find a part of your own, and the script started the study again: put the "
+            "call below `if __name__ == '__main__':`, move the part to a file of its own, or say workers=1"
+        )
     store.prepare()
     _dataset.cache_clear()  # the files that a user's own data set reads may have changed since the last study
     todo, path = (plan.todo, plan.path) if plan else (missing(study, store), {})
@@ -314,7 +325,8 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
                         task = _task(run, _folder(store, run, path), path.get(run.name))
-                        under_way[pool.submit(run_one, *task)] = run
+                        with _without_script():
+                            under_way[pool.submit(run_one, *task)] = run
                         waiting.pop(0)
                 except BrokenProcessPool:
                     broken = True
@@ -343,6 +355,17 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
             raise
     for run in under_way.values():
         yield Outcome(run, None, None)
+
+
+@contextlib.contextmanager
+def _without_script() -> Iterator[None]:
+    """Start workers that do not import the user's script: it may be standard input, or start the study again."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
