@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import os
 import pydoc
@@ -209,6 +210,12 @@ def test_load(tmp_path: Path, kept: str, pandas: bool) -> None:
     check_frame(result.uploads(), pandas, {"device"}, sum(len(r.picked) for r in result.rounds))
 
 
+def test_simulate_takes_as_many_threads_as_the_command_line() -> None:
+    from fedtide.cli.command import CORES
+
+    assert inspect.signature(fedtide.simulate).parameters["threads"].default == CORES
+
+
 def test_simulate_takes_what_experiment_takes(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(str(config.dump(config.experiment(TINY))).replace("None", "null"))
     results = [fedtide.simulate(each) for each in (config.experiment(TINY), TINY, tmp_path / "mine.yaml")]
@@ -264,6 +271,8 @@ def test_a_comparison_shows_itself(compared: fedtide.StudyResult) -> None:
     assert re.search(
         r"6 of 6 runs\n  random    0\.\d{4}\n  proposed  0\.\d{4}  [+-]0\.\d{4} ±0\.\d{4} \w", repr(compared)
     )
+    needed = int(compared.table()["seeds_needed"][1])
+    assert f"not resolved (about {needed} seeds would resolve it)" in repr(compared)
     check_html(compared._repr_html_())
     top, bottom = compared.plot()
     assert len(top.lines) == 2
@@ -397,6 +406,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a key that is none": (lambda: fedtide.experiment(sed=3), "sed is not a key: did you mean seed"),
     "a key twice": (lambda: fedtide.experiment(policy={"limit": 1}, **{"policy.limit": 2}), "given twice"),
     "a group that is none": (lambda: fedtide.experiment(policy=3), "policy=3"),
+    "a key of a made experiment": (lambda: setattr(small().policy, "limit", 3), r'policy.limit cannot .*"policy.limit": 3}\)'),
+    "a seed of a made experiment": (lambda: setattr(small(), "seed", 3), r'^seed cannot be changed.*\*\*{"seed": 3}\)$'),
+    "a key taken away": (lambda: delattr(small().policy, "limit"), "policy.limit cannot be changed"),
     "plan of nothing": (lambda: fedtide.plan(None), "NoneType for an experiment"),  # type: ignore[arg-type]
     "plan of no file": (lambda: fedtide.plan("nowhere.yaml"), "there is no experiment file"),
     "load of nothing": (lambda: fedtide.load(None), "None names no run folder"),  # type: ignore[arg-type]

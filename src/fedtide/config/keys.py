@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -18,6 +18,7 @@ from fedtide.config.trees import lay, merge, split_parts, with_room
 from fedtide.core import parts
 from fedtide.core.forms import shown
 from fedtide.core.kinds import NAMED
+from fedtide.errors import FedtideError
 
 
 def _later(default: Any, description: str) -> Any:
@@ -44,6 +45,20 @@ NameOrMapping = Annotated[
 
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._refuse(name, shown(value))
+
+    def __delattr__(self, name: str) -> None:
+        self._refuse(name, "...")
+
+    def _refuse(self, name: str, value: str) -> NoReturn:
+        groups = {field.annotation: f"{key}." for key, field in Experiment.model_fields.items()}
+        key = f"{groups.get(type(self), '')}{name}"
+        raise FedtideError(
+            f"{key} cannot be changed: an experiment is frozen; make another one with "
+            f'fedtide.experiment(e, **{{"{key}": {value}}})'
+        )
 
 
 class Data(_Group):

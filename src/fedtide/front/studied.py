@@ -93,7 +93,8 @@ class StudyResult(NamedTuple):
             mean = "  -   " if row["mean_value"] is None else f"{row['mean_value']:.4f}"
             known = row.get("mean") is not None and row["low"] is not None
             short = f"{row['mean']:+.4f} ±{row['high'] - row['mean']:.4f} {row['verdict']}" if known else ""
-            found.append((_cut(row["variant"]), mean, short))
+            more = f" (about {row['seeds_needed']} seeds would resolve it)" if known and row["seeds_needed"] else ""
+            found.append((_cut(row["variant"]), mean, short + more))
         return found
 
     def _repr_html_(self) -> str:

@@ -129,13 +129,13 @@ def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> d
     _check_name(experiment, name)
     dataset = dataset_of(experiment)
     try:
-        finished = simulate(experiment, folder, dataset=dataset)
+        finished = simulate(experiment, folder, threads=1, dataset=dataset)
     except RunFolderError as error:
         if not resumed or isinstance(error, InUseError) or faults.machine(error) is not None:
             raise
         # The part that was there is damaged, or from another kind of machine: begin anew.
         shutil.rmtree(str(folder))
-        finished, resumed = simulate(experiment, folder, dataset=dataset), False
+        finished, resumed = simulate(experiment, folder, threads=1, dataset=dataset), False
     _check_name(experiment, name)
     seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
     return from_rounds(experiment, finished.rounds, len(finished.model), seconds, dataset.num_labels).stored()
