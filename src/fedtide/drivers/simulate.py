@@ -54,10 +54,10 @@ def simulate(
 
     folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
     time, by default one per core. eager: train every ready device, scheduled or not (same results, more work). on_round is
-    called with every record and the number of ticks in all, say with what is fetched. tracker: who else watches, besides those that the experiment
-    names; warn: told of one that fails. None of these changes a bit of the result. system: what `build`
-    made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them for several
-    runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
+    called with every record and the number of ticks in all, say with what is fetched. tracker: who else watches,
+    besides those that the experiment names; warn: told of one that fails. None of these changes a bit of the result. system:
+    what `build` made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them
+    for several runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
     watch = Stopwatch()
     experiment = as_experiment(experiment)
