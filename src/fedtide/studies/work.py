@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -310,6 +311,8 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
     waiting, under_way, broken = list(runs), dict[Future[dict[str, Any]], Run](), False
     elsewhere: list[Run] = []  # another study on the same store is at them
     context = multiprocessing.get_context("spawn")
+    with _deaf(signal.SIGHUP):  # it would die with the terminal, and be missed by all others
+        resource_tracker.ensure_running()
     with ProcessPoolExecutor(min(workers, len(runs)), mp_context=context, initializer=die_with_parent) as pool:
         try:
             while (waiting or under_way or elsewhere) and not broken:
@@ -325,7 +328,7 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
                         task = _task(run, _folder(store, run, path), path.get(run.name))
-                        with _without_script():
+                        with _apart():
                             under_way[pool.submit(run_one, *task)] = run
                         waiting.pop(0)
                 except BrokenProcessPool:
@@ -358,14 +361,28 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
 
 
 @contextlib.contextmanager
-def _without_script() -> Iterator[None]:
-    """Start workers that do not import the user's script: it may be standard input, or start the study again."""
+def _apart() -> Iterator[None]:
+    """Start workers that hear no Ctrl-C, which is for this process, and import no script of the user's.
+
+    The script may be standard input, or start the study again.
+    """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
-        yield
+        with _deaf(signal.SIGINT):
+            yield
     finally:
         sys.modules["__main__"] = script
+
+
+@contextlib.contextmanager
+def _deaf(number: int) -> Iterator[None]:
+    """Let processes that are started within not hear a signal; this one hears it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
