@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,6 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ProcessPo
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, resource_tracker
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +24,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment, effort
 from fedtide.core import faults, parts, stop
-from fedtide.core.cluster import connect
+from fedtide.core.cluster import apart, connect, deaf
 from fedtide.core.kinds import table
 from fedtide.data.content import folder_digest
 from fedtide.errors import FedtideError, RunFolderError
@@ -300,8 +298,11 @@ def _local(todo: Sequence[Run], store: Store, workers: int, path: Paths) -> Iter
                 deaths[name] += 1
                 if deaths[name] < ATTEMPTS:
                     continue
-                reason = f"its worker process died {ATTEMPTS} times (killed, or out of memory?)"
-                outcome = outcome._replace(reason=reason)
+                reason = (
+                    f"its worker process died {ATTEMPTS} times: it was killed, ran out of memory, or a part of your own ended "
+                    "it; run it in this process to see which (--backend here, or workers=1 in Python)"
+                )
+                outcome = outcome._replace(reason=reason, exit_code=faults.MACHINE)
             del waiting[name]
             yield outcome
 
@@ -311,7 +312,7 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
     waiting, under_way, broken = list(runs), dict[Future[dict[str, Any]], Run](), False
     elsewhere: list[Run] = []  # another study on the same store is at them
     context = multiprocessing.get_context("spawn")
-    with _deaf(signal.SIGHUP):  # it would die with the terminal, and be missed by all others
+    with deaf(signal.SIGHUP):  # it would die with the terminal, and be missed by all others
         resource_tracker.ensure_running()
     with ProcessPoolExecutor(min(workers, len(runs)), mp_context=context, initializer=die_with_parent) as pool:
         try:
@@ -328,7 +329,7 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
                         task = _task(run, _folder(store, run, path), path.get(run.name))
-                        with _apart():
+                        with apart():
                             under_way[pool.submit(run_one, *task)] = run
                         waiting.pop(0)
                 except BrokenProcessPool:
@@ -360,29 +361,12 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
         yield Outcome(run, None, None)
 
 
-@contextlib.contextmanager
-def _apart() -> Iterator[None]:
-    """Start workers that hear no Ctrl-C, which is for this process, and import no script of the user's.
-
-    The script may be standard input, or start the study again.
-    """
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
+def _run_or_say_why(*task: Any) -> dict[str, Any] | tuple[str, int]:
+    """Do one run; return why not, and the exit code, where it fails: not every error can be sent, and Dask logs them all."""
     try:
-        with _deaf(signal.SIGINT):
-            yield
-    finally:
-        sys.modules["__main__"] = script
-
-
-@contextlib.contextmanager
-def _deaf(number: int) -> Iterator[None]:
-    """Let processes that are started within not hear a signal; this one hears it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return run_one(*task)
+    except Exception as error:
+        return faults.explain(error)
 
 
 def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
@@ -393,13 +377,14 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
     try:
         # No shared disk is assumed: a run that loses its worker starts over on another one.
         futures = {
-            client.submit(run_one, *_task(run, None), key=f"fedtide-{run.name}", retries=0, pure=False): run
+            client.submit(_run_or_say_why, *_task(run, None), key=f"fedtide-{run.name}", retries=0, pure=False): run
             for run in todo
         }
         for future in as_completed(list(futures)):
             run = futures[future]
             if future.status == "finished":
-                yield Outcome(run, RunResult(**future.result()), None)
+                done = future.result()
+                yield Outcome(run, None, *done) if isinstance(done, tuple) else Outcome(run, RunResult(**done), None)
             else:
                 yield _failed(run, future.exception() if future.status == "error" else None)
     finally:
