@@ -54,6 +54,8 @@ def explore(
     if live:
         _follow(paths, port, browser)
         return
+    if port:
+        raise FedtideError(f"--port {port} is where a run is followed: say --live too, or leave it out")
     to = Path(tempfile.mkdtemp(prefix="fedtide-")) / "report.html"
     _written(paths, to, store)
     _open(to.as_uri(), browser)
@@ -62,10 +64,16 @@ def explore(
 def _written(paths: list[Path], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
     from fedtide.core.files import write_atomically
-    from fedtide.pages.which import page_of
+    from fedtide.pages.which import are_runs, page_of
 
     if to.is_dir():
         raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
+    if to.is_file() and to.suffix.lower() not in (".html", ".htm"):
+        raise FedtideError(
+            f"{to} is there already and is no page: name another file, such as -o {to.with_suffix('.html')}"
+        )
+    if store is not None and are_runs(paths):
+        raise FedtideError(f"--store {store} is where a study's results are, and {paths[0]} is a run: leave it out")
     content = page_of(paths, store).encode()
     write_atomically(to, content)
     return len(content)

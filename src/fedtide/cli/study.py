@@ -30,7 +30,7 @@ study_app = typer.Typer(
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file (YAML).")]
 StorePath = Annotated[Path, typer.Option("--store", "-s", help="Where results are kept, one small file per run.")]
-Workers = Annotated[int, typer.Option("--workers", "-j", min=1, help="Runs at a time, one thread each.")]
+Workers = Annotated[int, typer.Option("--workers", "-j", min=1, max=1000, help="Runs at a time, one thread each.")]
 Backend = Annotated[
     str,
     typer.Option(
