@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import os
 import pydoc
@@ -209,6 +210,12 @@ def test_load(tmp_path: Path, kept: str, pandas: bool) -> None:
     check_frame(result.uploads(), pandas, {"device"}, sum(len(r.picked) for r in result.rounds))
 
 
+def test_simulate_takes_as_many_threads_as_the_command_line() -> None:
+    from fedtide.cli.command import CORES
+
+    assert inspect.signature(fedtide.simulate).parameters["threads"].default == CORES
+
+
 def test_simulate_takes_what_experiment_takes(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(str(config.dump(config.experiment(TINY))).replace("None", "null"))
     results = [fedtide.simulate(each) for each in (config.experiment(TINY), TINY, tmp_path / "mine.yaml")]
@@ -265,6 +272,8 @@ def test_a_comparison_shows_itself(compared: fedtide.StudyResult) -> None:
     assert re.search(
         r"6 of 6 runs\n  random    0\.\d{4}\n  proposed  0\.\d{4}  [+-]0\.\d{4} ±0\.\d{4} \w", repr(compared)
     )
+    needed = int(compared.table()["seeds_needed"][1])
+    assert f"not resolved (about {needed} seeds would resolve it)" in repr(compared)
     check_html(compared._repr_html_())
     top, bottom = compared.plot()
     assert len(top.lines) == 2
@@ -325,13 +334,40 @@ def test_worker_processes_give_the_same(compared: fedtide.StudyResult) -> None:
     assert studied.values() == compared.values()
 
 
+OWN = "def first(candidates, limit, rng):\n    return range(min(limit, len(candidates.device)))\n"
+
+
+def _script(folder: Path, how: str, text: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as a file, from standard input or as `python -c`."""
+    (folder / "script.py").write_text(text)
+    words = {"file": ["script.py"], "stdin": ["-"], "-c": ["-c", text]}[how]
+    given = text if how == "stdin" else None
+    return subprocess.run(
+        [sys.executable, *words], input=given, capture_output=True, text=True, timeout=120, cwd=folder
+    )
+
+
 @pytest.mark.slow
-def test_a_script_that_its_workers_start_again_is_told_so(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(f"import fedtide\nfedtide.compare({{'a': {TINY}}}, seeds=1, workers=2)\n")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert "put the call below `if __name__ == '__main__':`" in done.stderr
+@pytest.mark.parametrize("how", ["file", "stdin", "-c"])
+def test_worker_processes_need_no_guarded_script(tmp_path: Path, how: str) -> None:
+    call = f"fedtide.compare({{'a': {TINY}}}, seeds=1, workers=2)"
+    done = _script(tmp_path, how, f"import fedtide\nprint('began')\nprint({call})\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("began\n<comparison: mean_accuracy, 1 of 1 runs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guard", ["if __name__ == '__main__':", "if True:"])
+def test_a_part_in_the_script_itself_needs_a_guard(tmp_path: Path, guard: str) -> None:
+    call = f"fedtide.compare({{'a': {{'policy.scheduler': first}}}}, base={TINY}, seeds=1, workers=2)"
+    done = _script(tmp_path, "file", f"import fedtide\n{OWN}{guard}\n    print({call})\n")
+    if guard == "if True:":
+        assert done.returncode == 1
+        assert done.stderr.count("Traceback") == 1
+        assert "put the call below `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "1 of 1 runs" in done.stdout
 
 
 def test_a_study_file(tmp_path: Path) -> None:
@@ -371,6 +407,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a key that is none": (lambda: fedtide.experiment(sed=3), "sed is not a key: did you mean seed"),
     "a key twice": (lambda: fedtide.experiment(policy={"limit": 1}, **{"policy.limit": 2}), "given twice"),
     "a group that is none": (lambda: fedtide.experiment(policy=3), "policy=3"),
+    "a key of a made experiment": (lambda: setattr(small().policy, "limit", 3), r'policy.limit cannot .*"policy.limit": 3}\)'),
+    "a seed of a made experiment": (lambda: setattr(small(), "seed", 3), r'^seed cannot be changed.*\*\*{"seed": 3}\)$'),
+    "a key taken away": (lambda: delattr(small().policy, "limit"), "policy.limit cannot be changed"),
     "plan of nothing": (lambda: fedtide.plan(None), "NoneType for an experiment"),  # type: ignore[arg-type]
     "plan of no file": (lambda: fedtide.plan("nowhere.yaml"), "there is no experiment file"),
     "load of nothing": (lambda: fedtide.load(None), "None names no run folder"),  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -212,3 +213,22 @@ def test_the_demo_names_files_in_full_and_keeps_arguments(here: Path) -> None:
     assert made.channel_args == {"path": str(here / "capacity.txt"), "words": "some"}
     found = doubts(Terms(experiment(), Deployment()))
     assert any(each.startswith("radio.channel_args.path=capacity.txt: ") for each in found)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_names_that_are_not_utf8(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders and forms may have them, a key may not, and says so."""
+    odd = here / os.fsdecode(b"odd-\xff")
+    odd.mkdir()
+    (odd / "own.py").write_text(
+        "def first(candidates, limit, rng):\n    return range(min(limit, len(candidates.device)))\n"
+    )
+    monkeypatch.chdir(odd)
+    run = config.experiment(SMALL, {"policy": {"scheduler": "own.py:first"}})
+    assert fedtide.simulate(run, odd / "run").rounds == fedtide.load(odd / "run").rounds
+    says = (
+        "^data.folder: 'odd-.udcff' holds the byte 0xff, which is not UTF-8; give the file or folder a name in UTF-8$"
+    )
+    for given in ("data.folder=" + odd.name, {"data.folder": odd.name}):
+        with pytest.raises(FedtideError, match=says):
+            config.experiment(given)

@@ -12,10 +12,10 @@ What is offered here is imported when it is first asked for: `fedtide --help` ne
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # nothing is imported here: the command line has Ctrl-C in hand only after this
 if TYPE_CHECKING:
+    from typing import Any
+
     from fedtide.config import Experiment, experiment
     from fedtide.core.arguments import arg
     from fedtide.drivers.result import Result
@@ -92,6 +92,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedtide' has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(f"fedtide.{_HOMES[name]}"), name)
 
 

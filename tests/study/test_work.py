@@ -296,6 +296,30 @@ def test_an_unknown_backend_and_a_silent_scheduler(tmp_path):
         run_study(study, Store(tmp_path), backend="dask", address="tcp://127.0.0.1:9")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["here", "local", "dask"])
+def test_a_cause_that_many_runs_share_is_one_line(tmp_path, backend):
+    (tmp_path / "bad.py").write_text(
+        "import threading\n"
+        "class Held(Exception):\n"
+        "    def __init__(self, one, two):\n"
+        "        super().__init__(one)\n"
+        "        self.lock = threading.Lock()  # which no pickle takes\n"
+        "def bad(candidates, limit, rng):\n"
+        "    raise Held(1, 2)\n"
+    )
+    tree = {**TINY, "policy": {"scheduler": "bad.py:bad"}}
+    study = {"version": 1, "name": "x", "base": tree, "axes": {"policy.limit": [1, 2]}, "seeds": 2}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(study))
+    command = [*COMMAND, "study", "run", "s.yaml", "-j", "2", "--backend", backend]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert found.returncode == 5
+    failed, error = found.stderr.splitlines()
+    assert failed.startswith("failed: limit=")
+    assert failed.endswith("scheduler='bad.py:bad' raised Held: 1 (bad.py:7); correct it there")
+    assert error.startswith("error: 4 runs failed for the reason above;")
+
+
 def test_the_command_says_what_failed(tmp_path):
     path: Path = tmp_path / "s.yaml"
     path.write_text("version: 7\nname: x")

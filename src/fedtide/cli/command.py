@@ -116,6 +116,8 @@ class Border(TyperGroup):
             raise
         except BaseException as error:
             code = report(error)
+        if code == 130 and stop.asked():  # typer's, whatever the signal was
+            code = stop.exit_code()
         raise SystemExit(code if isinstance(code, int) else 0)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
+from fedtide.core.files import check_folder
 from fedtide.errors import FedtideError
 from fedtide.report.tables import Column, listed
 from fedtide.studies.result import Store
@@ -56,6 +57,7 @@ def league(
     for name in names or []:
         if name not in known:
             raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
+    check_folder(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only:

@@ -54,6 +54,8 @@ def explore(
     if live:
         _follow(paths, port, browser)
         return
+    if port:
+        raise FedtideError(f"--port {port} is where a run is followed: say --live too, or leave it out")
     to = Path(tempfile.mkdtemp(prefix="fedtide-")) / "report.html"
     _written(paths, to, store)
     _open(to.as_uri(), browser)
@@ -63,13 +65,15 @@ def _written(paths: list[Path], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
     from fedtide.core.files import is_there, refuse_other_kind, write_output
     from fedtide.pages.shell import BEGINNING
-    from fedtide.pages.which import page_of
+    from fedtide.pages.which import are_runs, page_of
 
     if to.is_dir():
         raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
     if is_there(to.parent / "experiment.yaml") and to.suffix != ".html":  # model.npy, say, would end a run under way
         raise FedtideError(f"{to} lies in a run folder: name another place, or a file that ends in .html")
     refuse_other_kind(to, BEGINNING, "a page of fedtide")  # before the work
+    if store is not None and are_runs(paths):
+        raise FedtideError(f"--store {store} is where a study's results are, and {paths[0]} is a run: leave it out")
     content = page_of(paths, store).encode()
     write_output(to, content, BEGINNING, "a page of fedtide")
     return len(content)

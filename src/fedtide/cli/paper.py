@@ -14,6 +14,7 @@ from rich.table import Table
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
 from fedtide.cli.drawing import SCREEN, DrawingStyle
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
+from fedtide.core.files import check_folder
 from fedtide.studies.result import Store
 from fedtide.studies.work import Failure
 
@@ -74,6 +75,7 @@ def paper(
     shrunk = QUICK if quick else None
     if quick:
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
+    check_folder(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only and wanted != ["claims"]:

@@ -30,7 +30,7 @@ study_app = typer.Typer(
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file (YAML).")]
 StorePath = Annotated[Path, typer.Option("--store", "-s", help="Where results are kept, one small file per run.")]
-Workers = Annotated[int, typer.Option("--workers", "-j", min=1, help="Runs at a time, one thread each.")]
+Workers = Annotated[int, typer.Option("--workers", "-j", min=1, max=1000, help="Runs at a time, one thread each.")]
 Backend = Annotated[
     str,
     typer.Option(
@@ -77,7 +77,7 @@ def do_runs(
     address: str | None,
     mode: Mode = "any",
 ) -> list[Failure]:
-    """Run what is missing of some studies under a progress bar; tell of failures at the end."""
+    """Run what is missing of some studies under a progress bar; tell every cause of a failure once, when it is met."""
     study = Study(name, tuple({run.name: run for part in studies for run in part.runs}.values()))
     plans = plan(studies, store, mode)
     todo, have = plans.todo, len(study.runs) - len(missing(study, store))
@@ -86,42 +86,41 @@ def do_runs(
     for line in plans.warnings:
         warn(line)
     with study_progress(study.name, len(todo), sum(expected_work(run) for run in todo)) as advance:
-        done = 0
+        done, causes = 0, set[str]()
 
         def on_done(outcome: Outcome) -> None:
             nonlocal done
             done += 1
             accuracy = outcome.result.column("test_accuracy")[-1] if outcome.result else None
-            word = f"{accuracy:.4f}" if accuracy is not None else f"failed: {outcome.reason}"
+            which = f"{outcome.run.label}, seed {outcome.run.experiment.seed}"
+            word = f"{accuracy:.4f}" if accuracy is not None else "failed"
             if outcome.result and outcome.result.diverged is not None:
                 word = f"diverged at time {outcome.result.diverged:g}, and counts as a guess from then on"
-            text = f"{outcome.run.label}, seed {outcome.run.experiment.seed}: {word}"
+            text = f"{which}: {word}"
             advance(expected_work(outcome.run), done, text)
-            if not err.is_terminal:
+            if outcome.reason is not None and outcome.reason not in causes:  # many runs may fail for one
+                causes.add(outcome.reason)
+                line = f"[red]failed:[/] {escape(f'{which}: {outcome.reason}')}"
+                err.print(line, highlight=False, soft_wrap=True)
+            elif outcome.result is not None and not err.is_terminal:
                 say(text)
 
         try:
-            failures = run_study(
+            return run_study(
                 study, store, workers=workers, backend=backend, address=address, plan=plans, on_done=on_done
             )
         except KeyboardInterrupt:
             say("stopped. Finished runs are kept, others continue from where they are: give the same command again")
             raise
-    for failure in failures:
-        err.print(
-            f"[red]failed:[/] {escape(failure.run.label)}, seed {failure.run.experiment.seed}: {escape(failure.reason)}",
-            highlight=False,
-            soft_wrap=True,
-        )
-    return failures
 
 
 def finish(failures: Sequence[Failure]) -> None:
     """Raise if runs failed, with their exit code if they have one in common."""
     if failures:
-        error = FedtideError(
-            f"{len(failures)} runs failed, see above; all others are kept. Running again tries only these"
-        )
+        causes = len({failure.reason for failure in failures})
+        runs = "1 run" if len(failures) == 1 else f"{len(failures)} runs"
+        above = "the reason above" if causes == 1 else f"the {causes} reasons above"
+        error = FedtideError(f"{runs} failed for {above}; all others are kept. Running again tries only these")
         codes = {failure.exit_code for failure in failures}
         error.exit_code = codes.pop() if len(codes) == 1 else FedtideError.exit_code
         raise error

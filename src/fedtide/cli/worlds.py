@@ -11,6 +11,7 @@ from rich.markup import escape
 from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
 from fedtide.cli.drawing import SCREEN, DrawingStyle
 from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
+from fedtide.core.files import check_folder
 from fedtide.errors import FedtideError
 from fedtide.report.tables import Column, listed
 from fedtide.studies.result import Store
@@ -55,6 +56,7 @@ def worlds(
     for name in names or []:
         if name not in known:
             raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
+    check_folder(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -47,13 +47,18 @@ class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise FedtideError(
-            f"{name}={shown(value)} cannot be assigned: an experiment is frozen; make another, such as "
-            "fedtide.experiment(e, **{'policy.limit': 4})"
-        )
+        self._refuse(name, shown(value))
 
     def __delattr__(self, name: str) -> None:
-        raise FedtideError(f"{name} cannot be deleted: an experiment is frozen; make another with fedtide.experiment")
+        self._refuse(name, "...")
+
+    def _refuse(self, name: str, value: str) -> NoReturn:
+        groups = {field.annotation: f"{key}." for key, field in Experiment.model_fields.items()}
+        key = f"{groups.get(type(self), '')}{name}"
+        raise FedtideError(
+            f"{key} cannot be changed: an experiment is frozen; make another one with "
+            f'fedtide.experiment(e, **{{"{key}": {value}}})'
+        )
 
 
 class Data(_Group):

@@ -1,9 +1,12 @@
-"""A Dask cluster: the one at an address, or one of worker processes that is started on this machine."""
+"""Other processes: those of a Dask cluster, at an address or started on this machine, and how worker processes start."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from fedtide.core import stop
@@ -63,3 +66,28 @@ def need(asked: str) -> None:
         import distributed  # noqa: F401
     except ImportError as error:
         raise FedtideError(f"{asked} needs Dask ({error}): pip install 'fedtide[dask]'") from error
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Start workers that hear no Ctrl-C, which is for this process, and import no script of the user's.
+
+    The script may be standard input, or start the study again.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        with deaf(signal.SIGINT):
+            yield
+    finally:
+        sys.modules["__main__"] = script
+
+
+@contextlib.contextmanager
+def deaf(number: int) -> Iterator[None]:
+    """Let processes that are started within not hear a signal; this one hears it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

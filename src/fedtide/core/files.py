@@ -76,9 +76,21 @@ def refuse_other_kind(path: Path, kind: bytes, what: str) -> None:
         raise FedtideError(f"{path} is there and is not {what}: name another file, or move that one away")
 
 
+def check_folder(path: Path) -> None:
+    """Raise if no folder can be made there, or written to: before hours of runs, not after."""
+    above = next(each for each in (path, *path.absolute().parents) if is_there(each))
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        why = "no right to write in it" if above.is_dir() else "it is no folder"
+        raise RunFolderError(
+            f"{path} cannot be written ({above}: {why}): choose a place that you may write to with --out"
+        )
+
+
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write aside, sync, rename: the file is the old one or the new one, never half of it."""
     aside = aside_of(path)
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # the rename would take its place
+        raise RunFolderError(f"{path} is a pipe or a device, which a file may not replace: name a file")
     try:
         try:
             with open(aside, "wb") as file:

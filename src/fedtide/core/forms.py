@@ -42,7 +42,7 @@ def parse(text: str) -> Any:
     """Return what a YAML text of one document says, as dict, list, str, int, float, bool and None."""
     if found := _CONTROL.search(text):
         line = text.count("\n", 0, found.start()) + 1
-        raise NotAForm(f"line {line}: the character U+{ord(found[0]):04X} does not belong in a text")
+        raise NotAForm(f"line {line}: {_strange(found[0])}")
     builder = _Builder()
     try:
         for event in _events(text):
@@ -217,16 +217,24 @@ def _float(text: str, line: int) -> float:
 
 
 def _text(text: str, line: int) -> str:
-    if problem := _wrong_text(text):
+    if problem := wrong_text(text):
         raise NotAForm(f"line {line}: {problem}")
     return text
 
 
-def _wrong_text(text: str) -> str | None:
+def wrong_text(text: str) -> str | None:
+    """Return why a text is none that may be written down; None if it is one."""
     if len(text) > LONGEST:
         return f"a text of {len(text):,} characters ({_cut(text)}); the longest is {LONGEST:,}"
     found = _CONTROL.search(text)
-    return f"{shown(text)} holds the character U+{ord(found[0]):04X}; remove it" if found else None
+    return f"{shown(text)} holds {_strange(found[0])}" if found else None
+
+
+def _strange(character: str) -> str:
+    number = ord(character)
+    if 0xDC80 <= number <= 0xDCFF:  # so Python hands over a byte of a file's name
+        return f"the byte 0x{number - 0xDC00:02x}, which is not UTF-8; give the file or folder a name in UTF-8"
+    return f"the character U+{number:04X}; remove it"
 
 
 # ---- data to text
@@ -270,7 +278,7 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
         value = value.tolist()
     if isinstance(value, Mapping):
         for key in value:
-            if not isinstance(key, str) or _wrong_text(key):
+            if not isinstance(key, str) or wrong_text(key):
                 raise NotAForm(f"{f'{where}: ' if where else ''}the key {shown(key)} is not a word")
         return {key: plain(each, f"{where}.{key}" if where else key, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -278,7 +286,7 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
     if isinstance(value, PurePath):
         value = str(value)
     if isinstance(value, str):
-        if problem := _wrong_text(value):
+        if problem := wrong_text(value):
             raise NotAForm(f"{_cut(where)}: {problem}")
         return value
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**MOST_DIGITS:

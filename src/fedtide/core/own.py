@@ -143,7 +143,7 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
             path
         ):
             return script  # running: it is not run a second time
-        unique = f"{MODULE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+        unique = f"{MODULE}{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]}"
         digest = source_digest(name)
         known = sys.modules.get(unique)
         if known is not None and getattr(known, "__fedtide_digest__", None) == digest:

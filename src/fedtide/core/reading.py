@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedtide.core.forms import NotAForm, parse, shown
+from fedtide.core.forms import NotAForm, parse, shown, wrong_text
 from fedtide.core.inputs import read_bytes
 from fedtide.errors import FedtideError
 
@@ -79,6 +79,8 @@ def _value(word: str, text: str) -> Any:
     """Return what the right side of a word says."""
     if re.search(r"(?:^|\s)#", text) and not re.search("[\"']", text):
         raise FedtideError(f"{shown(word)}: in YAML a comment begins at #; put the value in quotes")
+    if problem := wrong_text(text):
+        raise FedtideError(f"{word.partition('=')[0]}: {problem}")
     try:
         value = parse(text)
     except NotAForm as error:

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM: the command line asks a run to stop, once; it is saved and ends.
 
 `install` makes both raise KeyboardInterrupt in the main thread. A second one shortly after the first is let pass, since
-the run is being saved just then. Until `ready` is called there is nothing to save, and the process ends at once.
+the run is being saved just then. Until `ready` and after `leave` there is nothing to save, and the process ends at once.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
-from typing import Any
+
+TYPE_CHECKING = False  # every import here comes before Ctrl-C is in hand
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Any
 
 GRACE_SECONDS = 3.0  # for saving, in which asking again changes nothing
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
-_starting = False
+_at_once = False  # starting or leaving: nothing to save
 _installed = False
 _asked: int | None = None  # the signal
 _asked_at = 0.0
@@ -24,8 +27,8 @@ _asked_at = 0.0
 
 def install() -> None:
     """Take Ctrl-C, SIGTERM and the end of the terminal in hand; what the caller of this process ignores stays ignored."""
-    global _starting, _installed
-    _starting = _installed = True
+    global _at_once, _installed
+    _at_once = _installed = True
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
@@ -36,12 +39,13 @@ def install() -> None:
             before(unraisable)
 
     sys.unraisablehook = quiet
+    sys.excepthook = _uncaught
 
 
 def ready() -> None:
     """From now on there is something to save or to clean up: raise KeyboardInterrupt."""
-    global _starting
-    _starting = False
+    global _at_once
+    _at_once = False
 
 
 def leave_to_parent() -> None:
@@ -78,19 +82,36 @@ def exit_code() -> int:
 
 
 def leave() -> None:
-    """Let nothing more be asked of a process that was asked to stop and is on its way out."""
+    """On the way out: a signal ends the process at once; one that was asked to stop already hears no more."""
+    global _at_once
+    _at_once = True
     if _asked is not None:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+        # After a KeyboardInterrupt within an exec, `python -m` would end by SIGINT, whatever our code: the next exec resets it.
+        exec("")
 
 
 def _handle(number: int, _: FrameType | None) -> None:
     global _asked, _asked_at
-    if _starting:
-        os.write(2, b"interrupted\n")
-        os._exit(128 + number)
+    if _at_once:
+        _end(number)
     now = time.monotonic()
     if _asked is not None and now - _asked_at < GRACE_SECONDS:
         return
     _asked, _asked_at = number, now
     raise KeyboardInterrupt
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """End as asked where KeyboardInterrupt was raised outside of every border, just before the first or after the last."""
+    if _asked is not None and kind is KeyboardInterrupt:
+        _end(_asked)
+    sys.__excepthook__(kind, error, trace)
+
+
+def _end(number: int) -> None:
+    try:
+        os.write(2, b"interrupted\n")
+    finally:  # also where nobody can be told
+        os._exit(128 + number)

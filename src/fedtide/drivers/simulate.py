@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ def simulate(
     experiment: Experiment | Mapping[str, Any] | Path | str,
     folder: Path | str | None = None,
     *,
-    threads: int = 1,
+    threads: int = os.cpu_count() or 1,
     eager: bool = False,
     on_round: Callable[[RoundRecord, int], None] | None = None,
     say: Callable[[str], None] | None = None,
@@ -53,11 +54,11 @@ def simulate(
     """Run an experiment (or what fedtide.experiment makes one of: a file, a mapping); return its rounds and final model.
 
     folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
-    time. eager: train every ready device, scheduled or not (same results, more work). on_round is called with every record
-    and the number of ticks in all, say with what is fetched. tracker: who else watches, besides those that the experiment
-    names; warn: told of one that fails. None of these changes a bit of the result. system: what `build`
-    made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them for several
-    runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
+    time, by default one per core. eager: train every ready device, scheduled or not (same results, more work). on_round is
+    called with every record and the number of ticks in all, say with what is fetched. tracker: who else watches,
+    besides those that the experiment names; warn: told of one that fails. None of these changes a bit of the result. system:
+    what `build` made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them
+    for several runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
     watch = Stopwatch()
     experiment = as_experiment(experiment)

@@ -96,6 +96,8 @@ class StudyResult(NamedTuple):
             known = row.get("difference") is not None and row["low"] is not None
             half = row["high"] - row["difference"] if known else 0.0
             short = f"{row['difference']:+.4f} ±{half:.4f} {row['verdict']}" if known else ""
+            more = f" (about {row['seeds_needed']} seeds would resolve it)" if known and row["seeds_needed"] else ""
+            short += more
             found.append((_cut(row["variant"]), mean, ", ".join(filter(None, [short, row["diverged_note"]]))))
         return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -120,11 +119,6 @@ def _done(made: Study, store: Any, workers: Any, on_done: OnDone | None) -> Stud
         raise FedtideError(f"workers={shown(workers)} must be a whole number of at least 1")
     if store is not None and (not isinstance(store, (str, Path)) or not str(store) or "\0" in str(store)):
         raise FedtideError(f"store={shown(store)} names no folder: give a path, or None to keep nothing")
-    if workers > 1 and getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise FedtideError(
-            "this is a worker process that imports your script, which starts the study again: put the call below "
-            "`if __name__ == '__main__':`, or say workers=1"
-        )
     how: dict[str, Any] = {"workers": workers, "backend": "local"} if workers > 1 else {"backend": "here"}
     with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
         kept = Store(Path(aside if store is None else store))

@@ -8,13 +8,14 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment, effort
 from fedtide.core import faults, parts, stop
-from fedtide.core.cluster import connect
+from fedtide.core.cluster import apart, connect, deaf
 from fedtide.core.kinds import table
 from fedtide.data.content import folder_digest
 from fedtide.errors import DivergedError, FedtideError, RunFolderError
@@ -40,6 +41,8 @@ LOOK_AGAIN_SECONDS = 1.0  # for runs that another process is at
 BACKENDS = ("local", "dask", "here")
 FORWARD = 1 / 3  # the work of scoring a sample, against that of training on it
 ATTEMPTS = 3  # a run whose worker died this often is given up
+
+_is_worker = False  # of a study in another process
 
 
 class Failure(NamedTuple):
@@ -141,7 +144,7 @@ def _simulated(experiment: Experiment, folder: str | None, dataset: Dataset) -> 
     from fedtide.drivers.simulate import simulate
 
     try:
-        finished = simulate(experiment, folder, dataset=dataset)
+        finished = simulate(experiment, folder, threads=1, dataset=dataset)
     except DivergedError as error:
         if error.so_far is None:
             raise
@@ -176,6 +179,8 @@ def _check_name(experiment: Experiment, name: str | None) -> None:
 
 def die_with_parent() -> None:
     """Make this worker end when the process that started it is gone, even by SIGKILL: its run folder must be free again."""
+    global _is_worker
+    _is_worker = True
     stop.leave_to_parent()
     parent = multiprocessing.parent_process()
 
@@ -235,6 +240,11 @@ def run_study(
 
     backend: local, worker processes on this machine; dask, a cluster; here, this process, one run after another.
     """
+    if _is_worker:
+        raise FedtideError(
+            "a worker process read your script to find a part of your own, and the script started the study again: put the "
+            "call below `if __name__ == '__main__':`, move the part to a file of its own, or say workers=1"
+        )
     store.prepare()
     _dataset.cache_clear()  # the files that a user's own data set reads may have changed since the last study
     todo, path = (plan.todo, plan.path) if plan else (missing(study, store), {})
@@ -300,8 +310,11 @@ def _local(todo: Sequence[Run], store: Store, workers: int, path: Paths) -> Iter
                 deaths[name] += 1
                 if deaths[name] < ATTEMPTS:
                     continue
-                reason = f"its worker process died {ATTEMPTS} times (killed, or out of memory?)"
-                outcome = outcome._replace(reason=reason)
+                reason = (
+                    f"its worker process died {ATTEMPTS} times: it was killed, ran out of memory, or a part of your own ended "
+                    "it; run it in this process to see which (--backend here, or workers=1 in Python)"
+                )
+                outcome = outcome._replace(reason=reason, exit_code=faults.MACHINE)
             del waiting[name]
             yield outcome
 
@@ -311,6 +324,8 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
     waiting, under_way, broken = list(runs), dict[Future[dict[str, Any]], Run](), False
     elsewhere: list[Run] = []  # another study on the same store is at them
     context = multiprocessing.get_context("spawn")
+    with deaf(signal.SIGHUP):  # it would die with the terminal, and be missed by all others
+        resource_tracker.ensure_running()
     with ProcessPoolExecutor(min(workers, len(runs)), mp_context=context, initializer=die_with_parent) as pool:
         try:
             while (waiting or under_way or elsewhere) and not broken:
@@ -326,7 +341,8 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
                             yield Outcome(waiting.pop(0), store.load(run.name), None)
                             continue
                         task = _task(run, _folder(store, run, path), path.get(run.name))
-                        under_way[pool.submit(run_one, *task)] = run
+                        with apart():
+                            under_way[pool.submit(run_one, *task)] = run
                         waiting.pop(0)
                 except BrokenProcessPool:
                     broken = True
@@ -357,6 +373,14 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: Paths) -> Itera
         yield Outcome(run, None, None)
 
 
+def _run_or_say_why(*task: Any) -> dict[str, Any] | tuple[str, int]:
+    """Do one run; return why not, and the exit code, where it fails: not every error can be sent, and Dask logs them all."""
+    try:
+        return run_one(*task)
+    except Exception as error:
+        return faults.explain(error)
+
+
 def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Outcome]:
     """Run on a Dask cluster: the one at `address`, or one started here with `workers` processes of one thread."""
     client, close = connect("--backend dask", "--address", address, workers)
@@ -365,13 +389,14 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
     try:
         # No shared disk is assumed: a run that loses its worker starts over on another one.
         futures = {
-            client.submit(run_one, *_task(run, None), key=f"fedtide-{run.name}", retries=0, pure=False): run
+            client.submit(_run_or_say_why, *_task(run, None), key=f"fedtide-{run.name}", retries=0, pure=False): run
             for run in todo
         }
         for future in as_completed(list(futures)):
             run = futures[future]
             if future.status == "finished":
-                yield Outcome(run, RunResult(**future.result()), None)
+                done = future.result()
+                yield Outcome(run, None, *done) if isinstance(done, tuple) else Outcome(run, RunResult(**done), None)
             else:
                 yield _failed(run, future.exception() if future.status == "error" else None)
     finally:

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from fedtide.core.files import write_output
+from fedtide.core.files import check_folder, write_output
 from fedtide.errors import FedtideError
 from fedtide.report.figure import FORMATS, our_style, save
 from fedtide.report.style import SCREEN
@@ -77,7 +77,10 @@ def run(
     words: `key=value`, the keys of `Options`. out: a folder for theory.json, theory-bound.png and theory-sweeps.png.
     as_json: print the JSON in place of the tables. say: called with one line as things get done. style: of the figures.
     """
-    report = evaluate(parse(words), say)
+    options = parse(words)
+    if out is not None:
+        check_folder(out)
+    report = evaluate(options, say)
     if out is not None:
         write(report, out, style)
         say(f"written to {out}")
