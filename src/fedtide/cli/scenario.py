@@ -10,7 +10,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from fedtide import config
-from fedtide.cli.command import AsJson, friendly, out, print_json
+from fedtide.cli.command import AsJson, friendly, out, print_json, print_text
 from fedtide.config import Experiment
 from fedtide.config.scenarios import names, scenario
 
@@ -75,8 +75,8 @@ def show(
         print_json({"name": name, "about": found.about, "keys": found.keys, "text": found.text, "experiment": resolved})
     elif out.is_terminal:
         out.print(Syntax(found.text.rstrip(), "yaml", theme="ansi_dark", background_color="default", word_wrap=True))
-    else:  # as it is: no line of a file may be broken or padded
-        out.file.write(found.text)
+    else:
+        print_text(found.text)
 
 
 def _radio(experiment: Experiment) -> str:
