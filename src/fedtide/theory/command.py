@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedtide.core.files import check_folder
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.records import write_atomically
 from fedtide.report.figure import our_style, save
 from fedtide.report.figure import write as write_figure
@@ -81,7 +81,10 @@ def run(
     """
     options = parse(words)
     if out is not None:
-        check_folder(out)
+        try:
+            check_folder(out)
+        except RunFolderError as error:
+            raise FedtideError(str(error)) from error  # no run's
     report = evaluate(options, say)
     if out is not None:
         write(report, out, style)
