@@ -29,7 +29,7 @@ CASES = [
     *(wrong(name, "-j", MANY, says="is not in the range 1<=x<=1000") for name in ("league", "worlds", "paper")),
     # places that are none, found before hours of runs and not after
     *(
-        wrong(name, "-o", place, says=NO_PLACE, code=4)
+        wrong(name, "-o", place, says=NO_PLACE, code=2 if name == "theory" else 4)
         for name in ("league", "worlds", "paper", "theory")
         for place in ("text", "text/below", "pipe")
     ),

@@ -112,8 +112,10 @@ class Border(TyperGroup):
                 code = super().main(*args, **{**kwargs, "standalone_mode": False})
             finally:
                 _flush(sys.stdout)
-        except SystemExit:
-            raise
+        except SystemExit as error:
+            if not isinstance(error.__context__, BrokenPipeError):
+                raise
+            code = 0  # typer's 1, as in `fedtide league --help | head`
         except BaseException as error:
             code = report(error)
         if code == 130 and stop.asked():  # typer's, whatever the signal was
@@ -261,7 +263,12 @@ def warn(text: str) -> None:
 
 def print_json(tree: Any) -> None:
     """Print plain data for programs."""
-    out.file.write(json.dumps(tree, indent=2) + "\n")
+    print_text(json.dumps(tree, indent=2) + "\n")
+
+
+def print_text(text: str) -> None:
+    """Print a text as it is: no line is broken or padded."""
+    out.file.write(text)
 
 
 def choices(values: Sequence[Any]) -> str:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedtide import config
-from fedtide.cli.command import AsJson, friendly, out, print_json
+from fedtide.cli.command import AsJson, friendly, out, print_json, print_text
 from fedtide.config import Experiment
 from fedtide.config.scenarios import names, scenario
 
@@ -73,7 +73,7 @@ def show(
         resolved = config.dump(config.experiment(scenario=name))
         print_json({"name": name, "about": found.about, "keys": found.keys, "text": found.text, "experiment": resolved})
     else:  # as it is: no line of a file may be broken or padded
-        out.file.write(found.text)
+        print_text(found.text)
 
 
 def _radio(experiment: Experiment) -> str:

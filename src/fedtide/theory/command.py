@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedtide.core.files import check_folder, write_output
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.report.figure import FORMATS, our_style, save
 from fedtide.report.style import SCREEN
 from fedtide.report.tables import Column, listed
@@ -79,7 +79,10 @@ def run(
     """
     options = parse(words)
     if out is not None:
-        check_folder(out)
+        try:
+            check_folder(out)
+        except RunFolderError as error:
+            raise FedtideError(str(error)) from error  # no run's
     report = evaluate(options, say)
     if out is not None:
         write(report, out, style)
