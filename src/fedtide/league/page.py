@@ -148,7 +148,7 @@ def _standings(each: Table) -> list[str]:
         lines.append(
             f"| {row.rank} ({row.highest} to {row.lowest}) | {name} | {row.entry.group} "
             f"| {mark} {effect(row.over_reference)} | {effect(row.over_control)} | {row.accuracy:.3f}, {row.final:.3f}"
-            f"{'; ' * bool(row.diverged)}{row.diverged} | {costs} |"
+            f" | {costs} |"
         )
     if each.left_out:
         missing = ", ".join(f"`{name}` ({count} of {len(each.seeds)})" for name, count in each.left_out.items())

@@ -23,8 +23,9 @@ CHANGED = """
 
 These runs were made anew, since the method was mended: `mifa` (its learning rate), `fadas` (its bias correction), `fedavgm`,
 `fedadam` and `fedyogi` (float64 at the server), `whittle_age` and `drift_plus_penalty` (ties are drawn), `equal_weights` (its
-candidates), and `joined`, which is made of the best. FedBuff's own clock was mended, too; here it plays on the periodic one.
-Runs that diverged now count as chance, and targets are exact decimals.
+candidates), `fedavg` with phones (its rounds wait for all who take part), and `joined`, which is made of the best. FedBuff's
+own clock was mended, too; here it plays on the periodic one. Runs that diverged now count as chance, and targets are exact
+decimals.
 """
 
 # What short runs say about a run that diverged, by the name of that run: one run each, on the same seed, one thing changed.

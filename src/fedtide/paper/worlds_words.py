@@ -41,8 +41,9 @@ CHANGED = """
 ## What changed
 
 The runs with slow fading were made anew. An update is now lost if its packet has more bits than the link carries. Before, the
-bits that were granted decided, whether or not the packet used them, and the page explained what followed from that. Differences
-between worlds are now tested, and sentences that no run carried are gone.
+bits that were granted decided, whether or not the packet used them, and the page explained what followed from that. FedAvg
+with phones was made anew, too: its rounds wait for all who take part, so that no update is stale. Differences between worlds
+are now tested, and sentences that no run carried are gone.
 """
 
 NOT_ASKED = """
