@@ -143,7 +143,7 @@ def test_nothing_is_cut_off_or_wider_than_the_terminal(
 
 def test_one_kind_in_detail() -> None:
     text = " ".join(invoke("parts", "scheduler").stdout.split())
-    assert "tries int 30 subsets that are drawn (>= 1)" in text
+    assert "tries int 30 subsets that are drawn (>= 1, <= 100000)" in text
     assert "(candidates, limit, rng) -> positions" in text
     assert "init(num_devices) -> memory (memory, candidates, limit, rng) -> (positions" in text
     assert "fedtide run 'policy.scheduler={name: data_importance, pool_share: 0.5}'" in text

@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 
 from fedtide.cli.main import app
 
-NO_PAGE = "is there already and is no page: name another file"
+NO_PAGE = "is there and is not a page of fedtide: name another file|lies in a run folder: name another place"
+NO_FILE = "is a pipe, a device or a link to nothing"
 MANY = "99999999999999999999"
 NO_PLACE = "cannot be written .*(it is no folder|symbolic links).*"
 CASES = [
     # a page that would take the place of something else
-    wrong("report", "run", "-o", "pipe", says="pipe is a pipe or a device, which a file may not replace", code=4),
-    wrong("report", "run", "-o", "to_pipe", says="to_pipe is a pipe or a device", code=4),
+    wrong("report", "run", "-o", "pipe", says=NO_FILE),
+    wrong("report", "run", "-o", "to_pipe", says=NO_FILE),
     *(
         wrong("report", "run", "-o", name, says=NO_PAGE)
         for name in ("text", "run/experiment.yaml", "run/model.npy", "run/rounds.jsonl", "run/curve.png")

@@ -498,7 +498,17 @@ def with_policy(folder: Path, kind: str, source: str) -> fedtide.Experiment:
     )
 
 
-@pytest.mark.parametrize("what", STATEFUL)
+UNSEEN = ("dice of its own", "a generator of NumPy's", "a file on disk")  # nothing that can be looked at changes
+
+
+@pytest.mark.parametrize("what", UNSEEN)
+def test_a_policy_that_answers_otherwise_for_no_visible_reason_is_refused(tmp_path: Path, what: str) -> None:
+    kind, source = STATEFUL[what]
+    with pytest.raises(TrainingError, match=f"{kind}=.*mine.py:mine' gives another answer when it is called again"):
+        run(with_policy(tmp_path, kind, source), tmp_path / "run")
+
+
+@pytest.mark.parametrize("what", [what for what in STATEFUL if what not in UNSEEN])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_policy_that_keeps_state_does_not_resume_to_other_numbers(tmp_path: Path, what: str) -> None:
     kind, source = STATEFUL[what]
@@ -566,10 +576,8 @@ def test_policies_without_state_resume_to_the_same_bits(tmp_path: Path, what: st
 
 def test_a_weighting_with_dice_is_found_out(tmp_path: Path) -> None:
     source = "def mine(num_samples, age):\n    w = np.random.uniform(1, 2, len(age))\n    return w / w.sum()\n"
-    experiment = with_policy(tmp_path, "weighting", source)
-    stopped(tmp_path / "run", experiment)
-    with pytest.raises(RunFolderError, match=r"weighting=.*(other weights|another answer)"):
-        run(experiment, tmp_path / "run")
+    with pytest.raises(TrainingError, match=r"weighting=.* gives another answer when it is called again"):
+        run(with_policy(tmp_path, "weighting", source), tmp_path / "run")
 
 
 def test_a_combiner_may_use_one_buffer(tmp_path: Path) -> None:
