@@ -37,7 +37,8 @@ def connect(asked: str, key: str, address: str | None, workers: int, **local: An
                 cluster = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
-                    dashboard_address=None,
+                    dashboard_address=":0",  # any free port: two runs may start at once
+                    scheduler_kwargs={"dashboard": False},
                     processes=True,
                     preload=[__name__],
                     **local,
