@@ -62,6 +62,18 @@ def test_a_signal_at_a_moment(moment: str, number: signal.Signals) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_signal_while_python_is_taken_down() -> None:
+    """Python has put the default handlers back by then, which kill."""
+    script = (
+        "import os, sys\nfrom fedtide import __main__\n"
+        "class Last:\n"
+        "    def __del__(self, kill=os.kill, own=os.getpid()):\n"
+        "        kill(own, 15)\n"
+        "sys.last = Last()\n__main__.main()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, "--version"], timeout=60, check=False).returncode == 0
+
+
 def test_a_signal_within_an_exec() -> None:
     """Python remembers that Ctrl-C came out of an exec, as of a dataclass that is made, and then ends by SIGINT."""
     script = (

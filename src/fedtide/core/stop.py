@@ -6,6 +6,7 @@ the run is being saved just then. Until `ready` and after `leave` there is nothi
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -40,6 +41,7 @@ def install() -> None:
 
     sys.unraisablehook = quiet
     sys.excepthook = _uncaught
+    atexit.register(_ignore)  # the last of all: later, Python would let a signal kill it, done as it is
 
 
 def ready() -> None:
@@ -86,10 +88,14 @@ def leave() -> None:
     global _at_once
     _at_once = True
     if _asked is not None:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        _ignore()
         # After a KeyboardInterrupt within an exec, `python -m` would end by SIGINT, whatever our code: the next exec resets it.
         exec("")
+
+
+def _ignore() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _handle(number: int, _: FrameType | None) -> None:
