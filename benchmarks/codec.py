@@ -82,8 +82,8 @@ def print_throughput(updates: np.ndarray, count: int = 30, budget: float = 19_00
 def record(path: str) -> None:
     """Run the paper's codec and keep the eight updates of one aggregation early, halfway and late."""
     from fedtide import config
-    from fedtide.drivers.simulate import simulate
-    from fedtide.system import build
+    from fedtide.engine.simulate import simulate
+    from fedtide.engine.system import build
 
     kept: list[np.ndarray] = []
     count = 0

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.report.curves import ACCURACY, dashes, draw_curve, draw_end, leave_room
-from fedtide.report.figure import axis_name, legend_below, our_style, sheet, write
-from fedtide.report.palette import LOOKS, looks
-from fedtide.studies.pairing import on_one_path
-from fedtide.studies.result import RunResult, Store
-from fedtide.studies.spec import Run, read
-from fedtide.studies.statistics import Comparison, band, compare, final_accuracy, half_width
+from fedtide.plot.curves import ACCURACY, dashes, draw_curve, draw_end, leave_room
+from fedtide.plot.figure import axis_name, legend_below, our_style, sheet, write_figure
+from fedtide.plot.style import LOOKS, looks
+from fedtide.studies.paths import on_one_path
+from fedtide.studies.spec import Run, read_study
+from fedtide.studies.statistics import Comparison, band, final_accuracy, half_width, paired_difference
+from fedtide.studies.store import RunResult, Store
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = [ROOT / "examples" / name for name in ("codec.yaml", "codec-weights.yaml")]
@@ -49,7 +49,7 @@ def pairs(store: Store) -> dict[Setting, Pairs]:
     """Return the finished runs of both codecs with equal seeds."""
     runs: dict[tuple[Setting, int], dict[str, Run]] = {}
     for path in STUDIES:
-        for run in read(path).runs:
+        for run in read_study(path).runs:
             each = run.experiment
             setting = Setting(each.data.partition, each.fleet.num_devices, each.policy.limit)
             runs.setdefault((setting, each.seed), {})[each.codec.name] = run
@@ -90,7 +90,7 @@ def print_table(found: dict[Setting, Pairs]) -> None:
         runs = list(by_seed.values())
         early = np.mean([[at(each, 4.0) for each in pair] for pair in runs], axis=0)
         ends = np.array([[final_accuracy(each) for each in pair] for pair in runs])
-        gain = compare(list(ends[:, 1]), list(ends[:, 0]))
+        gain = paired_difference(list(ends[:, 1]), list(ends[:, 0]))
         first, stays = (
             ", ".join(f"{share_until(ours, final_accuracy(theirs), held):.2f}" for theirs, ours in runs)
             for held in (1, HELD)
@@ -129,7 +129,7 @@ def draw_accuracy(found: dict[Setting, Pairs]) -> None:
         below[0].set_ylabel("test accuracy\nat the end")
         above[0].set_ylim(0.2, 1)
         legend_below(figure, style, [above[0]])
-        write(figure, FIGURES / "codec-accuracy.png", dpi=180)
+        write_figure(figure, FIGURES / "codec-accuracy.png", dpi=180)
 
 
 def draw_ends(panel: Any, found: dict[Setting, Pairs]) -> None:
@@ -165,7 +165,7 @@ def draw_distortion() -> None:
             panel.set(title=title, xlabel="bits per element", yscale="log", ylim=(1e-3, 30), xlim=(0, 4))
         rows[0][0].set_ylabel("squared error / squared norm")
         legend_below(figure, style, rows[0])
-        write(figure, FIGURES / "codec-distortion.png", dpi=180)
+        write_figure(figure, FIGURES / "codec-distortion.png", dpi=180)
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedtide.report.curves import dashes
-from fedtide.report.figure import legend_below, name_panel, our_style, sheet, write
-from fedtide.report.palette import COLOURS, DASH_DOT, DASHED, DOTTED, LONG, SHORT, SOLID, Look
+from fedtide.plot.curves import dashes
+from fedtide.plot.figure import legend_below, name_panel, our_style, sheet, write_figure
+from fedtide.plot.style import COLOURS, DASH_DOT, DASHED, DOTTED, LONG_DASH, SHORT_DASH, SOLID, Look
 
 ROOT = Path(__file__).resolve().parent.parent
 STORED, FIGURE = ROOT / "docs" / "results" / "performance" / "scale.json", ROOT / "docs" / "figures" / "scale.png"
@@ -33,7 +33,9 @@ PANELS = (  # field, name of the panel, axis, what one unit of the axis is
 )
 LOOKS = [
     Look(colour, dash, marker)
-    for colour, dash, marker in zip(COLOURS, (SOLID, DASHED, DASH_DOT, DOTTED, LONG, SHORT), "os^DvP", strict=False)
+    for colour, dash, marker in zip(
+        COLOURS, (SOLID, DASHED, DASH_DOT, DOTTED, LONG_DASH, SHORT_DASH), "os^DvP", strict=False
+    )
 ]
 
 
@@ -73,7 +75,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             panel.set_ylabel(axis)
             name_panel(panel, style, position, name)
         legend_below(figure, style, panels.flat)
-        write(figure, path, dpi=180)
+        write_figure(figure, path, dpi=180)
 
 
 def main(stored: Path = STORED, path: Path = FIGURE) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from fedtide import config
-from fedtide.report.figure import describe, draw_scores
-from fedtide.studies.result import Store
+from fedtide.plot.figure import describe, draw_scores
 from fedtide.studies.spec import name_of
-from fedtide.theory import command, stored
+from fedtide.studies.store import Store
+from fedtide_lab.theory import command
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES, RESULTS = ROOT / "docs" / "figures", ROOT / "docs" / "results"
@@ -37,8 +37,8 @@ def draw_demo() -> None:
 def main() -> None:
     draw_demo()
     for name, bounds in (("least-squares", "bound-least-squares"), ("mnist", "bound-mnist"), ("broken", "broken")):
-        report = stored.read(RESULTS / "theory" / f"{name}.json")
-        command.draw(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")
+        report = command.read_report(RESULTS / "theory" / f"{name}.json")
+        command.draw_theory(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from collections import Counter
 import fedtide
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.drivers.planned import planned
-from fedtide.system import build, load_dataset, make_fleet
+from fedtide.engine.system import build, load_dataset, make_fleet
+from fedtide.engine.ticks import planned
 
 REPEATS = 7
 WORLDS = {

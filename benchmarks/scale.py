@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from fedtide import config
-from fedtide.drivers.simulate import simulate
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import build
 from fedtide.learning.trainer import Score
-from fedtide.system import build
 from fedtide.types import Job, Samples, Vector
 
 STORED = Path(__file__).resolve().parent.parent / "docs" / "results" / "performance" / "scale.json"

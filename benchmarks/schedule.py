@@ -24,13 +24,13 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import config
-from fedtide.drivers.ticks import candidates_at
-from fedtide.policy import swaps
-from fedtide.policy.certified import certify
-from fedtide.policy.label_variance import label_variance, minimise
-from fedtide.policy.scheduling import best_channels
+from fedtide.engine.system import build, load_dataset
+from fedtide.engine.ticks import candidates_at
 from fedtide.rng import stream
-from fedtide.system import build, load_dataset
+from fedtide.schedule import swaps
+from fedtide.schedule.certified import certify
+from fedtide.schedule.label_variance import label_variance, minimise
+from fedtide.schedule.schedulers import best_channels
 
 SECONDS = 120.0
 DIRICHLET = {"partition": "dirichlet", "partition_args": {"concentration": 0.5}}

@@ -9,8 +9,7 @@ import struct
 
 import numpy as np
 
-from fedtide.codec.base import packet
-from fedtide.codec.wire import unseal
+from fedtide.codec.base import packet, unseal
 
 
 class RandomSigns:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedtide import config
-from fedtide.core.kinds import KINDS
+from fedtide.parts.kinds import KINDS
 
 # By kind and name. A new part that is refused alone needs a line.
 COMPANIONS: Mapping[tuple[str, str], dict[str, Any]] = {

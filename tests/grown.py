@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedtide import config
-from fedtide.studies.result import RunResult
-from fedtide.studies.spec import Study, make
+from fedtide.studies.spec import Study, make_study
+from fedtide.studies.store import RunResult
 from stored import TINY
 
 
@@ -42,7 +42,7 @@ def studied(labels: dict[str, int], seeds: int = 4, **more: float) -> tuple[Stud
     """Return a study of variants with so many evaluations each, and its results; each variant is better than the last."""
     base = {**TINY, "timeline": {"horizon": 8}, "fleet": {"num_devices": 200}}
     variants = {label: {"policy": {"limit": number + 1}} for number, label in enumerate(labels)}
-    study = make("grown", variants, range(seeds), base)
+    study = make_study("grown", variants, range(seeds), base)
     results: dict[str, dict[int, RunResult]] = {label: {} for label in labels}
     for run in study.runs:
         number = list(labels).index(run.label)

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple, NoReturn
 sys.path.insert(0, str(Path(__file__).parent))
 
 import fedtide
-from fedtide.core import files, parts
-from fedtide.core.kinds import table
-from fedtide.records import RoundRecord
-from fedtide.records import folder as run_folder
-from fedtide.records.folder import RunFolder
+from fedtide.core import files
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
+from fedtide.runs import RoundRecord
+from fedtide.runs import folder as run_folder
+from fedtide.runs.folder import RunFolder
 from helpers import small, small_dataset
 
 # Stale devices, more of them than may send, and links that are worse than believed: updates are lost.
@@ -174,8 +175,8 @@ def main() -> None:
     for line in sys.stdin:
         order = Order(**json.loads(line))
         trainer = order.tree.get("learning", {}).get("trainer")
-        if trainer in table("trainer"):
-            parts.find("trainer", trainer, table("trainer"))
+        if trainer in builtin_parts("trainer"):
+            registry.find_part("trainer", trainer, builtin_parts("trainer"))
         gc.freeze()
         print(forked(order), flush=True)
 

@@ -13,8 +13,8 @@ import numpy as np
 
 import fedtide
 from fedtide.learning.trainer import LocalWork, Score, batches
-from fedtide.records import folder as run_folder
 from fedtide.rng import stream
+from fedtide.runs import folder as run_folder
 from fedtide.types import Job
 from helpers import small, small_dataset
 
@@ -54,7 +54,7 @@ class NumpyTrainer:
 
 
 def main(folder: str) -> fedtide.Result:
-    from fedtide.system import build
+    from fedtide.engine.system import build
 
     run_folder.CHECKPOINT_SECONDS = 0.02
     return fedtide.simulate(EXPERIMENT, folder, system=build(EXPERIMENT, dataset=DATASET), trainer=NumpyTrainer())

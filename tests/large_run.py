@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 
 import fedtide
-from fedtide.records import RoundRecord
-from fedtide.records import folder as run_folder
-from fedtide.system import System, build, durations
-from fedtide.world.fleet import Fleet
+from fedtide.devices.fleet import Fleet
+from fedtide.engine.system import System, build, durations
+from fedtide.runs import RoundRecord
+from fedtide.runs import folder as run_folder
 from helpers import FakeTrainer, small, small_dataset
 
 FRAMEWORKS = {"periodic": "periodic", "per_arrival": "fedasync"}

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedtide import config
-from fedtide.core import parts
-from fedtide.core.arguments import NO_DEFAULT, parameters
-from fedtide.server import border
-from fedtide.world.coverage import Equal
+from fedtide.engine import checks
+from fedtide.parts import registry
+from fedtide.parts.arguments import NO_DEFAULT, part_parameters
+from fedtide.radio.cell import Equal
 from trace_files import needed
 
 # Values of parameters that have no default. A new part whose parameter is not here needs a line.
@@ -36,7 +36,7 @@ GIVEN: Mapping[tuple[str, str], dict[str, Any]] = {
 
 def made(maker: Callable[..., Any]) -> Any:
     """Return a registered part with its defaults, and what it needs besides."""
-    return maker(**{each.name: NEEDED[each.name] for each in parameters(maker) if each.default is NO_DEFAULT})
+    return maker(**{each.name: NEEDED[each.name] for each in part_parameters(maker) if each.default is NO_DEFAULT})
 
 
 def part(kind: str, name: str, **more: Any) -> Any:
@@ -44,7 +44,9 @@ def part(kind: str, name: str, **more: Any) -> Any:
     experiment = config.experiment({"fleet": {"num_devices": NUM_DEVICES, "min_frequency": 5e8}})
     extra = {**FILLED, **{key.replace("_", ".", 1): value for key, value in more.items()}}
     given = {**needed(kind, name), **GIVEN.get((kind, name), {})}
-    return parts.resolve(kind, name, given, lambda key: extra[key] if key in extra else config.value(experiment, key))
+    return registry.resolve(
+        kind, name, given, lambda key: extra[key] if key in extra else config.key_value(experiment, key)
+    )
 
 
 def without_memory(asked: Any, *init: Any, method: str = "", last: tuple[Any, ...] = ()) -> Callable[..., Any]:
@@ -54,15 +56,17 @@ def without_memory(asked: Any, *init: Any, method: str = "", last: tuple[Any, ..
     types, and that the answer depends on it alone, is checked on the way.
     """
     call = getattr(asked, method) if method else asked
-    if not parts.remembers(asked):
+    if not registry.remembers(asked):
         return call  # type: ignore[no-any-return]
 
     def ask(*given: Any) -> Any:
-        begun = border.first_memory(asked, "part", *init)
-        for name, again in border.first_memory(asked, "part", *init).items():
+        begun = checks.first_memory(asked, "part", *init)
+        for name, again in checks.first_memory(asked, "part", *init).items():
             assert np.array_equal(again, begun[name])
-        answer, after = border.pair(call(border.lent_memory(begun), *given, *last), begun, "part")
-        border.pair(call(border.lent_memory(after), *given, *last), begun, "part")  # it can go on from there
+        answer, after = checks.checked_pair(call(checks.readonly_memory(begun), *given, *last), begun, "part")
+        checks.checked_pair(
+            call(checks.readonly_memory(after), *given, *last), begun, "part"
+        )  # it can go on from there
         return answer
 
     return ask

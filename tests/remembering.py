@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.codec.base import Packet, packet
-from fedtide.codec.wire import unseal
+from fedtide.codec.base import Packet, packet, unseal
 from fedtide.learning.trainer import Score, Task
 from fedtide.rng import stream
 from fedtide.types import Trained

@@ -6,9 +6,9 @@ import copy
 from pathlib import Path
 
 from fedtide import config
-from fedtide.studies.checking import pack
-from fedtide.studies.result import FORMAT, RunResult, Store
-from fedtide.studies.spec import Run, Study, make, name_of
+from fedtide.studies.spec import Run, Study, make_study, name_of
+from fedtide.studies.store import FORMAT, RunResult, Store
+from fedtide.studies.stored_format import pack_result
 
 TINY = {
     "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},
@@ -20,7 +20,7 @@ TINY = {
 
 
 def two_variants(seeds: int = 3) -> Study:
-    return make("two", {"a": {"policy": {"limit": 1}}, "b": {"policy": {"limit": 2}}}, range(seeds), TINY)
+    return make_study("two", {"a": {"policy": {"limit": 1}}, "b": {"policy": {"limit": 2}}}, range(seeds), TINY)
 
 
 def result(tree=None, isa: str | None = None, level: float = 0.5) -> RunResult:
@@ -74,5 +74,5 @@ def write(folder: Path, **changes) -> Path:
     """Write such a file under the name of the good one."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name()}.json.gz"
-    file.write_bytes(pack(tree(**changes)))
+    file.write_bytes(pack_result(tree(**changes)))
     return file

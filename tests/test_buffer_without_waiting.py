@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import fedtide
 from fedtide import config
-from fedtide.pages import rebuilt
-from fedtide.system import build
+from fedtide.engine.system import build
+from fedtide.pages import run_view
+from fedtide.timeline.timelines import Buffered
+from fedtide.timeline.user_timeline import checked_ticks
 from fedtide.types import Job
-from fedtide.world.own_timeline import checked
-from fedtide.world.timeline import Buffered
 from helpers import FakeTrainer, run, small, small_dataset, ticks_of
 
 BUFFER = {"framework": "fedbuff", "timeline": {"buffer_size": 3}, "codec": {"name": "ideal"}}
@@ -70,7 +70,7 @@ def test_it_is_the_event_simulation(duration: list[float], size: int, horizon: i
     size = min(size, len(duration))
     ticks = ticks_of(Buffered(size, upload, waits=False), duration, horizon / 32)
     assert [(t.time, t.ready.tolist(), t.start.tolist()) for t in ticks] == played(duration, size, horizon / 32, upload)
-    checked(ticks, len(duration), horizon / 32)
+    checked_ticks(ticks, len(duration), horizon / 32)
     pairs = [pair for tick in ticks for pair in zip(tick.ready.tolist(), tick.start.tolist(), strict=True)]
     assert len({*pairs}) == len(pairs)  # nothing is trained twice
 
@@ -139,7 +139,7 @@ def test_the_former_rule_keeps_its_name() -> None:
 def test_a_page_shows_when_each_training_really_began(tmp_path: Path) -> None:
     experiment = small(BUFFER, {"data": {"num_train": 48, "num_test": 20}, "learning": {"trainer": "native"}})
     fedtide.simulate(experiment, tmp_path / "run")
-    jobs = rebuilt.seen(tmp_path / "run").jobs
+    jobs = run_view.seen(tmp_path / "run").jobs
     over = np.isfinite(jobs.ready)
     for k in range(6):
         mine = over & (jobs.device == k)

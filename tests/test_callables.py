@@ -18,12 +18,10 @@ import pytest
 import fedtide
 from fedtide import config, data
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.policy.scheduling import AgeBased, Random
-from fedtide.studies.work import dataset_of
-from fedtide.world.cell import Umi
-from fedtide.world.channel import Rayleigh
-from fedtide.world.correlated import Jakes
-from fedtide.world.coverage import Equal
+from fedtide.radio.cell import Equal, Umi
+from fedtide.radio.channel import Jakes, Rayleigh
+from fedtide.schedule.schedulers import AgeBased, Random
+from fedtide.studies.run import dataset_of
 
 HALVES: Any = np.full(5, 0.5)
 
@@ -124,7 +122,7 @@ def test_every_case_is_listed(mine: ModuleType) -> None:
     [("data.partition", data.iid, "iid"), ("data.name", data.drawn, "synthetic"), ("data.partition", data.natural, "natural")],
 )  # fmt: skip
 def test_ours_are_known_also_where_the_table_wraps_them(key: str, part: Any, name: str) -> None:
-    assert config.value(fedtide.experiment({key: part}), key) == name
+    assert config.key_value(fedtide.experiment({key: part}), key) == name
 
 
 def test_ours_that_are_imported_when_used_are_known() -> None:

@@ -15,8 +15,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.report.plan import ages_in_words
-from fedtide.theory.options import Options
+from fedtide.report.ages import ages_in_words
+from fedtide_lab.theory.options import Options
 from helpers import EXAMPLES
 
 COMMAND = [sys.executable, "-c", "from fedtide.cli.main import main; main()"]
@@ -170,7 +170,7 @@ def test_lists():
 
 def test_policies_are_wrapped_and_not_cut_off(monkeypatch):
     listed = json.loads(invoke("policies", "--json").stdout)
-    monkeypatch.setattr("fedtide.cli.main.out", Console(width=80))
+    monkeypatch.setattr("fedtide.cli.command.out", Console(width=80))
     text = invoke("policies").stdout
     assert "…" not in text
     assert max(len(line) for line in text.splitlines()[:-1]) <= 80

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from fedtide.devices.availability import Always
+from fedtide.devices.duration import UniformDuration, first_duration
+from fedtide.timeline.clock import make_clock
 from fedtide.types import Floats, Ints
-from fedtide.world.availability import Always
-from fedtide.world.clock import make_clock
-from fedtide.world.duration import Uniform, first
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def test_columns_and_what_broadcasts() -> None:
 @pytest.mark.parametrize("availability", [Always(), lambda seed, device, time: time + 0.0])
 def test_without_a_wait_it_is_exactly_the_work(availability: object) -> None:
     """Differences of times would round, and every stored result would change."""
-    duration = Uniform(0.0, 1.0)
+    duration = UniformDuration(0.0, 1.0)
     clock = make_clock(3, 1000, 99.0, duration, availability)  # type: ignore[arg-type]
     everyone = np.arange(1000)
     found = clock.elapsed(everyone, everyone + 1, 1e6 / (everyone + 1))
-    assert found.tolist() == first(duration, 3, 1000).tolist()
+    assert found.tolist() == first_duration(duration, 3, 1000).tolist()
 
 
 def test_what_is_drawn_once_is_asked_once() -> None:

@@ -13,7 +13,7 @@ from fedtide import columns
 from fedtide.errors import FedtideError
 
 _native = pytest.importorskip("fedtide._native")
-DRAWS = [columns.uniform, columns.normal, columns.exponential, columns.complex_normal, columns.pair]
+DRAWS = [columns.uniform, columns.normal, columns.exponential, columns.complex_normal, columns.uniform_pair]
 
 
 def both(how: Any, *args: Any, **more: Any) -> tuple[Any, Any]:
@@ -72,6 +72,6 @@ def test_what_does_not_fit_together_is_refused() -> None:
 
 
 def test_the_second_of_a_pair_is_another() -> None:
-    one, other = columns.pair(1, "x", np.arange(2000))
+    one, other = columns.uniform_pair(1, "x", np.arange(2000))
     assert np.array_equal(one, columns.uniform(1, "x", np.arange(2000)))
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.08

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 from fedtide import config
-from fedtide.drivers.simulate import simulate
+from fedtide.engine.simulate import simulate
 from fedtide.errors import RunFolderError
 from fedtide.learning import native
-from fedtide.records import read_experiment, read_run
-from fedtide.studies.result import Store
-from fedtide.studies.spec import make, name_of
-from fedtide.studies.work import missing
+from fedtide.runs import read_experiment, read_run
+from fedtide.studies.run import missing
+from fedtide.studies.spec import make_study, name_of
+from fedtide.studies.store import Store
 from machine import numpy_has_avx512
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -118,5 +118,5 @@ def test_a_result_of_the_version_before_is_found_and_read() -> None:
     assert found.rounds is None  # it kept nothing of single uploads
     experiment = config.experiment(found.experiment)
     assert name_of(experiment) == name
-    study = make("old", {"old": config.dump(experiment)}, [experiment.seed])
+    study = make_study("old", {"old": config.dump(experiment)}, [experiment.seed])
     assert not missing(study, store)

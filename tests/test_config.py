@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedtide import config
 from fedtide.config import FRAMEWORKS, PROFILES, digest, dump, effort, experiment, merge, parse_overrides, read_file
-from fedtide.core import forms
+from fedtide.core import yaml12
 from fedtide.errors import FedtideError
 
 
@@ -379,8 +379,8 @@ def test_sizes_of_sets_that_are_imported_when_they_are_used(keys: dict[str, Any]
 def test_without_libyaml_all_is_the_same(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     def read() -> Any:
         try:
-            return forms.parse(text)
-        except forms.NotAForm:
+            return yaml12.parse_yaml(text)
+        except yaml12.ConfigSyntaxError:
             return "refused"
 
     quick = read()

@@ -20,7 +20,7 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.report.figure import load_matplotlib
+from fedtide.plot.figure import load_matplotlib
 from helpers import run, small
 
 TINY: dict[str, Any] = {
@@ -481,7 +481,7 @@ heavy = {"numpy", "pydantic", "matplotlib", "pandas", "scipy"} & set(sys.modules
 assert not heavy, heavy
 check()
 for module in pkgutil.walk_packages(fedtide.__path__, "fedtide."):
-    if not module.name.startswith(("fedtide.flower", "fedtide.__main__", "fedtide.learning.torch", "fedtide._native")):
+    if not module.name.startswith(("fedtide.deploy", "fedtide.__main__", "fedtide.learning.torch", "fedtide._native")):
         importlib.import_module(module.name)
 check()
 assert all(getattr(fedtide, name) is not None for name in fedtide.__all__)

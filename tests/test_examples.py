@@ -13,11 +13,11 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.drivers.planned import planned
-from fedtide.paper.figures import FIGURES
-from fedtide.paper.figures import study as paper_study
-from fedtide.studies.spec import read
-from fedtide.system import build
+from fedtide.engine.system import build
+from fedtide.engine.ticks import planned
+from fedtide.studies.spec import read_study
+from fedtide_lab.paper.figures import FIGURES
+from fedtide_lab.paper.figures import figure_study as paper_study
 from helpers import EXAMPLES, run, small, small_dataset
 
 
@@ -59,21 +59,21 @@ def test_shakespeare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_study() -> None:
-    study = read(EXAMPLES / "study.yaml")
+    study = read_study(EXAMPLES / "study.yaml")
     assert study.labels == ["proposed", "random"]
     assert len(study.runs) == 10
 
 
 def test_the_gamma_study_shares_the_papers_values() -> None:
     names = {run.name for run in paper_study(FIGURES["weights"], range(5)).runs}
-    runs = read(EXAMPLES / "gamma.yaml").runs
+    runs = read_study(EXAMPLES / "gamma.yaml").runs
     assert {run.experiment.policy.age_base for run in runs if run.name not in names} == {0.5, 2.0}
     assert len(runs) == 50
 
 
 @pytest.mark.parametrize(("file", "figure", "settings"), [("codec", "R", 8), ("codec-weights", "weights", 2)])
 def test_codec_studies_share_their_half_with_the_paper(file: str, figure: str, settings: int) -> None:
-    study = read(EXAMPLES / f"{file}.yaml")
+    study = read_study(EXAMPLES / f"{file}.yaml")
     seeds = range(3)
     names = {run.name for run in paper_study(FIGURES[figure], seeds).runs}
     by_codec = {

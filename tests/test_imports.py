@@ -13,24 +13,24 @@ import fedtide
 
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
-    ("documented",),
+    ("help_text",),
     ("errors", "rng", "types"),
     ("columns",),
     ("core",),
+    ("parts",),
     ("config",),
     ("data",),
-    ("world",),
-    ("policy",),
+    ("devices",),
+    ("radio",),
+    ("timeline",),
+    ("schedule",),
+    ("aggregate",),
     ("codec",),
     ("learning",),
-    ("server",),
-    ("system",),
-    ("records",),
-    ("trackers",),
-    ("drivers", "report"),  # a result shows itself
-    ("studies", "paper", "league", "theory", "flower"),
+    ("engine", "runs", "trackers", "report", "plot"),  # a run is recorded as it goes, and a result shows itself
+    ("studies",),
+    ("deploy",),
     ("pages",),
-    ("front",),
     ("cli", "__main__"),
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
@@ -55,7 +55,7 @@ def imported(tree: ast.AST) -> set[str]:
             assert node.level == 0, "relative import"
             if node.module == "fedtide":
                 # what is no module comes from __init__.py, which imports the simulator
-                found |= {name.name if name.name in RANK else "drivers" for name in node.names}
+                found |= {name.name if name.name in RANK else "engine" for name in node.names}
             elif node.module and node.module.startswith("fedtide."):
                 found.add(node.module.split(".")[1])
         elif isinstance(node, ast.Import):
@@ -70,23 +70,23 @@ def test_one_way_only(path: Path) -> None:
     assert part in RANK, f"give {part} a place in ORDER"
     for other in imported(ast.parse(path.read_text())) - {part, "_native"}:
         assert other in RANK, f"{path} imports fedtide.{other}: give it a place in ORDER"
-        same_rank = RANK[other] == RANK[part] and RANK[part] >= RANK["report"]
+        same_rank = RANK[other] == RANK[part] and RANK[part] >= RANK["engine"]
         assert RANK[other] < RANK[part] or same_rank, f"fedtide.{part} must not import fedtide.{other}"
 
 
 def test_the_check_can_fail() -> None:
     tree = ast.parse(
-        "if TYPE_CHECKING:\n    import fedtide.cli\ndef f():\n    from fedtide.drivers.simulate import x\nimport fedtide.rng"
+        "if TYPE_CHECKING:\n    import fedtide.cli\ndef f():\n    from fedtide.engine.simulate import x\nimport fedtide.rng"
     )
-    assert imported(tree) == {"drivers", "rng"}
+    assert imported(tree) == {"engine", "rng"}
 
 
 PLAN = """
 import sys
 import fedtide
 from fedtide import config
-from fedtide.drivers.planned import planned
-from fedtide.system import build, parameter_count
+from fedtide.engine.ticks import planned
+from fedtide.engine.system import build, parameter_count
 assert "fedtide._native" not in sys.modules
 e = config.experiment({"data": {"name": "synthetic"}, "timeline": {"horizon": 2.0}})
 system = build(e)
@@ -141,9 +141,9 @@ EXTRAS = {"torch", "flwr", "dask", "distributed", "scipy", "matplotlib", "pandas
 @pytest.mark.parametrize(
     ("words", "absent"),
     [
-        (["--help"], {*EXTRAS, "numpy", "pydantic", "yaml", "fedtide.config", "fedtide.types", "fedtide.drivers"}),
-        (["plan", "--help"], {*EXTRAS, "numpy", "pydantic", "yaml", "fedtide.types", "fedtide.drivers"}),
-        (["plan", "data.name=synthetic", "timeline.horizon=2"], {*EXTRAS, "fedtide.studies", "fedtide.records"}),
+        (["--help"], {*EXTRAS, "numpy", "pydantic", "yaml", "fedtide.config", "fedtide.types", "fedtide.engine"}),
+        (["plan", "--help"], {*EXTRAS, "numpy", "pydantic", "yaml", "fedtide.types", "fedtide.engine"}),
+        (["plan", "data.name=synthetic", "timeline.horizon=2"], {*EXTRAS, "fedtide.studies", "fedtide.runs"}),
     ],
     ids=["help", "help of a command", "plan"],
 )

@@ -19,13 +19,14 @@ import pytest
 import fedtide
 import large_run
 from fedtide import columns, rng
-from fedtide.core.lasting import Column
+from fedtide.core import files
+from fedtide.core.versioned import VersionedArray
+from fedtide.engine.system import make_trainer
 from fedtide.errors import RunFolderError
-from fedtide.records import folder as run_folder
-from fedtide.records import read_rounds, read_run
-from fedtide.records.archive import archive, narrow, widened
-from fedtide.records.reading import read_checkpoint
-from fedtide.system import make_trainer
+from fedtide.runs import folder as run_folder
+from fedtide.runs import read_rounds, read_run
+from fedtide.runs.checkpoint import archive, narrow, widened
+from fedtide.runs.reading import read_checkpoint
 from helpers import FakeTrainer
 from large_run import Enough, experiment, system, until
 
@@ -73,7 +74,7 @@ def test_an_aggregation_costs_what_its_ready_devices_cost(tmp_path: Path, kept: 
     found = []
     for count in (1_000, 50_000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fedtide.records.folder.CHECKPOINT_SECONDS", 1e9)  # which hold a number for every device
+            patch.setattr("fedtide.runs.folder.CHECKPOINT_SECONDS", 1e9)  # which hold a number for every device
             seen = Counted(patch)
             with pytest.raises(Enough):
                 simulated(experiment("per_arrival", count), tmp_path / str(count) if kept else None, on_round=seen)
@@ -88,8 +89,8 @@ def test_an_aggregation_costs_what_its_ready_devices_cost(tmp_path: Path, kept: 
 
 
 def test_it_would_be_seen_if_it_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Column.put
-    monkeypatch.setattr(Column, "put", lambda self, *args: real(Column(self[:]), *args))
+    real = VersionedArray.put
+    monkeypatch.setattr(VersionedArray, "put", lambda self, *args: real(VersionedArray(self[:]), *args))
     with pytest.raises(AssertionError):
         test_an_aggregation_costs_what_its_ready_devices_cost(Path("unused"), False)
 
@@ -207,7 +208,7 @@ def test_memory_that_is_not_there_is_told_of_before_the_run(
 ) -> None:
     made, trainer = experiment(timeline, 1_000, **keys), FakeTrainer()
     built = system(made)
-    monkeypatch.setattr("fedtide.core.ram.available", lambda: 3_000)
+    monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 3_000)
     with pytest.raises(fedtide.FedtideError, match=rf"^[^\n]*{says}[^\n]* would need [^\n]*$"):
         fedtide.simulate(made, tmp_path / "run", system=built, trainer=trainer)
     assert not trainer.jobs
@@ -218,14 +219,14 @@ def test_memory_that_is_not_there_is_told_of_before_the_run(
 
 
 def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedtide.drivers.room import check_room
+    from fedtide.engine.memory import check_room
     from fedtide.learning.scaffold import Scaffold
 
     made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"combiner": "scaffold"})
     built = system(made)
     trainer = make_trainer(built)
     assert isinstance(trainer, Scaffold)
-    monkeypatch.setattr("fedtide.core.ram.available", lambda: 25_000)
+    monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 25_000)
     with pytest.raises(fedtide.FedtideError, match=r"learning.trainer=scaffold remembers of 40 devices"):
         check_room(built, trainer, trainer.initial_model(0))
 
@@ -251,7 +252,7 @@ def test_narrow_columns_come_back(most: int, kind: str) -> None:
 def test_large_checkpoints_come_further_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, count: int
 ) -> None:
-    made, written, real = experiment("periodic", 50), [], run_folder.write_atomically
+    made, written, real = experiment("periodic", 50), [], files.write_atomically
 
     def write(path: Path, content: Any) -> None:
         written.append(path.name)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.core import lasting
-from fedtide.core.lasting import Column, Table, column, counts, table
+from fedtide.core import versioned
+from fedtide.core.versioned import VersionedArray, VersionedDict, counts, versioned_array, versioned_dict
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 2**32), max_size=12), st.data())
 def test_every_column_is_what_a_copy_would_be(size: int, seeds: list[int], data: st.DataObject) -> None:
-    slow, fast = [np.ones(size, np.int64)], [Column(np.ones(size, np.int64))]
+    slow, fast = [np.ones(size, np.int64)], [VersionedArray(np.ones(size, np.int64))]
     counted = data.draw(st.booleans())
     if counted:
         assert fast[0].tally == {1: size}
@@ -46,7 +46,7 @@ def test_every_column_is_what_a_copy_would_be(size: int, seeds: list[int], data:
 )
 def test_every_table_is_what_a_copy_would_be(steps: list[tuple[dict[int, int], set[int], int]]) -> None:
     slow: list[dict[int, int]] = [{1: 0}]
-    fast = [Table({1: 0})]
+    fast = [VersionedDict({1: 0})]
     for put, drop, where in steps:
         at = len(fast) - 1 if where % 3 else where % len(fast)
         slow.append({key: value for key, value in (slow[at] | put).items() if key not in drop - {*put}})
@@ -57,24 +57,24 @@ def test_every_table_is_what_a_copy_would_be(steps: list[tuple[dict[int, int], s
 
 
 def test_what_is_looked_at_is_not_what_is_kept() -> None:
-    mine = Column(np.arange(5))
+    mine = VersionedArray(np.arange(5))
     for seen in (mine[:], mine[np.array([0, 1])], np.asarray(mine), np.array(mine)):
         seen[0] = 99
     assert mine.tolist() == [0, 1, 2, 3, 4]
-    assert column(mine) is mine
-    assert column(np.arange(3)).tolist() == [0, 1, 2]
-    known = Table({1: 2})
-    assert table(known) is known
+    assert versioned_array(mine) is mine
+    assert versioned_array(np.arange(3)).tolist() == [0, 1, 2]
+    known = VersionedDict({1: 2})
+    assert versioned_dict(known) is known
 
 
 def test_an_interrupted_change_leaves_the_earlier_one_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Column(np.array([1, 1, 2, 3]))
+    mine = VersionedArray(np.array([1, 1, 2, 3]))
     assert mine.tally == {1: 2, 2: 1, 3: 1}
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lasting, "_recount", stop)
+    monkeypatch.setattr(versioned, "_recount", stop)
     with pytest.raises(KeyboardInterrupt):
         mine.put(np.array([0, 2]), 7)
     monkeypatch.undo()
@@ -91,7 +91,7 @@ def test_counts(values: list[int], modulus: int) -> None:
 def test_a_change_costs_nothing_that_grows_with_the_column() -> None:
     index, peaks = np.array([3, 5]), []
     for size in (1_000, 1_000_000):
-        mine = Column(np.ones(size, np.int64))
+        mine = VersionedArray(np.ones(size, np.int64))
         assert mine.tally == {1: size}
         mine = mine.put(index, 2)
         tracemalloc.start()

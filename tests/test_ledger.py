@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fedtide.drivers.simulate import simulate
-from fedtide.records import Ledger, RoundRecord, read_run
-from fedtide.records import folder as run_folder
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import build
 from fedtide.report.summary import summarise
-from fedtide.studies.reaching import named
-from fedtide.studies.result import RunResult, from_rounds, same
-from fedtide.system import build
+from fedtide.runs import Ledger, RoundRecord, read_run
+from fedtide.runs import folder as run_folder
+from fedtide.studies.statistics import reaching_named
+from fedtide.studies.store import RunResult, from_rounds, same
 from helpers import FakeTrainer, small, small_dataset
 
 NUM_PARAMETERS = 30
@@ -127,7 +127,7 @@ def test_stored_results_have_what_was_counted() -> None:
     assert same(plain, older)
     more = {**plain.columns, "bits_down": [1 + each for each in plain.columns["bits_down"] if each is not None]}
     assert not same(plain, plain._replace(columns=more))
-    metric = named("joules_to_0.01")
+    metric = reaching_named("joules_to_0.01")
     assert metric is not None
     assert metric(counted) == pytest.approx(metric(counted._replace(columns=_without(counted, "joules"))), rel=1e-9)
 

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.core import parts
-from fedtide.drivers.simulated import Simulated
+from fedtide.engine.simulated_devices import Simulated
+from fedtide.engine.step import ServerState, initial_state, step
+from fedtide.engine.system import build, parameter_count
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
-from fedtide.records import Ledger, RoundRecord, Scores, costs, read_rounds, round_record
-from fedtide.records import folder as run_folder
-from fedtide.records.reading import read_checkpoint
-from fedtide.server.state import ServerState, begin
-from fedtide.server.step import step
-from fedtide.system import build, parameter_count
+from fedtide.parts import registry
+from fedtide.runs import Ledger, RoundRecord, Scores, costs, read_rounds, round_record
+from fedtide.runs import folder as run_folder
+from fedtide.runs.reading import read_checkpoint
 from helpers import FakeTrainer, small, small_dataset
 from remembering import KEYS, OUTAGE, Control
 
@@ -115,7 +114,7 @@ def test_a_codecs_memory_stays_as_it_was_when_its_packet_is_lost() -> None:
     trainer = FakeTrainer(num_parameters=300)
     records = []
     made = build(wanted, dataset=small_dataset())
-    state = begin(trainer.initial_model(0), 6)
+    state = initial_state(trainer.initial_model(0), 6)
     for tick in made.ticks:
         before = {k: each["left"] for k, each in state.devices.get("codec", {}).items()}
         state, info = step(made.rules, state, tick, Simulated(made, trainer))
@@ -323,9 +322,9 @@ def test_a_part_without_memory_stays_a_plain_function(tmp_path: Path) -> None:
         "combiner": "def mine(model, starts, updates, weights, age):\n    return model + updates.mean(axis=0)\n",
     }.items():
         wanted = mine(tmp_path, source, kind)
-        made = parts.part(kind, f"{tmp_path / 'mine.py'}:mine", {})
+        made = registry.part(kind, f"{tmp_path / 'mine.py'}:mine", {})
         assert inspect.isfunction(made.policy)
-        assert not parts.remembers(made)
+        assert not registry.remembers(made)
         simulated(wanted, tmp_path / kind)
         state = state_of(tmp_path / kind, wanted)
         assert not state.memory

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedtide.errors import FedtideError
-from fedtide.records.memory import from_arrays, to_arrays
+from fedtide.runs.checkpoint import from_arrays, to_arrays
 
 names = st.sampled_from(["m", "v", "layer.0.weight", "x-1", "memory", "devices"])
 some = arrays.arrays(

@@ -11,9 +11,10 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.core import forms, parts
+from fedtide.core import yaml12
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.records import policy_files
+from fedtide.parts import user_code
+from fedtide.runs import policy_files
 
 PART = """
 from dataclasses import dataclass
@@ -101,11 +102,11 @@ def test_a_run_with_another_file_is_not_resumed(here: Path) -> None:
 
 def test_a_study_does_a_run_with_another_file_anew(here: Path) -> None:
     from fedtide.studies import spec
-    from fedtide.studies.result import Store
-    from fedtide.studies.work import missing, run_study
+    from fedtide.studies.run import missing, run_study
+    from fedtide.studies.store import Store
 
     def study() -> spec.Study:
-        return spec.make("own", {"mine": config.dump(experiment())}, [1])
+        return spec.make_study("own", {"mine": config.dump(experiment())}, [1])
 
     store = Store(here / "results")
     assert run_study(study(), store, workers=1) == []
@@ -144,15 +145,15 @@ def test_what_a_file_imports_from_beside_it_belongs_to_it(here: Path, files: dic
     for place, text in files.items():
         Path(place).parent.mkdir(exist_ok=True)
         Path(place).write_text(text)
-    first = parts.source_digest("helped.py:helped")
+    first = user_code.source_digest("helped.py:helped")
     changed = set()
     for place, text in files.items():
         Path(place).write_text(f"{text}\n# edited")
-        changed |= {place} if parts.source_digest("helped.py:helped") != first else set()
+        changed |= {place} if user_code.source_digest("helped.py:helped") != first else set()
         Path(place).write_text(text)
     assert changed == counts
-    assert parts.source_digest("helped.py:helped") == first
-    assert parts.source_digest("own.py:Constant") == sha("own.py")  # it imports nothing from here
+    assert user_code.source_digest("helped.py:helped") == first
+    assert user_code.source_digest("own.py:Constant") == sha("own.py")  # it imports nothing from here
 
 
 def test_an_edited_helper_is_run_anew_and_with_its_new_content(here: Path) -> None:
@@ -171,7 +172,7 @@ def test_an_edited_helper_is_run_anew_and_with_its_new_content(here: Path) -> No
 
 @pytest.mark.parametrize("name", ["own.py:Constant", "own.py:told"])
 def test_files_beside_a_form_are_found_from_anywhere(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    Path("mine.yaml").write_text(forms.write(config.dump(experiment(name, path="capacity.txt"))))
+    Path("mine.yaml").write_text(yaml12.to_yaml(config.dump(experiment(name, path="capacity.txt"))))
     fedtide.simulate(experiment(name, path="capacity.txt"), "run")
     Path("run/model.npy").unlink()
     (here / "else").mkdir()
@@ -179,7 +180,7 @@ def test_files_beside_a_form_are_found_from_anywhere(here: Path, monkeypatch: py
     read = config.experiment("../mine.yaml")
     assert read.radio.channel_args == {"path": str(here / "capacity.txt")}
     assert len(fedtide.simulate(read).rounds) == 4
-    with parts.beside(here):  # as `fedtide resume` does
+    with user_code.search_folder(here):  # as `fedtide resume` does
         assert len(fedtide.simulate(experiment(name, path="capacity.txt"), "../run").rounds) == 4
 
 
@@ -187,7 +188,7 @@ def test_two_files_of_one_name_are_told_apart(here: Path, monkeypatch: pytest.Mo
     (here / "else").mkdir()
     (here / "else" / "capacity.txt").write_text("5.0")
     monkeypatch.chdir(here / "else")
-    with parts.beside(here), pytest.raises(FedtideError, match=r"capacity\.txt is there twice"):
+    with user_code.search_folder(here), pytest.raises(FedtideError, match=r"capacity\.txt is there twice"):
         policy_files(experiment())
 
 
@@ -204,8 +205,8 @@ def test_an_object_from_python_names_its_file(here: Path, monkeypatch: pytest.Mo
 
 def test_the_demo_names_files_in_full_and_keeps_arguments(here: Path) -> None:
     pytest.importorskip("flwr")
-    from fedtide.flower.demo import Demo, demo_terms
-    from fedtide.flower.settings import Deployment, Terms, doubts
+    from fedtide.deploy.demo import Demo, demo_terms
+    from fedtide.deploy.settings import Deployment, Terms, doubts
 
     changes = config.dump(experiment(path="capacity.txt", words="some"))["radio"]
     made = demo_terms(Demo(num_nodes=3, data="synthetic"), {"radio": changes, "policy": {"limit": 2}}).experiment.radio

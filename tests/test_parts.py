@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 import fedtide
 from fedtide import config
 from fedtide.cli.main import app
-from fedtide.cli.parts import described, type_name
-from fedtide.core import parts
-from fedtide.core.kinds import KINDS, table
+from fedtide.cli.parts import described, type_text
 from fedtide.errors import FedtideError
+from fedtide.parts import registry
+from fedtide.parts.kinds import KINDS, builtin_parts
 
-OURS = [(kind, name) for kind in KINDS for name in table(kind)]
+OURS = [(kind, name) for kind in KINDS for name in builtin_parts(kind)]
 # What the driver of a run fills in, besides the keys of the experiment.
 BY_THE_RUN = {"fleet.durations", "fleet.num_samples", "fleet.samples_per_job", "run.say", "run.images", "run.coverage"}
 
@@ -31,7 +31,7 @@ def invoke(*words: str) -> Any:
 
 def found(kind: str, name: str) -> Any:
     try:
-        return parts.find(kind, name, table(kind))
+        return registry.find_part(kind, name, builtin_parts(kind))
     except FedtideError as error:
         pytest.skip(str(error))
 
@@ -40,7 +40,7 @@ def found(kind: str, name: str) -> Any:
 def test_every_parameter_of_ours_has_a_meaning_and_a_type(kind: str, name: str) -> None:
     part = found(kind, name)
     assert (part.__doc__ or "").strip()
-    for each in parts.own_parameters(kind, part):
+    for each in registry.own_parameters(kind, part):
         assert each.about.meaning, f"{name}: {each.name} needs arg('...')"
         assert each.type is not Any, f"{name}: {each.name} needs a type"
         assert each.about.key is None or each.about.key in {*config.all_keys(), *BY_THE_RUN}, each.about.key
@@ -58,7 +58,7 @@ def test_every_parameter_of_ours_has_a_meaning_and_a_type(kind: str, name: str) 
     ],
 )
 def test_own_parameters_are_those_that_an_experiment_may_give(kind: str, name: str, own: list[str]) -> None:
-    assert [each.name for each in parts.own_parameters(kind, found(kind, name))] == own
+    assert [each.name for each in registry.own_parameters(kind, found(kind, name))] == own
 
 
 def module(width: int = 3) -> None:
@@ -95,7 +95,7 @@ remembering.init = lambda num_devices: {}  # type: ignore[attr-defined]
     ],
 )
 def test_own_parameters_of_a_users_function(kind: str, part: Any, own: list[str]) -> None:
-    assert [each.name for each in parts.own_parameters(kind, part)] == own
+    assert [each.name for each in registry.own_parameters(kind, part)] == own
 
 
 # ---- the command
@@ -105,7 +105,7 @@ def test_all_kinds_as_json_and_as_text() -> None:
     listed = json.loads(invoke("parts", "--json").stdout)
     assert list(listed) == [*KINDS, "framework", "profile", "scenario"]
     for kind in KINDS:
-        assert set(table(kind)) <= set(listed[kind]["parts"])
+        assert set(builtin_parts(kind)) <= set(listed[kind]["parts"])
         assert listed[kind]["called"]
         assert listed[kind]["key"] == KINDS[kind].key
         assert all(each["about"] for each in listed[kind]["parts"].values())
@@ -128,7 +128,7 @@ def test_all_kinds_as_json_and_as_text() -> None:
 def test_nothing_is_cut_off_or_wider_than_the_terminal(
     monkeypatch: pytest.MonkeyPatch, width: int, kind: str | None
 ) -> None:
-    monkeypatch.setattr("fedtide.cli.parts.out", Console(width=width))
+    monkeypatch.setattr("fedtide.cli.command.out", Console(width=width))
     text = invoke("parts", *([kind] if kind else [])).stdout
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
@@ -193,7 +193,7 @@ def test_parts_of_installed_packages_are_listed_also_those_that_cannot_be_loaded
         SimpleNamespace(name="[/red]broken", load=broken, value="bad:x"),
         SimpleNamespace(name="mnist", load=broken, value="bad:hides ours"),
     ]
-    monkeypatch.setattr(parts, "entry_points", lambda group: points if group == "fedtide.data" else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "fedtide.data" else [])
     listed = described("data")["parts"]
     assert listed["theirs"]["from"] == "pack.age:theirs"
     assert listed["theirs"]["about"] == "Theirs. It makes a data set."
@@ -222,13 +222,13 @@ def test_parts_of_installed_packages_are_listed_also_those_that_cannot_be_loaded
     ],
 )  # fmt: skip
 def test_types_as_a_user_says_them(wanted: Any, said: str) -> None:
-    assert type_name(wanted) == said
+    assert type_text(wanted) == said
 
 
 def test_keys_tell_the_names_of_parts() -> None:
     rows = json.loads(invoke("run", "--keys", "--json").stdout)
     for kind, known in KINDS.items():
-        assert rows[known.key]["choices"] == [*parts.named_parts(kind), "your own"]
+        assert rows[known.key]["choices"] == [*registry.named_parts(kind), "your own"]
         assert rows[known.key]["about"]
     text = " ".join(invoke("run", "--keys").stdout.split())
     assert "rayleigh, rayleigh_by_device, rician, nakagami, jakes, trace, your own" in text

@@ -12,12 +12,12 @@ import pytest
 
 import fedtide
 from fedtide import config
+from fedtide.deploy.settings import check_timeline
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.flower.settings import check_timeline
-from fedtide.records import policy_files
-from fedtide.system import build
+from fedtide.radio.channel import Rayleigh
+from fedtide.runs import policy_files
 from fedtide.types import Link, Shares
-from fedtide.world.channel import Rayleigh
 from helpers import FakeTrainer, run, small, small_dataset
 
 SCRIPT = """

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedtide.core import parts
-from fedtide.core.parts import resolve, source_digest
 from fedtide.errors import FedtideError, TrainingError
+from fedtide.parts import registry, user_code
+from fedtide.parts.registry import resolve
+from fedtide.parts.user_code import source_digest
 
 SOURCE = """
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_ours() -> None:
     assert resolve("weighting", "a", {}, known={"a": lambda: 3})() == 3
-    from fedtide.policy.weighting import WEIGHTINGS, AgeAware
+    from fedtide.aggregate.averages import WEIGHTINGS, AgeAware
 
     assert resolve("weighting", "age_aware", {"age_base": 2.0}, known=WEIGHTINGS) == AgeAware(2.0)
 
@@ -55,11 +56,11 @@ def test_two_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
     for folder, value in (("a", 1), ("b", 2)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "same.py").write_text(f"def f():\n    return {value}\n")
-    assert [parts.find("x", f"{tmp_path / folder / 'same.py'}:f", {})() for folder in "ab"] == [1, 2]
+    assert [registry.find_part("x", f"{tmp_path / folder / 'same.py'}:f", {})() for folder in "ab"] == [1, 2]
 
 
 def test_module() -> None:
-    assert parts.find("x", "functools:reduce", {}) is functools.reduce
+    assert registry.find_part("x", "functools:reduce", {}) is functools.reduce
 
 
 def test_entry_point_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +71,7 @@ def test_entry_point_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) ->
     def offered(group: str) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="theirs", load=lambda: Offered)] if group == "fedtide.scheduler" else []
 
-    monkeypatch.setattr(parts, "entry_points", offered)
+    monkeypatch.setattr(registry, "entry_points", offered)
     assert resolve("scheduler", "theirs", {"size": 2}, known={}) == Offered(2)
     with pytest.raises(FedtideError, match=r"did you mean 'theirs'\?.*Known: ours, theirs"):
         resolve("scheduler", "thiers", {}, known={"ours": Offered})
@@ -90,7 +91,7 @@ def test_entry_point_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_errors_are_one_line(name: str, args: dict, message: str) -> None:
-    from fedtide.policy.scheduling import Random
+    from fedtide.schedule.schedulers import Random
 
     with pytest.raises(FedtideError, match=message) as caught:
         resolve("scheduler", name, args, known={"random": Random, "Path": Path})
@@ -126,30 +127,32 @@ def test_a_package_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
     def load() -> None:
         raise ImportError("no such library")
 
-    monkeypatch.setattr(parts, "entry_points", lambda group: [SimpleNamespace(name="theirs", load=load)])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [SimpleNamespace(name="theirs", load=load)])
     with pytest.raises(FedtideError, match="scheduler='theirs': loading it raised ImportError: no such library"):
         resolve("scheduler", "theirs", {}, known={})
 
 
 def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
-    guarded = parts.part("scheduler", f"{file}:first", {"skip": 2}, known={})
+    guarded = registry.part("scheduler", f"{file}:first", {"skip": 2}, known={})
     assert guarded(None, 2, None) == [2, 3]
     assert guarded.needs_update_norm
     assert not hasattr(guarded, "nothing")
     assert copy.copy(guarded) == guarded
     assert guarded.label == f"scheduler='{file}:first'"
-    assert parts.label("scheduler", guarded) == f"{guarded.label} ({file}:4)"
+    assert user_code.part_label("scheduler", guarded) == f"{guarded.label} ({file}:4)"
 
 
 def test_ours_is_guarded_only_with_a_users_arguments() -> None:
-    from fedtide.policy.combining import COMBINERS, Mix
+    from fedtide.aggregate.averages import COMBINERS, Mix
 
-    assert parts.resolve("combiner", "mix", {"mixing": 0.3}) == parts.part("combiner", "mix", {"mixing": 0.3}).policy
-    assert parts.part("combiner", "mix", {}, known=COMBINERS) == Mix()
-    assert parts.label("combiner", Mix()) == "the combiner"
+    assert (
+        registry.resolve("combiner", "mix", {"mixing": 0.3}) == registry.part("combiner", "mix", {"mixing": 0.3}).policy
+    )
+    assert registry.part("combiner", "mix", {}, known=COMBINERS) == Mix()
+    assert user_code.part_label("combiner", Mix()) == "the combiner"
     with pytest.raises(FedtideError, match=r"combiner='mix': mixing='much' cannot be: .*share of the device's model"):
-        parts.part("combiner", "mix", {"mixing": "much"})
-    wrong = parts.part("combiner", "mix", {"mixing": 10.0**200, "staleness": -(10.0**200)})
+        registry.part("combiner", "mix", {"mixing": "much"})
+    wrong = registry.part("combiner", "mix", {"mixing": 10.0**200, "staleness": -(10.0**200)})
     ones = np.ones(1)
     with pytest.raises(TrainingError, match=r"combiner='mix' raised .*; check the arguments that are given to it"):
         wrong(ones, ones[None], ones[None], ones, ones)
@@ -161,7 +164,7 @@ def test_the_original_error_is_kept(tmp_path: Path) -> None:
         "def f(candidates, limit, rng):\n    return help_(limit)\n\ndef help_(x):\n    return 1 / (x - x)\n"
     )
     with pytest.raises(TrainingError, match=r"raised ZeroDivisionError: division by zero \(.*mine\.py:5\)") as caught:
-        parts.part("scheduler", f"{path}:f", {}, known={})(None, 2, None)
+        registry.part("scheduler", f"{path}:f", {}, known={})(None, 2, None)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
@@ -169,11 +172,11 @@ def test_what_a_library_raises_is_told_at_the_line_that_called_it(tmp_path: Path
     path = tmp_path / "mine.py"
     path.write_text("import json\n\n\ndef f(candidates, limit, rng):\n    return json.loads('{')\n")
     with pytest.raises(TrainingError, match=r"raised JSONDecodeError: .* \(.*mine\.py:5\)"):
-        parts.part("scheduler", f"{path}:f", {}, known={})(None, 2, None)
+        registry.part("scheduler", f"{path}:f", {}, known={})(None, 2, None)
 
 
 def test_a_function_without_python_text() -> None:
-    guarded = parts.part("weighting", "math:ldexp", {}, known={})
+    guarded = registry.part("weighting", "math:ldexp", {}, known={})
     with pytest.raises(TrainingError, match=r"weighting='math:ldexp' raised TypeError: .* \(math\)"):
         guarded("a", "b")
 

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from fedtide import config
-from fedtide.codec.budget import bit_count, max_kept
-from fedtide.codec.quantize import dequantize, quantize
-from fedtide.codec.sparse_quantized import SparseQuantized
+from fedtide.codec.sparse_quantized import SparseQuantized, bit_count, dequantize, max_kept, quantize
 from fedtide.data.synthetic import synthetic
-from fedtide.drivers.planned import planned
-from fedtide.system import System, build
+from fedtide.engine.system import System, build
+from fedtide.engine.ticks import planned
 from helpers import FakeTrainer, run, small
 
 D = 21840
@@ -38,10 +36,9 @@ def test_age_is_periods_less_one_and_at_most_tmax_over_period_less_one(parts: in
 def test_only_the_last_few_models_are_kept() -> None:
     trainer = FakeTrainer()
     system = build(small({"timeline": {"period": 0.25, "horizon": 6.0}}), dataset=synthetic(0, 60, 10))
-    from fedtide.server.state import Arrived, begin
-    from fedtide.server.step import absorb
+    from fedtide.engine.step import Arrived, absorb, initial_state
 
-    state = begin(trainer.initial_model(0), 6)
+    state = initial_state(trainer.initial_model(0), 6)
     for tick in system.ticks:
         nobody = Arrived(*(np.zeros(0, np.int64) for _ in range(3)))
         state, _ = absorb(state, system.policy, tick.ready, nobody, np.empty((0, 30), np.float32))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedtide.engine.step import initial_state
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.records import Ledger, RoundRecord, RunFolder, read_rounds, read_run
-from fedtide.server.state import begin
+from fedtide.runs import Ledger, RoundRecord, RunFolder, read_rounds, read_run
 from helpers import small
 
 EXPERIMENT = small({"timeline": {"horizon": 2.0}})
@@ -140,7 +140,7 @@ def append(folder: Path, record: RoundRecord, begun_in: int | None = None) -> Le
     index, model = saved[0].version if saved else 1, np.zeros(3, np.float32)
     if begun_in is not None:
         opened._format = begun_in
-    state = begin(model, 6)._replace(version=index + 1, models={1: model, index + 1: model})
+    state = initial_state(model, 6)._replace(version=index + 1, models={1: model, index + 1: model})
     opened.append(record._replace(index=index), state)
     opened.close()
     return saved[1] if saved else Ledger()

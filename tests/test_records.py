@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide import config
+from fedtide.engine.step import initial_state
 from fedtide.errors import RunFolderError
-from fedtide.records import (
+from fedtide.runs import (
     Ledger,
     RoundRecord,
     RunFolder,
@@ -24,7 +25,6 @@ from fedtide.records import (
     read_run,
     write_atomically,
 )
-from fedtide.server.state import begin
 from helpers import FakeTrainer, run, small
 
 EXPERIMENT = small({"timeline": {"horizon": 2.0}})
@@ -384,7 +384,7 @@ def test_write_atomically_keeps_the_old_file_when_the_disk_is_full(
 
 @pytest.mark.parametrize("what", ["fsync", "replace"])
 def test_full_disk_while_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr("fedtide.records.folder.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("fedtide.runs.folder.CHECKPOINT_SECONDS", 0.0)
 
     def fill(record: RoundRecord, total: int) -> None:
         if record.index == 5:
@@ -406,7 +406,7 @@ def test_a_record_that_does_not_fit(tmp_path: Path) -> None:
     folder = RunFolder.open(tmp_path / "run", EXPERIMENT)
     (tmp_path / "run" / "rounds.jsonl").symlink_to("/dev/full")
     record = RoundRecord(1, 0.25, *([[]] * 9), 0.0, None, [], None, None, None, Ledger())
-    state = begin(np.zeros(3, np.float32), 6)
+    state = initial_state(np.zeros(3, np.float32), 6)
     with pytest.raises(RunFolderError, match=r"No space left on device.*resume the run"):
         folder.append(record, state)
     folder.close()  # tries to write again, in vain and in silence

@@ -14,9 +14,9 @@ import pytest
 
 import fedtide
 import killed_run
-from fedtide import records
+from fedtide import runs
 from fedtide.errors import RunFolderError
-from fedtide.records import RoundRecord, is_complete, read_rounds
+from fedtide.runs import RoundRecord, is_complete, read_rounds
 from helpers import FakeTrainer, run, small, small_dataset
 
 SCRIPT = Path(killed_run.__file__)
@@ -75,7 +75,7 @@ def test_killed_again_and_again(tmp_path: Path, undisturbed: Path) -> None:
 
 
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
-    first = records.RunFolder.open(tmp_path / "run", killed_run.EXPERIMENT)
+    first = runs.RunFolder.open(tmp_path / "run", killed_run.EXPERIMENT)
     second = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path / "run")], capture_output=True, text=True)
     first.close()
     assert second.returncode != 0
@@ -92,7 +92,7 @@ def test_interrupt_after_any_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, every: float
 ) -> None:
     """Devices are at work across every boundary; they go on from the versions they hold."""
-    monkeypatch.setattr("fedtide.records.folder.CHECKPOINT_SECONDS", every)
+    monkeypatch.setattr("fedtide.runs.folder.CHECKPOINT_SECONDS", every)
 
     def stop(record: RoundRecord, total: int) -> None:
         if record.index == stop_after:
@@ -144,15 +144,15 @@ def test_torch_resumes_to_the_same_bits(tmp_path: Path) -> None:
 
 def test_resuming_after_a_failed_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rounds ran ahead of the checkpoint: they are cut off and played again."""
-    monkeypatch.setattr("fedtide.records.folder.CHECKPOINT_SECONDS", 0.0)
-    real = records.RunFolder.checkpoint
+    monkeypatch.setattr("fedtide.runs.folder.CHECKPOINT_SECONDS", 0.0)
+    real = runs.RunFolder.checkpoint
 
-    def fails_late(self: records.RunFolder) -> None:
+    def fails_late(self: runs.RunFolder) -> None:
         if self._last.state is not None and self._last.state.version > 4:
             raise RunFolderError("no space")
         real(self)
 
-    monkeypatch.setattr(records.RunFolder, "checkpoint", fails_late)
+    monkeypatch.setattr(runs.RunFolder, "checkpoint", fails_late)
     with pytest.raises(RunFolderError):
         run(STOPPED, tmp_path / "run")
     monkeypatch.undo()
@@ -173,9 +173,9 @@ def test_a_run_does_not_go_on_where_the_bits_would_differ(tmp_path: Path, monkey
     with pytest.raises(KeyboardInterrupt):
         run(experiment, tmp_path / "run", on_round=stop)
     monkeypatch.setenv("FEDTIDE_ISA", "baseline")
-    with pytest.raises(records.OtherPathError, match="set FEDTIDE_ISA=avx2"):
+    with pytest.raises(runs.OtherPathError, match="set FEDTIDE_ISA=avx2"):
         run(experiment, tmp_path / "run")
     monkeypatch.setenv("FEDTIDE_ISA", "avx2")
     run(experiment, tmp_path / "run")
     monkeypatch.setenv("FEDTIDE_ISA", "baseline")
-    records.RunFolder.open(tmp_path / "run", experiment).close()  # a finished run may be looked at anywhere
+    runs.RunFolder.open(tmp_path / "run", experiment).close()  # a finished run may be looked at anywhere

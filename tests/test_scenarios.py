@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 import fedtide
 from fedtide import config
 from fedtide.cli.main import app
-from fedtide.cli.presets import presets
-from fedtide.config import scenarios
-from fedtide.config.scenarios import scenario
+from fedtide.cli.parts import presets
+from fedtide.config import presets as config_presets
+from fedtide.config.presets import scenario
 from fedtide.errors import FedtideError
-from fedtide.records import RoundRecord, read_experiment
-from fedtide.studies.result import Store
-from fedtide.studies.spec import read
-from fedtide.studies.work import missing, run_study
+from fedtide.runs import RoundRecord, read_experiment
+from fedtide.studies.run import missing, run_study
+from fedtide.studies.spec import read_study
+from fedtide.studies.store import Store
 from helpers import EXAMPLES
 from worlds import NAMES, PERIODS, shrunk, small_world
 
@@ -32,7 +32,7 @@ def invoke(*words: str) -> Any:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of the package's."""
-    monkeypatch.setattr(scenarios, "folder", lambda: tmp_path)
+    monkeypatch.setattr(config_presets, "folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -76,7 +76,7 @@ learning: {local_steps: 7, proximal: 0.5}
 )
 def test_profile_scenario_framework_and_given_keys(folder: Path, over: dict[str, Any], key: str, expected: Any) -> None:
     write(folder, WORLD)
-    assert config.value(config.experiment({"scenario": "mine"}, over), key) == expected
+    assert config.key_value(config.experiment({"scenario": "mine"}, over), key) == expected
 
 
 def test_a_name_changes_no_digest(folder: Path) -> None:
@@ -263,13 +263,13 @@ def test_studied_with_two_seeds_and_found_again(name: str, tmp_path: Path) -> No
     path, store = tmp_path / "study.yaml", Store(tmp_path / "store")
     base = shrunk(name, **{"timeline.horizon": 4 * config.experiment(scenario=name).timeline.period})
     path.write_text(json.dumps({"version": 1, "name": "worlds", "base": base, "seeds": 2}))
-    assert not run_study(read(path), store, workers=1, backend="here")
-    assert missing(read(path), store) == []
+    assert not run_study(read_study(path), store, workers=1, backend="here")
+    assert missing(read_study(path), store) == []
     by_hand = {
         key: value for key, value in config.dump(config.experiment(base)).items() if key not in ("scenario", "seed")
     }
     path.write_text(json.dumps({"version": 1, "name": "by hand", "base": by_hand, "seeds": 2}))
-    assert missing(read(path), store) == []
+    assert missing(read_study(path), store) == []
     assert len(missing(read_other(path), store)) == 2
 
 
@@ -278,16 +278,16 @@ def read_other(path: Path) -> Any:
     tree = json.loads(path.read_text())
     tree["base"]["radio"]["num_symbols"] *= 1.5
     path.write_text(json.dumps(tree))
-    return read(path)
+    return read_study(path)
 
 
 def test_as_an_axis(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     form: dict[str, Any] = {"version": 1, "name": "worlds", "axes": {"scenario": NAMES, "policy.scheduler": ["random"]}}
     path.write_text(json.dumps(form))
-    assert read(path).labels == [f"scenario={name}, scheduler=random" for name in NAMES]
-    assert [run.experiment.scenario for run in read(path).runs] == NAMES
+    assert read_study(path).labels == [f"scenario={name}, scheduler=random" for name in NAMES]
+    assert [run.experiment.scenario for run in read_study(path).runs] == NAMES
     form["axes"]["scenario"] = ["paper", None]
     path.write_text(json.dumps(form))
     with pytest.raises(FedtideError, match="are the same experiment"):
-        read(path)
+        read_study(path)

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.core import parts
-from fedtide.core.kinds import table
-from fedtide.records import RoundRecord
-from fedtide.server.state import Policy
+from fedtide.engine.step import Policy
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
+from fedtide.runs import RoundRecord
 from helpers import FakeTrainer, small, small_dataset
 from remembering import OUTAGE
 
-MEMORY = [name for name in table("scheduler") if parts.remembers(parts.resolve("scheduler", name, {}))]
-ASKING = [name for name in table("scheduler") if Policy(parts.resolve("scheduler", name, {}), 1, None, None).needs]
+MEMORY = [name for name in builtin_parts("scheduler") if registry.remembers(registry.resolve("scheduler", name, {}))]
+ASKING = [
+    name for name in builtin_parts("scheduler") if Policy(registry.resolve("scheduler", name, {}), 1, None, None).needs
+]
 
 
 def simulated(name: str, folder: Path | None = None, **more: Any) -> fedtide.Result:
@@ -60,10 +62,10 @@ def test_on_nodes_the_same_bits_as_the_simulator(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parent / "flower"), *sys.path])
     from memory_grid import Federation, terms
 
-    from fedtide.drivers.simulate import simulate
-    from fedtide.flower.replay import replay
-    from fedtide.records import read_rounds
-    from fedtide.system import build
+    from fedtide.deploy.replay import replay
+    from fedtide.engine.simulate import simulate
+    from fedtide.engine.system import build
+    from fedtide.runs import read_rounds
 
     wanted = terms({"policy": {"scheduler": name, "limit": 2}}, OUTAGE)
     system = build(wanted.experiment)

@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtide.aggregate.averages import AgeAware, AverageModels, UniformWeights
+from fedtide.engine.step import Arrived, Policy, absorb, initial_state, plan_step
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.policy.combining import AverageModels
-from fedtide.policy.scheduling import BestChannel
-from fedtide.policy.weighting import AgeAware, Uniform
-from fedtide.server.state import Arrived, Policy, begin
-from fedtide.server.step import absorb, plan
+from fedtide.schedule.schedulers import BestChannel
 from fedtide.types import Selection
 from helpers import make_candidates
 
@@ -35,13 +33,13 @@ def test_plan_with_nobody_ready_asks_no_scheduler() -> None:
     def never(*_: Any) -> Any:
         raise AssertionError
 
-    grant = plan(policy(never), make_candidates([]), 100.0, np.random.default_rng(0))
+    grant = plan_step(policy(never), make_candidates([]), 100.0, np.random.default_rng(0))
     assert len(grant.picked) == len(grant.symbols) == len(grant.bits) == 0
 
 
 def test_plan_returns_positions_in_order_and_passes_on_the_proof() -> None:
     answers = policy(lambda *_: Selection(np.array([3, 1]), True))
-    grant = plan(answers, make_candidates([1, 2, 3, 4]), 90.0, np.random.default_rng(0))
+    grant = plan_step(answers, make_candidates([1, 2, 3, 4]), 90.0, np.random.default_rng(0))
     assert grant.picked.tolist() == [1, 3]
     assert grant.proved_minimal is True
     np.testing.assert_allclose(grant.symbols, [60, 30])
@@ -50,7 +48,7 @@ def test_plan_returns_positions_in_order_and_passes_on_the_proof() -> None:
 
 def test_a_scheduler_is_asked_for_no_more_than_are_ready() -> None:
     asked = []
-    plan(policy(lambda c, limit, rng: asked.append(limit) or [0, 1, 2], 8), make_candidates([1, 1, 1]), 9.0, None)
+    plan_step(policy(lambda c, limit, rng: asked.append(limit) or [0, 1, 2], 8), make_candidates([1, 1, 1]), 9.0, None)
     assert asked == [3]
 
 
@@ -71,7 +69,7 @@ def test_a_scheduler_is_asked_for_no_more_than_are_ready() -> None:
 )
 def test_a_scheduler_that_breaks_its_contract(answer: Any, reason: str) -> None:
     with pytest.raises(FedtideError) as caught:
-        plan(policy(lambda *_: answer), make_candidates([1, 2, 3, 4]), 90.0, np.random.default_rng(0))
+        plan_step(policy(lambda *_: answer), make_candidates([1, 2, 3, 4]), 90.0, np.random.default_rng(0))
     assert reason in str(caught.value)
     assert "the scheduler returned" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -81,7 +79,7 @@ def test_a_scheduler_that_breaks_its_contract(answer: Any, reason: str) -> None:
 
 
 def test_the_new_model_goes_to_every_ready_device_scheduled_or_not() -> None:
-    state = begin(MODEL, 4)
+    state = initial_state(MODEL, 4)
     update = np.ones((1, 4), np.float32)
     state, weights = absorb(state, policy(), np.array([0, 2]), arrived(2), update)
     assert state.version == 2
@@ -93,7 +91,7 @@ def test_the_new_model_goes_to_every_ready_device_scheduled_or_not() -> None:
 
 
 def test_models_that_nobody_holds_are_forgotten() -> None:
-    state = begin(MODEL, 2)
+    state = initial_state(MODEL, 2)
     everyone = np.array([0, 1])
     for version in range(1, 6):
         state, _ = absorb(state, policy(), everyone, arrived(0, start=version), np.ones((1, 4), np.float32))
@@ -101,7 +99,7 @@ def test_models_that_nobody_holds_are_forgotten() -> None:
 
 
 def test_nothing_arrived() -> None:
-    state = begin(MODEL, 3)
+    state = initial_state(MODEL, 3)
     after, weights = absorb(state, policy(), np.array([1]), arrived(), np.empty((0, 4), np.float32))
     assert len(weights) == 0
     assert after.version == 2
@@ -110,14 +108,14 @@ def test_nothing_arrived() -> None:
 
 
 def test_absorb_leaves_the_old_state_alone() -> None:
-    state = begin(MODEL.copy(), 3)
+    state = initial_state(MODEL.copy(), 3)
     absorb(state, policy(), np.array([0, 1]), arrived(0, 1), np.ones((2, 4), np.float32))
     assert (state.version, state.held.tolist(), state.uploads.tolist()) == (1, [1, 1, 1], [0, 0, 0])
     np.testing.assert_array_equal(state.models[1], MODEL)
 
 
 def test_ages_weigh_by_start_version() -> None:
-    state = begin(MODEL, 2)
+    state = initial_state(MODEL, 2)
     state, _ = absorb(state, policy(), np.array([0]), arrived(0), np.ones((1, 4), np.float32))
     both = Arrived(np.array([0, 1]), np.array([2, 1]), np.array([10, 30]))
     _, weights = absorb(state, policy(weighting=AgeAware(0.5)), np.array([0, 1]), both, np.zeros((2, 4), np.float32))
@@ -129,14 +127,14 @@ def test_updates_that_are_not_finite(value: float) -> None:
     updates = np.zeros((2, 4), np.float32)
     updates[1, 2] = value
     with pytest.raises(TrainingError, match=r"device 2 at aggregation 1 is not finite.*lower learning\.learning_rate"):
-        absorb(begin(MODEL, 3), policy(), np.array([0, 2]), arrived(0, 2), updates)
+        absorb(initial_state(MODEL, 3), policy(), np.array([0, 2]), arrived(0, 2), updates)
 
 
 @pytest.mark.parametrize("answer", [[0.5], [0.7, 0.7], [-0.5, 1.5], [np.nan, 1.0], [[0.5, 0.5]], [0.0, 0.0]])
 def test_a_weighting_that_breaks_its_contract(answer: Any) -> None:
     with pytest.raises(FedtideError, match="2 weights >= 0 with sum 1") as caught:
         absorb(
-            begin(MODEL, 3),
+            initial_state(MODEL, 3),
             policy(weighting=lambda *_: answer),
             np.array([0, 2]),
             arrived(0, 2),
@@ -150,4 +148,4 @@ def test_needs_update_norm_is_asked_of_the_scheduler() -> None:
         needs_update_norm = True
 
     assert policy(Curious()).needs_update_norm
-    assert not policy(weighting=Uniform()).needs_update_norm
+    assert not policy(weighting=UniformWeights()).needs_update_norm

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.drivers.planned import planned
+from fedtide.engine.system import build, parameter_count
+from fedtide.engine.ticks import planned
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.policy.scheduling import SCHEDULERS
-from fedtide.records import read_rounds
-from fedtide.system import build, parameter_count
+from fedtide.runs import read_rounds
+from fedtide.schedule.schedulers import SCHEDULERS
 from fedtide.types import Job
 from helpers import FakeTrainer, run, small, small_dataset
 

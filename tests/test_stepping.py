@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.records import identity
-from fedtide.system import System, build
+from fedtide.engine.system import System, build
+from fedtide.runs import identity
+from fedtide.timeline import clock as timeline_clock
+from fedtide.timeline.clock import Span, Ticks, VersionTimes, since, span_of, start_times
+from fedtide.timeline.timelines import Buffered, PerArrival, Periodic, Synchronous, arrivals
 from fedtide.types import Tick
-from fedtide.world import stepping
-from fedtide.world.stepping import Born, Span, Ticks, since, span_of, start_times
-from fedtide.world.timeline import Buffered, PerArrival, Periodic, Synchronous, arrivals
 from helpers import FakeTrainer, constant_clock, run, small, small_dataset, ticks_of
 
 TIMELINES = [
@@ -74,7 +74,7 @@ def test_stepped_or_listed_it_is_the_same(
     clock = constant_clock(duration, horizon)
     listed = ticks_of(timeline, duration, horizon)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stepping, "LISTED", data.draw(st.sampled_from([0, 1_000])))
+        patch.setattr(timeline_clock, "LISTED", data.draw(st.sampled_from([0, 1_000])))
         ticks = Ticks(lambda: timeline(clock), clock.num_devices, timeline.span(clock, data.draw(st.booleans())))
         assert len(listed) <= 2 or ticks._list is None
         assert (len(ticks), span_of(ticks)) == (len(listed), span_of(listed))
@@ -86,8 +86,8 @@ def test_stepped_or_listed_it_is_the_same(
         assert plain(since(ticks, first)) == plain(since(listed, first)) == plain(listed[first - 1 :])
         assert plain(ticks[first - 1 :: step]) == plain(listed[first - 1 :: step])
         version = np.array(data.draw(st.lists(st.integers(1, len(listed) + 1), max_size=4)), np.int64)
-        fresh = Born(Ticks(lambda: timeline(clock), clock.num_devices, timeline.span(clock, True)))
-        for born in (fresh, Born(ticks), Born(listed)):
+        fresh = VersionTimes(Ticks(lambda: timeline(clock), clock.num_devices, timeline.span(clock, True)))
+        for born in (fresh, VersionTimes(ticks), VersionTimes(listed)):
             np.testing.assert_array_equal(born[version], start_times(listed)[version])
         assert plain(ticks) == plain(listed)
 
@@ -113,7 +113,7 @@ def test_a_run_on_ticks_that_are_not_listed_has_the_same_bytes(
     """Stopped and resumed in the middle, too; and with the same identity, so that each goes on with the other's folder."""
     experiment = small(tree, {"learning": {"evaluate_every": 0.5}, "timeline": {"horizon": 6.0}})
     run(experiment, tmp_path / "listed")
-    monkeypatch.setattr(stepping, "LISTED", 0)
+    monkeypatch.setattr(timeline_clock, "LISTED", 0)
     run(experiment, tmp_path / "stepped")
     assert _built(experiment).ticks._list is None  # type: ignore[attr-defined]
 
@@ -154,7 +154,7 @@ def test_the_identity_of_a_large_fleets_timeline(monkeypatch: pytest.MonkeyPatch
     """It knows how long it is and how it begins; one that was begun with the digest of all ticks keeps that."""
     system = _built(small({"fleet": {"num_devices": 8}}))
     whole = identity(system, FakeTrainer())["timeline"]
-    for module in ("fedtide.records.identity", "fedtide.world.stepping"):
+    for module in ("fedtide.runs.identity", "fedtide.timeline.clock"):
         monkeypatch.setattr(sys.modules[module], "LARGE", 7)
     large = _built(small({"fleet": {"num_devices": 8}}))
     brief = identity(large, FakeTrainer())["timeline"]

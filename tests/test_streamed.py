@@ -10,22 +10,20 @@ import numpy as np
 import pytest
 
 import fedtide
+from fedtide.aggregate import averages
+from fedtide.aggregate.averages import AverageModels, Mix, fed, streams
 from fedtide.codec.base import Packet
-from fedtide.core.kinds import table
-from fedtide.drivers import simulated
-from fedtide.drivers.simulated import Simulated
+from fedtide.engine import simulated_devices
+from fedtide.engine.simulated_devices import Simulated
+from fedtide.engine.step import initial_state, step
+from fedtide.engine.system import build
 from fedtide.errors import TrainingError
-from fedtide.policy import inner
-from fedtide.policy.combining import AverageModels, Mix
-from fedtide.policy.streaming import fed, streams
-from fedtide.server.state import begin
-from fedtide.server.step import step
-from fedtide.system import build
+from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Memory
 from helpers import FakeTrainer, run, small, small_dataset
 from promises import part
 
-STREAMING = [name for name in table("combiner") if streams(part("combiner", name))]
+STREAMING = [name for name in builtin_parts("combiner") if streams(part("combiner", name))]
 ROOMY: dict[str, Any] = {
     "fleet": {"num_devices": 20},
     "policy": {"limit": 12, "age_base": 0.5},
@@ -44,7 +42,7 @@ def test_which_combiners_stream() -> None:
         *("average_models", "average_deltas", "mix", "buffered_mean", "mix_hinge"),
         *("server_momentum", "server_adam", "server_yogi", "fadas"),
     }
-    assert not streams(inner.made("server_adam", {"inner": "median"}, 1, None))
+    assert not streams(averages.resolve_inner("server_adam", {"inner": "median"}, 1, None))
 
     class Mine(AverageModels):
         """A user's own, which may do with the rows what it likes."""
@@ -79,7 +77,7 @@ def test_sums_one_after_the_other_are_those_of_the_formulas(r: int) -> None:
 )
 def test_optimizers_stream_around_what_streams(name: str, within: str) -> None:
     """Memories included, the inner one's, too; over several aggregations."""
-    combiner = inner.made(name, {"inner": within}, 1, None)
+    combiner = averages.resolve_inner(name, {"inner": within}, 1, None)
     assert streams(combiner)
     model = arrived(1, 30)[0]
     one: tuple[np.ndarray, Memory] = (model, combiner.init(model))
@@ -95,7 +93,7 @@ def test_optimizers_stream_around_what_streams(name: str, within: str) -> None:
 
 
 def lots_of(size: int) -> Any:
-    return patch.multiple(simulated, FEWEST=size, MOST=size)
+    return patch.multiple(simulated_devices, FEWEST=size, MOST=size)
 
 
 @pytest.mark.parametrize("codec", ["sparse_quantized", "dead_zone", "error_feedback", "ideal"])
@@ -126,7 +124,7 @@ def test_a_streamed_run_is_one_with_all_updates_at_once() -> None:
     system = build(wanted, dataset=small_dataset())
     own = system._replace(policy=system.policy._replace(combiner=stacked))
     trainer, model = FakeTrainer(300), FakeTrainer(300).initial_model(0)
-    one = other = begin(model, 20)
+    one = other = initial_state(model, 20)
     with lots_of(3):
         for tick in system.ticks:
             one, info = step(system.rules, one, tick, Simulated(system, trainer))
@@ -142,7 +140,7 @@ def test_what_is_all_lost_was_trained_and_sent() -> None:
         {"learning": {"trainer": "native"}, "policy": {"limit": 1}, "radio": {"csi": "noisy", "num_symbols": 100}}
     )
     streamed = fedtide.simulate(alone, dataset=small_dataset()).rounds
-    with patch.object(simulated, "streams", lambda _: False):
+    with patch.object(simulated_devices, "streams", lambda _: False):
         assert repr(fedtide.simulate(alone, dataset=small_dataset()).rounds) == repr(streamed)
     lost = [record for record in streamed if record.lost]
     assert lost
@@ -178,7 +176,7 @@ def test_a_failure_in_the_middle_leaves_the_state_whole() -> None:
 
     system = build(small(ROOMY), dataset=small_dataset())
     tick = next(tick for tick in system.ticks if len(tick.ready) >= 10)
-    state = begin(FakeTrainer(40).initial_model(0), 20)
+    state = initial_state(FakeTrainer(40).initial_model(0), 20)
     before = state.models[1].copy()
     tick = tick._replace(index=1, start=np.ones_like(tick.start))
     with lots_of(4), pytest.raises(TrainingError, match="no more"):
@@ -210,7 +208,7 @@ def peak(limit: int, codec: str, combiner: str, csi: str = "perfect") -> int:
         }
     )
     system = build(wanted, dataset=small_dataset(num_train=2 * num_devices))
-    state, trainer = begin(np.ones(d, np.float32), num_devices), Lean(d)
+    state, trainer = initial_state(np.ones(d, np.float32), num_devices), Lean(d)
     state, _ = step(system.rules, state, system.ticks[0], Simulated(system, trainer))  # whatever is cached
     tracemalloc.start()
     try:
@@ -248,7 +246,7 @@ def test_updates_are_asked_for_when_the_last_were_added() -> None:
     class Counting(AverageModels):
         """As ours, and notes how much was trained whenever one is added."""
 
-        __module__ = "fedtide.policy.combining"
+        __module__ = "fedtide.aggregate.averages"
 
         def begin(self, *given: Any) -> Any:
             sums = super().begin(*given)
@@ -263,5 +261,5 @@ def test_updates_are_asked_for_when_the_last_were_added() -> None:
 
     own = system._replace(policy=system.policy._replace(combiner=Counting()))
     with lots_of(4):
-        step(own.rules, begin(trainer.initial_model(0), 20), tick, Simulated(own, trainer))
+        step(own.rules, initial_state(trainer.initial_model(0), 20), tick, Simulated(own, trainer))
     assert seen[:8] == [4] * 4 + [8] * 4

@@ -17,10 +17,9 @@ from fedtide import config
 from fedtide.cli import progress as shown
 from fedtide.cli.command import out
 from fedtide.cli.main import app
-from fedtide.cli.naming import default_folder, folder_name
-from fedtide.report.chance import chance
-from fedtide.report.tables import Column, listed, pairs
-from fedtide.report.terminal import curve
+from fedtide.cli.progress import default_folder, folder_name
+from fedtide.report.summary import chance
+from fedtide.report.terminal import TableColumn, curve_lines, listed, pairs
 from helpers import EXAMPLES
 
 SMALL = {
@@ -85,7 +84,11 @@ def rendered(what, width: int) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-COLUMNS = (Column("name", wraps=True), Column("count", right=True), Column("how it was found", wraps=True))
+COLUMNS = (
+    TableColumn("name", wraps=True),
+    TableColumn("count", right=True),
+    TableColumn("how it was found", wraps=True),
+)
 ROW = ("[bold]contradicted[/] claim", "1,234", "by looking at it long enough")
 
 
@@ -108,7 +111,7 @@ def test_a_hostile_label_stays_in_the_room(word):
 
 
 def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
-    lines = str(curve([0.0, 4.0], [0.05, 0.05], 40, chance=0.3)).splitlines()
+    lines = str(curve_lines([0.0, 4.0], [0.05, 0.05], 40, chance=0.3)).splitlines()
     assert lines[0].startswith(" 1.00 ┤")
     assert lines[7] == " 0.30 ┤" + "┄" * 33  # the third row from below ends at 0.3
     assert lines[9] == "      │" + "▄" * 33  # half of the lowest tenth
@@ -116,10 +119,10 @@ def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
     assert lines[11].split() == ["0", "4"]
     assert "chance, 0.3" in lines[-1]
     assert all(each.strip("│ ") == "" for each in lines[1:7])
-    above = curve([0.0, 4.0], [0.9, 0.9], 40, chance=0.3)
+    above = curve_lines([0.0, 4.0], [0.9, 0.9], 40, chance=0.3)
     assert str(above).splitlines()[7] == " 0.30 ┤" + "┄" * 33  # seen through the columns, which are as high as before
     assert sum(span.style == "cyan reverse" for span in above.spans) == 33
-    full = str(curve([0.0, 4.0], [1.0, 1.0], 40)).splitlines()
+    full = str(curve_lines([0.0, 4.0], [1.0, 1.0], 40)).splitlines()
     assert full[0] == " 1.00 ┤" + "█" * 33
     assert "┄" not in "".join(full)
     assert "chance" not in "".join(full)

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.parts import Guarded
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
-from fedtide.system import build
+from fedtide.parts.user_code import Guarded
+from fedtide.timeline.clock import make_clock, start_times
+from fedtide.timeline.timelines import Buffered, PerArrival, Periodic, Synchronous, Timeline
+from fedtide.timeline.user_timeline import checked_ticks, lifted_timeline
 from fedtide.types import Clock, Floats, Ints, Tick
-from fedtide.world.clock import make_clock
-from fedtide.world.own_timeline import checked, lifted
-from fedtide.world.stepping import start_times
-from fedtide.world.timeline import Buffered, PerArrival, Periodic, Synchronous, Timeline
 from helpers import constant_clock, run, small, small_dataset, ticks_of
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
@@ -139,7 +138,7 @@ def as_soon_as(size: int) -> Any:
 def test_periodic_is_the_event_simulation(duration: list[float], period: float, horizon: float) -> None:
     ticks = ticks_of(Periodic(period), duration, horizon)
     assert plain(ticks) == play(still(duration), horizon, every(period))
-    checked(ticks, len(duration), horizon)
+    checked_ticks(ticks, len(duration), horizon)
 
 
 @settings(max_examples=150)
@@ -148,7 +147,7 @@ def test_buffered_is_the_event_simulation(duration: list[float], size: int, hori
     size = min(size, len(duration))
     ticks = ticks_of(Buffered(size), duration, horizon)
     assert plain(ticks) == play(still(duration), horizon, as_soon_as(size))
-    checked(ticks, len(duration), horizon)
+    checked_ticks(ticks, len(duration), horizon)
 
 
 @settings(max_examples=100)
@@ -163,7 +162,7 @@ def test_devices_that_come_and_go_and_never_take_the_same_time(
         (Buffered(size, upload), as_soon_as(size)),
         (PerArrival(upload), as_soon_as(1)),
     ):
-        ticks = checked(timeline(world.clock(horizon)), len(world.durations), horizon)
+        ticks = checked_ticks(timeline(world.clock(horizon)), len(world.durations), horizon)
         assert plain(ticks) == play(world, horizon, due, upload)
     ticks = list(Synchronous(period, upload)(world.clock(horizon)))
     assert plain(ticks) == rounds(world, horizon, period, upload)
@@ -262,7 +261,7 @@ def test_number_of_periods(period: float, horizon: float, count: int) -> None:
 def test_synchronous_has_everyone_fresh() -> None:
     ticks = ticks_of(Synchronous(2.0), np.array([0.5, 2.0, 1.0]), 7.0)
     assert plain(ticks) == [(2.0 * t, [0, 1, 2], [t] * 3) for t in (1, 2, 3)]
-    checked(ticks, 3, 7.0)
+    checked_ticks(ticks, 3, 7.0)
 
 
 def test_simultaneous_arrivals_come_in_the_order_of_device_numbers() -> None:
@@ -300,7 +299,7 @@ READY, START = np.array([0, 1]), np.array([1, 1])
 )
 def test_check_finds_inconsistent_timelines(ticks: list[Tick], message: str) -> None:
     with pytest.raises(FedtideError, match=message):
-        checked(ticks, 2, 9.0)
+        checked_ticks(ticks, 2, 9.0)
 
 
 # ---- timelines that nobody would see the end of
@@ -351,16 +350,16 @@ NOBODY = np.zeros(0, np.int64)
 )
 def test_an_endless_timeline_is_stopped(time: Callable[[int], float], says: str) -> None:
     with pytest.raises(FedtideError, match=says):
-        checked((Tick(index, time(index), NOBODY, NOBODY) for index in count(1)), 4, 35.0)
+        checked_ticks((Tick(index, time(index), NOBODY, NOBODY) for index in count(1)), 4, 35.0)
 
 
 def test_jobs_of_another_length_each_are_not_judged_by_the_first() -> None:
     """One short job says nothing of those to come; if they are all short, that is seen on the way."""
     one_short = Clock(3, 35.0, lambda device, job, time: np.where(job == 1, 1e-9, 0.5))
-    assert 200 < len(checked(PerArrival()(one_short), 3, 35.0)) < 220
+    assert 200 < len(checked_ticks(PerArrival()(one_short), 3, 35.0)) < 220
     ever_shorter = Clock(3, 35.0, lambda device, job, time: 1e-9 / job)
     with pytest.raises(FedtideError, match="at its pace it would have about"):
-        checked(PerArrival()(ever_shorter), 3, 35.0)
+        checked_ticks(PerArrival()(ever_shorter), 3, 35.0)
 
 
 # ---- what a timeline says of itself
@@ -462,16 +461,16 @@ NEW = [
 
 @pytest.mark.parametrize("timeline", OLD)
 def test_a_column_of_durations_is_enough_for_some(timeline: Any) -> None:
-    ticks = checked(lifted(timeline, False, "mine")(constant_clock([0.1, 0.2], 2.0)), 2, 2.0)
+    ticks = checked_ticks(lifted_timeline(timeline, False, "mine")(constant_clock([0.1, 0.2], 2.0)), 2, 2.0)
     assert len(ticks) in (4, 8)
     with pytest.raises(FedtideError, match=r"^mine takes \(duration, horizon\), .* let it take \(clock\)"):
-        lifted(timeline, True, "mine")
+        lifted_timeline(timeline, True, "mine")
 
 
 @pytest.mark.parametrize("timeline", NEW)
 @pytest.mark.parametrize("redraws", [False, True])
 def test_what_takes_a_clock_gets_it(timeline: Any, redraws: bool) -> None:
-    assert len(ticks_of(lifted(timeline, redraws, "mine"), [0.1, 0.2], 2.0)) in (4, 8)
+    assert len(ticks_of(lifted_timeline(timeline, redraws, "mine"), [0.1, 0.2], 2.0)) in (4, 8)
 
 
 def test_the_experiments_key_reaches_every_timeline() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fedtide
 import reference
 from fedtide import config
-from fedtide.system import build, make_trainer
+from fedtide.engine.system import build, make_trainer
 from helpers import small_dataset
 
 SCHEDULERS = ["random", "best_channel", "best_channel_best_norm", "age_based", "data_importance"]

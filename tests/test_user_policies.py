@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.core import parts
-from fedtide.drivers.witness import contents
+from fedtide.engine.purity import contents
+from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.records import RunFolder, policy_folder
+from fedtide.parts import user_code
 from fedtide.report.plan import plan_rows
-from fedtide.system import build, make_trainer
+from fedtide.runs import RunFolder, part_files_folder
 from helpers import FakeTrainer, run, small, small_dataset
 
 HEAD = """
@@ -25,7 +25,7 @@ import numpy as np
 from fedtide import Tick
 from fedtide.codec.base import packet
 from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
-from fedtide.policy.combining import Mix
+from fedtide.aggregate.averages import Mix
 from fedtide.types import Selection
 """
 
@@ -299,10 +299,10 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
     experiment = small({"policy": {"scheduler": "mine.py:f"}})
     RunFolder.open(tmp_path / "run", experiment).close()
     monkeypatch.chdir(tmp_path)
-    with parts.beside(policy_folder(tmp_path / "run")):
+    with user_code.search_folder(part_files_folder(tmp_path / "run")):
         RunFolder.open(tmp_path / "run", experiment).close()
-        assert parts.source_digest("mine.py:f") is not None
-    assert parts.source_digest("mine.py:f") is None
+        assert user_code.source_digest("mine.py:f") is not None
+    assert user_code.source_digest("mine.py:f") is None
 
 
 def test_an_error_that_was_raised_is_the_error_that_it_was() -> None:

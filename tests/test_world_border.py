@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.errors import FedtideError, TrainingError
-from fedtide.types import Link, Shares
-from fedtide.world.availability import Always, always
-from fedtide.world.border import (
+from fedtide.devices.availability import Always, always
+from fedtide.devices.duration import UniformDuration, redraws
+from fedtide.engine.checks import (
     CheckedAllocation,
     CheckedAvailability,
     CheckedChannel,
@@ -19,7 +18,8 @@ from fedtide.world.border import (
     checked_link,
     checked_shares,
 )
-from fedtide.world.duration import Uniform, redraws
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.types import Link, Shares
 
 DEVICE, JOB, TIME = np.array([5, 8]), np.array([1, 2]), np.array([3.0, 4.0])
 MASKED = np.ma.masked_array([1.0, 2.0], [False, True])
@@ -131,7 +131,7 @@ def test_never_is_a_time() -> None:
 
 def test_what_a_part_says_of_itself_passes_the_border() -> None:
     assert redraws(CheckedDuration(lambda *_: [1.0], "mine"))
-    assert not redraws(CheckedDuration(Uniform(), "mine"))
+    assert not redraws(CheckedDuration(UniformDuration(), "mine"))
     assert always(CheckedAvailability(Always(), "mine"))
     assert not always(CheckedAvailability(lambda *_: [1.0], "mine"))
 

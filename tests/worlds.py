@@ -6,9 +6,9 @@ from typing import Any
 
 import fedtide
 from fedtide import config
-from fedtide.config import scenarios
+from fedtide.config import presets
 
-NAMES = scenarios.names()
+NAMES = presets.scenario_names()
 NUM_TRAIN, PERIODS = 1200, 10
 
 

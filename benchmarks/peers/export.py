@@ -11,7 +11,7 @@ from job import JOB, Data, save
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.system import System, build
+from fedtide.engine.system import System, build
 
 
 def experiment(**more: Any) -> Experiment:

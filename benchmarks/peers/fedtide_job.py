@@ -16,9 +16,9 @@ from job import CORES, JOB, Laps
 
 import fedtide
 from fedtide.config import Experiment
-from fedtide.drivers.simulate import simulate
-from fedtide.records import RoundRecord
-from fedtide.system import System, build, make_trainer
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import System, build, make_trainer
+from fedtide.runs import RoundRecord
 from fedtide.types import Job
 
 

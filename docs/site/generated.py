@@ -11,10 +11,9 @@ import click
 import typer
 
 import fedtide
-from fedtide.cli.keys import key_rows
 from fedtide.cli.main import app as commands
-from fedtide.cli.parts import described, meaning, shown_default
-from fedtide.core.kinds import KINDS
+from fedtide.cli.parts import described, key_rows, meaning, shown_default
+from fedtide.parts.kinds import KINDS
 
 MADE = Path(__file__).parents[1] / "reference"
 ENTRIES = (

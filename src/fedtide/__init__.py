@@ -12,20 +12,18 @@ What is offered here is imported when it is first asked for: `fedtide --help` ne
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # nothing is imported here: the command line has Ctrl-C in hand only after this
-if TYPE_CHECKING:
+_TYPE_CHECKING = False  # nothing is imported here: the command line has Ctrl-C in hand only after this
+if _TYPE_CHECKING:
     from typing import Any
 
     from fedtide.config import Experiment, experiment
-    from fedtide.core.arguments import arg
-    from fedtide.drivers.result import Result
-    from fedtide.drivers.simulate import simulate
+    from fedtide.engine.plan import Plan, plan
+    from fedtide.engine.simulate import simulate
     from fedtide.errors import FedtideError
-    from fedtide.front.load import load
-    from fedtide.front.plan import Plan, plan
-    from fedtide.front.studied import StudyResult
-    from fedtide.front.study import compare, study
+    from fedtide.parts.arguments import arg
     from fedtide.rng import stream
+    from fedtide.runs.result import Result, load
+    from fedtide.studies.study import StudyResult, compare, study
     from fedtide.types import (
         Candidates,
         Clock,
@@ -75,16 +73,16 @@ _HOMES = {
     "Experiment": "config",
     "experiment": "config",
     "FedtideError": "errors",
-    "Plan": "front.plan",
-    "Result": "drivers.result",
-    "StudyResult": "front.studied",
-    "arg": "core.arguments",
-    "compare": "front.study",
-    "load": "front.load",
-    "plan": "front.plan",
-    "simulate": "drivers.simulate",
+    "Plan": "engine.plan",
+    "Result": "runs.result",
+    "StudyResult": "studies.study",
+    "arg": "parts.arguments",
+    "compare": "studies.study",
+    "load": "runs.result",
+    "plan": "engine.plan",
+    "simulate": "engine.simulate",
     "stream": "rng",
-    "study": "front.study",
+    "study": "studies.study",
     **dict.fromkeys(_VALUES.split(), "types"),
 }
 

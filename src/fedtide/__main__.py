@@ -6,12 +6,12 @@ import gc
 import os
 import sys
 
-from fedtide.core import stop
+from fedtide.core import signals
 
 
 def main() -> None:
     """Run the command line."""
-    stop.install()
+    signals.install()
     gc.disable()  # what is imported stays: to look through it again and again takes a tenth of the time; a command enables it
     for number in range(3):  # a file opened later must not take the place of a closed stdout
         try:
@@ -29,11 +29,11 @@ def main() -> None:
         line = f"error: fedtide cannot start ({type(error).__name__}: {error}): free what is lacking, or install it again\n"
         os.write(2, line.encode(errors="replace"))
         os._exit(6)
-    stop.ready()
+    signals.ready()
     try:
         cli.app(prog_name="fedtide")
     finally:
-        stop.leave()
+        signals.leave()
 
 
 if __name__ == "__main__":

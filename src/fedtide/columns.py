@@ -25,7 +25,7 @@ import numpy.typing as npt
 from fedtide.errors import FedtideError
 from fedtide.types import Floats, Ints
 
-Words: TypeAlias = npt.NDArray[np.uint64]  # 32 bits each, held in 64 so that products do not overflow
+PhiloxWords: TypeAlias = npt.NDArray[np.uint64]  # 32 bits each, held in 64 so that products do not overflow
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -43,7 +43,7 @@ def uniform(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int
     return _units(seed, purpose, device, index, draw, both=False)[0]
 
 
-def pair(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> tuple[Floats, Floats]:
+def uniform_pair(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> tuple[Floats, Floats]:
     """Return two independent numbers in [0, 1) for each device [m], the first that of uniform, for the price of one."""
     return _units(seed, purpose, device, index, draw)
 
@@ -97,7 +97,9 @@ def extension() -> Any:
         return None
 
 
-def _by_numpy(key: Words, index: list[Words], device: Words, draw: Words) -> tuple[Floats, Floats]:
+def _by_numpy(
+    key: PhiloxWords, index: list[PhiloxWords], device: PhiloxWords, draw: PhiloxWords
+) -> tuple[Floats, Floats]:
     """Return the same without the extension."""
     halves = key & _LOW, key >> _HALF
     for place, each in enumerate(index):
@@ -107,7 +109,7 @@ def _by_numpy(key: Words, index: list[Words], device: Words, draw: Words) -> tup
     return _unit(words[0], words[1]), _unit(words[2], words[3])
 
 
-def _flat(*columns: Words) -> tuple[tuple[int, ...], list[Words]]:
+def _flat(*columns: PhiloxWords) -> tuple[tuple[int, ...], list[PhiloxWords]]:
     """Return the shape that arrays broadcast to, and each as a vector: one number for all, or one for each of them."""
     shape = np.broadcast_shapes(*(each.shape for each in columns))
     flat = [each if each.size == 1 or each.shape == shape else np.broadcast_to(each, shape) for each in columns]
@@ -124,12 +126,12 @@ def _key(seed: int, purpose: str) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
-def address(seed: int, purpose: str) -> Words:
+def address(seed: int, purpose: str) -> PhiloxWords:
     """Return the 64 bits under which everything of this seed and purpose is drawn [1]."""
     return np.array([_key(operator.index(seed), purpose)], np.uint64)
 
 
-def _numbers(name: str, given: Any) -> Words:
+def _numbers(name: str, given: Any) -> PhiloxWords:
     """Return whole numbers as words of 64 bits, of one dimension at least."""
     values = np.atleast_1d(given)
     kind = values.dtype.kind
@@ -139,11 +141,13 @@ def _numbers(name: str, given: Any) -> Words:
     return values.astype(np.int64, copy=False).view(np.uint64)
 
 
-def _unit(low: Words, high: Words) -> Floats:
+def _unit(low: PhiloxWords, high: PhiloxWords) -> Floats:
     return np.asarray(((high << _HALF | low) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def philox(key: tuple[Words, Words], counter: tuple[Words, Words, Words, Words]) -> tuple[Words, Words, Words, Words]:
+def philox(
+    key: tuple[PhiloxWords, PhiloxWords], counter: tuple[PhiloxWords, PhiloxWords, PhiloxWords, PhiloxWords]
+) -> tuple[PhiloxWords, PhiloxWords, PhiloxWords, PhiloxWords]:
     """Return the four words of 32 bits at each counter under each key; arrays that broadcast."""
     c0, c1, c2, c3 = counter
     k0, k1 = key

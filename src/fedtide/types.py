@@ -8,17 +8,17 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.documented import documented
+from fedtide.help_text import documented
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Vector: TypeAlias = npt.NDArray[np.float32]  # a model or an update [d], or several [r d]
 Rng: TypeAlias = np.random.Generator
 Memory: TypeAlias = dict[str, npt.NDArray[Any]]  # what a part remembers, by name; names, shapes and types never change
-T = TypeVar("T", bound=np.dtype[Any])
+DType = TypeVar("DType", bound=np.dtype[Any])
 
 
-def read_only(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
+def read_only(array: np.ndarray[Any, DType]) -> np.ndarray[Any, DType]:
     """Return a view that cannot be written to: what a policy is given belongs to the server.
 
     Cannot by mistake: `torch.from_numpy` takes no notice. What is needed afterwards is lent.
@@ -28,7 +28,7 @@ def read_only(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
     return view
 
 
-def lent(array: np.ndarray[Any, T]) -> np.ndarray[Any, T]:
+def readonly_copy(array: np.ndarray[Any, DType]) -> np.ndarray[Any, DType]:
     """Return a copy that cannot be written to: whoever finds a way to, changes nothing of ours."""
     copy = array.copy()
     copy.flags.writeable = False

@@ -12,13 +12,12 @@ import zlib
 
 import numpy as np
 
-from fedtide.codec.base import Codec, Packet
+from fedtide.codec.base import Codec, Packet, PacketError
 from fedtide.codec.dead_zone import DeadZone
 from fedtide.codec.qsgd import Qsgd
 from fedtide.codec.sign import Sign
 from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
 from fedtide.codec.top_k import TopK
-from fedtide.codec.wire import PacketError
 
 CODECS: list[Codec] = [
     SparseQuantized(),

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.codec.ef21 import Ef21
-from fedtide.codec.error_feedback import ErrorFeedback
+from fedtide.aggregate.cached import Ef21Sum
+from fedtide.codec.error_feedback import Ef21, ErrorFeedback
 from fedtide.codec.sparse_quantized import SparseQuantized
-from fedtide.core import parts
+from fedtide.engine.system import build, make_codec
 from fedtide.errors import FedtideError
-from fedtide.policy.ef21 import Ef21Sum
-from fedtide.records import RoundRecord
-from fedtide.records.reading import read_checkpoint
-from fedtide.system import build, make_codec
+from fedtide.parts import registry
+from fedtide.runs import RoundRecord
+from fedtide.runs.reading import read_checkpoint
 from helpers import EXAMPLES, FakeTrainer, small, small_dataset
 from remembering import OUTAGE
 
@@ -114,7 +113,7 @@ def test_the_experiments_keys_reach_the_inner_codec() -> None:
 )
 def test_refused_in_one_line(wrapper: str, args: dict[str, Any], says: str) -> None:
     with pytest.raises(FedtideError, match=says) as raised:
-        parts.part("codec", wrapper, args)
+        registry.part("codec", wrapper, args)
     assert "\n" not in str(raised.value)
 
 

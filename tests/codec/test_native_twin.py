@@ -14,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.codec import dead_zone, native, subsets
-from fedtide.codec.base import Codec, Packet
+from fedtide.codec.base import Codec, Packet, PacketError
 from fedtide.codec.dead_zone import DeadZone
 from fedtide.codec.qsgd import Qsgd
 from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.codec.top_k import TopK
-from fedtide.codec.wire import PacketError
 from odd_updates import KINDS, update_of
 
 spec = importlib.util.spec_from_file_location("hostile", Path(__file__).with_name("hostile.py"))

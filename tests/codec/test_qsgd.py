@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.codec.elias import gamma_bits, gamma_decode, gamma_encode
-from fedtide.codec.qsgd import Qsgd
-from fedtide.codec.wire import PacketError
+from fedtide.codec.base import PacketError
+from fedtide.codec.qsgd import Qsgd, gamma_bits, gamma_decode, gamma_encode
 
 RNG = np.random.default_rng
 ROOMY = 1e5

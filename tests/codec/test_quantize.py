@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedtide.codec.quantize import dequantize, quantize
+from fedtide.codec.sparse_quantized import dequantize, quantize
 
 vectors = hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(-(2.0**60), 2.0**60, width=32))
 

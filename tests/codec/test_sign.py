@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedtide.aggregate.robust import MajorityVote
+from fedtide.codec.base import PacketError
 from fedtide.codec.sign import Sign
-from fedtide.codec.wire import PacketError
-from fedtide.policy.majority_vote import MajorityVote
 
 RNG = np.random.default_rng
 

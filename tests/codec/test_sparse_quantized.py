@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.codec.budget import bit_count
-from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
+from fedtide.codec.sparse_quantized import Ideal, SparseQuantized, bit_count
 
 RNG = np.random.default_rng
 

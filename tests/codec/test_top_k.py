@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedtide.codec.base import PacketError
 from fedtide.codec.top_k import TopK
-from fedtide.codec.wire import PacketError
-from fedtide.core import parts
 from fedtide.errors import FedtideError
+from fedtide.parts import registry
 
 RNG = np.random.default_rng
 Width = Literal[16, 32]
@@ -80,4 +80,4 @@ def test_readers_of_other_widths_refuse() -> None:
 
 def test_only_two_widths() -> None:
     with pytest.raises(FedtideError, match="value_bits=8"):
-        parts.part("codec", "top_k", {"value_bits": 8})
+        registry.part("codec", "top_k", {"value_bits": 8})

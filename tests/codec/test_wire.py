@@ -7,15 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.codec.base import Codec, Packet, received
-from fedtide.codec.budget import bit_count, level_bits
+from fedtide.codec.base import (
+    HEADER_BYTES,
+    Codec,
+    Packet,
+    PacketError,
+    join,
+    pack_signed,
+    received,
+    split,
+    unpack_signed,
+)
 from fedtide.codec.dead_zone import DeadZone
 from fedtide.codec.qsgd import Qsgd
 from fedtide.codec.sign import Sign
-from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
+from fedtide.codec.sparse_quantized import Ideal, SparseQuantized, bit_count, level_bits
 from fedtide.codec.subsets import index_bits
 from fedtide.codec.top_k import TopK
-from fedtide.codec.wire import HEADER_BYTES, PacketError, join, pack_signed, split, unpack_signed
 from fedtide.errors import FedtideError
 
 RNG = np.random.default_rng

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.kinds import table
-from fedtide.server import border
-from fedtide.world import access
+from fedtide.engine import checks
+from fedtide.parts.kinds import builtin_parts
+from fedtide.radio import over_the_air
 from promises import frozen, part
 
 
-@pytest.mark.parametrize("name", table("access"))
+@pytest.mark.parametrize("name", builtin_parts("access"))
 def test_contract(name: str) -> None:
     made = part("access", name)
 
@@ -27,14 +27,14 @@ def test_contract(name: str) -> None:
         def heard(snr: np.ndarray, seed: int = seed) -> np.ndarray:
             rng = np.random.default_rng(seed)
             answer = made(frozen(updates, np.float32), frozen(weights, float), frozen(snr, float), rng)
-            return border.vector(answer, d, "access")
+            return checks.vector(answer, d, "access")
 
         assert np.array_equal(heard(snr), heard(snr))  # it draws from what it is given alone,
         # and of strong devices the sum is heard as it is
         assert np.allclose(heard(snr + 1e30), weights @ updates.astype(np.float32), atol=1e-5)
-        sending = access.sends(made, np.append(snr, 0.0))
+        sending = over_the_air.sends(made, np.append(snr, 0.0))
         assert sending.shape == (r + 1,)
-        assert sending.all() if access.separate(made) else not sending[-1]  # a dead link cannot be inverted
-        assert 0 < access.symbols(made, d) <= d
+        assert sending.all() if over_the_air.separate(made) else not sending[-1]  # a dead link cannot be inverted
+        assert 0 < over_the_air.symbols_on_air(made, d) <= d
 
     check()

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.kinds import table
-from fedtide.world.border import checked_shares
+from fedtide.engine.checks import checked_shares
+from fedtide.parts.kinds import builtin_parts
 from promises import frozen, part
 
 links = st.lists(st.floats(0, 40), max_size=12)
 
 
-@pytest.mark.parametrize("name", table("allocation"))
+@pytest.mark.parametrize("name", builtin_parts("allocation"))
 def test_contract(name: str) -> None:
     allocation = part("allocation", name)
 

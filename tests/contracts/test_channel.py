@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.kinds import table
+from fedtide.engine.checks import checked_link
+from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Link
-from fedtide.world.border import checked_link
 from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
 
@@ -20,7 +20,7 @@ def link(answer: Any, m: int) -> Link:
     return checked_link(answer, m, "channel")  # finite, not negative, of the right shape
 
 
-@pytest.mark.parametrize("name", table("channel"))
+@pytest.mark.parametrize("name", builtin_parts("channel"))
 @pytest.mark.parametrize("column", Link._fields)
 def test_contract(name: str, column: str) -> None:
     channel = part("channel", name)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core import parts
-from fedtide.core.kinds import table
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
 from helpers import EXAMPLES
 from promises import without_memory
 from with_memory import REMEMBERING
 
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in table("codec")),
+    *((name, {}) for name in builtin_parts("codec")),
     ("with memory", {}),
     ("sparse_quantized", {"num_levels": 1}),
     ("sparse_quantized", {"num_levels": 255}),
@@ -34,7 +34,7 @@ codecs = pytest.mark.parametrize(("name", "args"), CASES)
 
 
 def make(name: str, args: dict[str, Any]) -> Any:
-    return REMEMBERING["codec"]() if name == "with memory" else parts.resolve("codec", name, args)
+    return REMEMBERING["codec"]() if name == "with memory" else registry.resolve("codec", name, args)
 
 
 def encode(codec: Any, update: Any, budget: float, rng: Any) -> Any:

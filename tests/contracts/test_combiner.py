@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.kinds import table
+from fedtide.parts.kinds import builtin_parts
 from promises import part, without_memory
 from with_memory import REMEMBERING
 
-NAMES = [*table("combiner"), "with memory"]
+NAMES = [*builtin_parts("combiner"), "with memory"]
 BY_SIGN = {"majority_vote"}  # declared: every element moves alike, whatever its size
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.kinds import table
+from fedtide.engine.checks import checked_link
+from fedtide.parts.kinds import builtin_parts
+from fedtide.radio.csi import is_perfect
 from fedtide.types import Link
-from fedtide.world.border import checked_link
-from fedtide.world.csi import exact
 from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
 
-@pytest.mark.parametrize("name", table("csi"))
+@pytest.mark.parametrize("name", builtin_parts("csi"))
 @pytest.mark.parametrize("column", Link._fields)
 def test_contract(name: str, column: str) -> None:
     csi = part("csi", name)
@@ -32,7 +32,7 @@ def test_contract(name: str, column: str) -> None:
             return np.asarray(getattr(checked_link(answer, len(at), "csi"), column))
 
         found = depends_on_its_arguments_alone(ask, len(asked), random.shuffle)
-        if exact(csi):
+        if is_perfect(csi):
             assert np.array_equal(found, capacity)
 
     check()

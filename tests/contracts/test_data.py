@@ -12,11 +12,11 @@ import pytest
 import fedtide.data
 import set_files
 from fedtide import config
-from fedtide.core.arguments import parameters
-from fedtide.core.kinds import table
-from fedtide.core.parts import find, resolve
-from fedtide.data import cifar10, fashion, shakespeare, svhn
-from fedtide.data.checking import check_dataset, checked_dataset
+from fedtide.data import cifar, mnist, shakespeare, svhn
+from fedtide.data.dataset import check_dataset, checked_dataset
+from fedtide.parts.arguments import part_parameters
+from fedtide.parts.kinds import builtin_parts
+from fedtide.parts.registry import find_part, resolve
 from fedtide.types import Dataset, Samples
 
 
@@ -42,7 +42,7 @@ OTHERS: dict[str, Callable[[], Dataset]] = {
     "my own bytes": lambda: checked_dataset(of_bytes(), "data='mine'"),
 }
 VALUES = np.linspace(-2, 2, 768, dtype=np.float32).reshape(3, 256)
-NAMES = [*table("data"), *OTHERS]
+NAMES = [*builtin_parts("data"), *OTHERS]
 
 
 def said(line: str) -> None:
@@ -57,15 +57,15 @@ def digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     train, test = (Samples(rng.random((n, 1, 28, 28), np.float32), rng.integers(0, 10, n, np.uint8)) for n in (60, 20))
     whole = Dataset("mnist", train, test, 10, "made up")
     monkeypatch.setattr(fedtide.data, "load_mnist", lambda folder, say, images=True: whole)
-    monkeypatch.setattr(fashion, "load_idx", lambda described, folder, say, images=True: whole)
+    monkeypatch.setattr(mnist, "load_idx", lambda described, folder, say, images=True: whole)
     colours = [
         Samples(rng.integers(0, 256, (n, 3, 32, 32), np.uint8), labels, VALUES)
         for n, labels in ((60, train.labels), (20, test.labels))
     ]
     photographs = Dataset("cifar10", *colours, 10, "made up")
-    monkeypatch.setattr(cifar10, "load_cifar10", lambda folder, say, images=True: photographs)
+    monkeypatch.setattr(cifar, "load_cifar10", lambda folder, say, images=True: photographs)
     (tmp_path / "checked").mkdir()
-    monkeypatch.setattr(svhn, "MD5", set_files.svhn(tmp_path / "checked"))
+    monkeypatch.setattr(svhn, "SVHN_MD5", set_files.svhn(tmp_path / "checked"))
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def load(name: str, folder: Path, **more: Any) -> Dataset:
     filled = {"run.say": said, "run.images": True, **more}
     experiment = config.experiment()
     made: Dataset = resolve(
-        "data", name, args, lambda key: filled[key] if key in filled else config.value(experiment, key)
+        "data", name, args, lambda key: filled[key] if key in filled else config.key_value(experiment, key)
     )
     return made
 
@@ -111,15 +111,15 @@ def test_contract(name: str, tmp_path: Path) -> None:
     assert found.source
 
 
-@pytest.mark.parametrize("name", table("data"))
+@pytest.mark.parametrize("name", builtin_parts("data"))
 def test_what_it_declares_can_be_filled_in(name: str) -> None:
-    declared = parameters(find("data", name, table("data")))
+    declared = part_parameters(find_part("data", name, builtin_parts("data")))
     assert all(each.about.meaning for each in declared)
     keys = {each.about.key for each in declared} - {None}
     assert keys <= {"seed", "data.folder", "data.num_train", "data.num_test", "run.say", "run.images"}
 
 
-@pytest.mark.parametrize("name", table("data"))
+@pytest.mark.parametrize("name", builtin_parts("data"))
 def test_as_many_as_are_asked_for(name: str, tmp_path: Path) -> None:
     found = load(name, tmp_path, **{"data.num_train": 7, "data.num_test": 5})
     assert (len(found.train.labels), len(found.test.labels)) == (7, 5)

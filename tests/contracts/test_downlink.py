@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.kinds import table
-from fedtide.world.downlink import instant
+from fedtide.parts.kinds import builtin_parts
+from fedtide.radio.downlink import instant
 from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
 
-@pytest.mark.parametrize("name", table("downlink"))
+@pytest.mark.parametrize("name", builtin_parts("downlink"))
 def test_contract(name: str) -> None:
     downlink = part("downlink", name)
     rows = st.lists(st.tuples(st.integers(0, NUM_DEVICES - 1), st.floats(0, 1e4)), min_size=1, max_size=8)

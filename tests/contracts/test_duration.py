@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.kinds import table
-from fedtide.world.duration import redraws
+from fedtide.devices.duration import redraws
+from fedtide.parts.kinds import builtin_parts
 from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 
 
-@pytest.mark.parametrize("name", table("duration"))
+@pytest.mark.parametrize("name", builtin_parts("duration"))
 def test_contract(name: str) -> None:
     duration = part("duration", name)
     rows = st.lists(st.tuples(st.integers(0, NUM_DEVICES - 1), st.integers(1, 10**6)), min_size=1, max_size=8)
@@ -34,7 +34,9 @@ def test_contract(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("name", [name for name in table("duration") if name != "trace"])  # which says what it says
+@pytest.mark.parametrize(
+    "name", [name for name in builtin_parts("duration") if name != "trace"]
+)  # which says what it says
 def test_the_seed_counts(name: str) -> None:
     device, job = np.arange(NUM_DEVICES), np.ones(NUM_DEVICES, np.int64)
     found = [part("duration", name)(seed, device, job) for seed in (1, 2)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedtide.core import parts
-from fedtide.core.kinds import KINDS, table
 from fedtide.errors import FedtideError
+from fedtide.parts import registry
+from fedtide.parts.kinds import KINDS, builtin_parts
 from with_memory import REMEMBERING
 
 HERE = Path(__file__).parent
@@ -30,13 +30,13 @@ def test_every_kind_with_memory_has_an_example_in_its_suite() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_whole_number_of_ours_has_an_upper_bound(kind: str) -> None:
     """It is how long a loop or an array is: one slip of the keyboard would mean years. How many samples, the data set says."""
-    ours = table(kind)
+    ours = builtin_parts(kind)
     for name in ours:
-        for each in parts.own_parameters(kind, parts.find(kind, name, ours)):
+        for each in registry.own_parameters(kind, registry.find_part(kind, name, ours)):
             if each.type in (int, int | None) and each.about.key not in ("seed", "data.num_train", "data.num_test"):
                 assert {"le", "lt"} & {*each.about.bounds}, (kind, name, each.name)
 
 
 def test_a_number_that_means_years_is_refused() -> None:
     with pytest.raises(FedtideError, match=r"tries=1000000000000000000 cannot be: .*less than or equal to 100000"):
-        parts.part("scheduler", "best_of_random_subsets", {"tries": 10**18})
+        registry.part("scheduler", "best_of_random_subsets", {"tries": 10**18})

@@ -20,10 +20,10 @@ import pytest
 import killed_parts
 import remembering
 from companions import with_companions
-from fedtide.core import parts
-from fedtide.core.kinds import KINDS, table
-from fedtide.records import read_rounds
-from fedtide.records.reading import read_checkpoint
+from fedtide.parts import registry
+from fedtide.parts.kinds import KINDS, builtin_parts
+from fedtide.runs import read_rounds
+from fedtide.runs.reading import read_checkpoint
 from killed_parts import Order, experiment
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the runs are forks of one process")
@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "combiner-nested": {"policy": {"combiner": {"name": "server_yogi", "inner": "ca2fl"}}},
     "trainer-own": remembering.KEYS["trainer"],
     # the trainers last: every fork of a process that has imported PyTorch costs more
-    **{f"{kind}-{name}": with_companions(kind, name) for kind in REMEMBERING for name in table(kind)},
+    **{f"{kind}-{name}": with_companions(kind, name) for kind in REMEMBERING for name in builtin_parts(kind)},
 }
 SLOW = ("trainer-dask",)  # every order starts worker processes
 Run = Callable[[Order], int]
@@ -71,7 +71,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def remembers(case: str) -> bool:
     """Say whether the part that a case is about has memory."""
     kind, _, name = case.partition("-")
-    return name in ("own", "nested") or parts.remembers(parts.find(kind, name, table(kind)))
+    return name in ("own", "nested") or registry.remembers(registry.find_part(kind, name, builtin_parts(kind)))
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedtide.core.kinds import table
 from fedtide.learning import model as m
 from fedtide.learning.native import lower
+from fedtide.parts.kinds import builtin_parts
 from fedtide.rng import stream
 
 
@@ -17,7 +17,7 @@ def narrow(input_shape: tuple[int, int, int], num_labels: int, width: int = 3) -
 
 
 OTHERS = {"my own": narrow}
-MAKERS = {**table("model"), **OTHERS}
+MAKERS = {**builtin_parts("model"), **OTHERS}
 
 Shape = tuple[int, int, int]
 

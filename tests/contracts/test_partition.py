@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.guard import Guarded
-from fedtide.core.kinds import table
 from fedtide.data.holdings import Holdings, is_virtual, label_counts
-from fedtide.data.own_partition import checked
+from fedtide.data.partition_checks import checked_partition
+from fedtide.parts.kinds import builtin_parts
+from fedtide.parts.user_code import Guarded
 from fedtide.types import Dataset, Samples
 from promises import frozen, part
 
@@ -58,7 +58,9 @@ def dealt(name: str, dataset: Dataset, num_devices: int, seed: int) -> Holdings:
     assert virtual == ("virtual" in name)
     # One vector each, within range, never empty; whatever virtual ones answer is looked at when it is asked for.
     given = Hidden(answer) if virtual else answer
-    return checked(given, dataset.train.labels, dataset.num_labels, num_devices, Guarded("partition", name, made), name)
+    return checked_partition(
+        given, dataset.train.labels, dataset.num_labels, num_devices, Guarded("partition", name, made), name
+    )
 
 
 class Hidden:
@@ -74,7 +76,7 @@ class Hidden:
         return self.answer[device]
 
 
-@pytest.mark.parametrize("name", [*table("partition"), *OTHERS])
+@pytest.mark.parametrize("name", [*builtin_parts("partition"), *OTHERS])
 def test_contract(name: str) -> None:
     @settings(max_examples=30)
     @given(st.integers(2, 12), st.integers(0, 30), st.integers(0, 2**64), st.integers(0, 2**32))

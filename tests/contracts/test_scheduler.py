@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.kinds import table
-from fedtide.server.state import Policy
-from fedtide.server.step import plan
+from fedtide.engine.step import Policy, plan_step
+from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Candidates, Selection
 from helpers import EXAMPLES
 from promises import part, without_memory
 from with_memory import REMEMBERING
 
-NAMES = [*table("scheduler"), f"{EXAMPLES}/my_scheduler.py:freshest_first", "with memory"]
+NAMES = [*builtin_parts("scheduler"), f"{EXAMPLES}/my_scheduler.py:freshest_first", "with memory"]
 # Those that fill what they may; another may pick fewer.
 FULL = {
     "data_importance",
@@ -113,7 +112,7 @@ def test_the_server_can_plan_with_it(name: str) -> None:
         rows = Candidates(
             6, np.arange(m), ones, counts, ones, ones, rng.random(m) + 0.1, rng.random(m), m, rng.random(m)
         )
-        grant = plan(policy, rows, 100.0, rng)
+        grant = plan_step(policy, rows, 100.0, rng)
         assert len(grant.picked) == min(3, m) if name in FULL else len(grant.picked) <= min(3, m)
         assert np.all(np.diff(grant.picked) > 0)
         assert grant.symbols.sum() == pytest.approx(100.0 if len(grant.picked) else 0.0)

@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide import columns
-from fedtide.core import parts
-from fedtide.core.kinds import table
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
+from fedtide.timeline.user_timeline import checked_ticks, lifted_timeline
 from fedtide.types import Clock, Floats, Ints
-from fedtide.world.own_timeline import checked, lifted
 from helpers import EXAMPLES, constant_clock
 from promises import made
 
-OURS = {name: made(maker) for name, maker in table("timeline").items()}
+OURS = {name: made(maker) for name, maker in builtin_parts("timeline").items()}
 OTHERS = {
-    "another period": parts.resolve("timeline", "periodic", {"period": 0.3}),
-    "periodic, with uploads": parts.resolve("timeline", "periodic", {"period": 0.3, "upload_time": 0.1}),
-    "rounds, with uploads": parts.resolve("timeline", "synchronous", {"round_duration": 0.5, "upload_time": 0.3}),
-    "a buffer, with uploads": parts.resolve("timeline", "buffered", {"size": 2, "upload_time": 0.3}),
-    "arrivals, with uploads": parts.resolve("timeline", "per_arrival", {"upload_time": 0.3}),
-    "my_timeline": parts.resolve("timeline", f"{EXAMPLES}/my_timeline.py:quick_start", {}),
+    "another period": registry.resolve("timeline", "periodic", {"period": 0.3}),
+    "periodic, with uploads": registry.resolve("timeline", "periodic", {"period": 0.3, "upload_time": 0.1}),
+    "rounds, with uploads": registry.resolve("timeline", "synchronous", {"round_duration": 0.5, "upload_time": 0.3}),
+    "a buffer, with uploads": registry.resolve("timeline", "buffered", {"size": 2, "upload_time": 0.3}),
+    "arrivals, with uploads": registry.resolve("timeline", "per_arrival", {"upload_time": 0.3}),
+    "my_timeline": registry.resolve("timeline", f"{EXAMPLES}/my_timeline.py:quick_start", {}),
 }
 
 
@@ -42,15 +42,19 @@ def changing_clock(num_devices: int, horizon: float, seed: int) -> Clock:
 
 def hold(timeline: Any, clock: Clock, more: float) -> None:
     """Check the promises."""
-    ticks = checked(timeline(clock), clock.num_devices, clock.horizon)  # indices, times, readiness and versions fit,
+    ticks = checked_ticks(
+        timeline(clock), clock.num_devices, clock.horizon
+    )  # indices, times, readiness and versions fit,
     began, job = [0.0, 0.0, *(tick.time for tick in ticks)], np.zeros(clock.num_devices, np.int64)
     for tick in ticks:  # nobody is ready sooner than it can be,
         assert tick.time <= clock.horizon * (1 + 1e-9)
         job[tick.ready] += 1
         begin = np.array([began[version] for version in tick.start.tolist()])
         assert np.all(tick.time - begin >= clock.elapsed(tick.ready, job[tick.ready], begin) - 1e-9)
-    again = checked(timeline(clock), clock.num_devices, clock.horizon)  # it is the same when asked again,
-    longer = checked(timeline(clock._replace(horizon=clock.horizon + more)), clock.num_devices, clock.horizon + more)
+    again = checked_ticks(timeline(clock), clock.num_devices, clock.horizon)  # it is the same when asked again,
+    longer = checked_ticks(
+        timeline(clock._replace(horizon=clock.horizon + more)), clock.num_devices, clock.horizon + more
+    )
     start = list(islice(timeline(clock), 2))  # or for the first only,
     assert len(again) == len(ticks) <= len(longer)  # and a longer horizon only adds to it.
     for other in (again, longer, start):
@@ -64,7 +68,7 @@ def hold(timeline: Any, clock: Clock, more: float) -> None:
 @settings(max_examples=40)
 @given(st.lists(st.floats(0.02, 1.0), min_size=3, max_size=8), st.floats(0.1, 4), st.floats(0, 2))
 def test_contract(name: str, values: list[float], horizon: float, more: float) -> None:
-    timeline = lifted({**OURS, **OTHERS}[name], redraws=False, label=name)
+    timeline = lifted_timeline({**OURS, **OTHERS}[name], redraws=False, label=name)
     hold(timeline, constant_clock(values, horizon), more)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fedtide
-from fedtide.core.kinds import table
+from fedtide.parts.kinds import builtin_parts
 from fedtide.trackers import Trackers
 from helpers import run, small
 
@@ -50,7 +50,7 @@ def slowly(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow) if name == "mlflow" else name
 
 
-@pytest.mark.parametrize("name", [*map(slowly, table("tracker")), *OTHERS])
+@pytest.mark.parametrize("name", [*map(slowly, builtin_parts("tracker")), *OTHERS])
 def test_contract(name: str, result: fedtide.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.core.kinds import table
+from fedtide.engine import checks
 from fedtide.errors import FedtideError
 from fedtide.learning.model import MODELS, Model, num_parameters
-from fedtide.learning.trainer import AROUND, LocalWork, Task
-from fedtide.server import border
+from fedtide.learning.trainer import WRAPPERS, LocalWork, Task
+from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Job, Samples, Trained
 from helpers import small_dataset
 from with_memory import REMEMBERING
@@ -25,7 +25,7 @@ DATA = small_dataset(num_train=60, side=28)
 PARTITION = [np.arange(k, 60, 4) for k in range(4)]
 WORK = LocalWork(batch_size=4, epochs=1, proximal=0.02)
 
-trainers = pytest.mark.parametrize("name", [*table("trainer"), "with memory"])
+trainers = pytest.mark.parametrize("name", [*builtin_parts("trainer"), "with memory"])
 
 
 cluster = contextlib.ExitStack()  # of all trainers that share out their jobs over one
@@ -55,12 +55,12 @@ class Forgetful:
         self.initial_model, self.evaluate = inner.initial_model, inner.evaluate
 
     def train(self, jobs: Any) -> Any:
-        begun = border.first_memory(self._inner, "trainer", num_parameters(self.task.model))
-        answer = self._inner.train([job._replace(memory=border.lent_memory(begun)) for job in jobs])
+        begun = checks.first_memory(self._inner, "trainer", num_parameters(self.task.model))
+        answer = self._inner.train([job._replace(memory=checks.readonly_memory(begun)) for job in jobs])
         assert isinstance(answer, Trained)
         assert len(answer.memory) == len(jobs)
         for after in answer.memory:
-            border.memory(after, begun, "trainer")
+            checks.memory(after, begun, "trainer")
         return answer.updates
 
 
@@ -74,7 +74,7 @@ def make(
 ) -> Any:
     if name == "with memory":
         return Forgetful(REMEMBERING["trainer"](make("native", model, threads, work, seed, shape)))
-    module, _, made = table("trainer")[name].partition(":")
+    module, _, made = builtin_parts("trainer")[name].partition(":")
     try:
         args = two_workers() if name == "dask" else {}
         found = getattr(importlib.import_module(module), made)(
@@ -87,7 +87,7 @@ def make(
         if name not in (
             "native",
             "torch",
-            *AROUND,
+            *WRAPPERS,
         ):  # these need a compiler or a package, or stand around one that does
             raise
         pytest.skip(f"{name} is not there: {error}")
@@ -95,7 +95,7 @@ def make(
 
 def length(name: str, model: str) -> int:
     """Return how many numbers travel."""
-    return num_parameters(description(model)) * AROUND.get(name, 1)
+    return num_parameters(description(model)) * WRAPPERS.get(name, 1)
 
 
 def description(name: str) -> Model:
@@ -269,7 +269,7 @@ def test_initial_model_follows_the_seed(name: str) -> None:
 
 
 def test_all_start_from_the_same_model_and_reach_the_same_update() -> None:
-    first, *others = (make(name, "softmax") for name in table("trainer"))
+    first, *others = (make(name, "softmax") for name in builtin_parts("trainer"))
     for other in others:
         d = len(first.initial_model(0))  # what else travels comes after the model
         assert np.array_equal(first.initial_model(0), other.initial_model(0)[:d])
@@ -351,7 +351,7 @@ def test_bytes_are_left_alone_and_may_be_read_only(name: str) -> None:
         assert np.array_equal(each, old)
 
 
-@pytest.mark.parametrize("name", table("trainer"))
+@pytest.mark.parametrize("name", builtin_parts("trainer"))
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core import parts
-from fedtide.core.kinds import table
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
 from helpers import EXAMPLES
 from promises import without_memory
 from with_memory import REMEMBERING
 
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in table("weighting")),
+    *((name, {}) for name in builtin_parts("weighting")),
     ("with memory", {}),
     ("age_aware", {"age_base": 0.5}),
     ("age_aware", {"age_base": 3.0}),
@@ -27,7 +27,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "args"), CASES)
 def test_contract(name: str, args: dict[str, Any]) -> None:
-    weighting = REMEMBERING["weighting"]() if name == "with memory" else parts.resolve("weighting", name, args)
+    weighting = REMEMBERING["weighting"]() if name == "with memory" else registry.resolve("weighting", name, args)
 
     @settings(max_examples=50)
     @given(st.lists(st.tuples(st.integers(1, 10**5), st.integers(0, 10**4)), min_size=1, max_size=20), st.randoms())

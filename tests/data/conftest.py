@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedtide.data.idx import IdxFile, render
-from fedtide.data.mnist import FILES
+from fedtide.data.mnist import MNIST_FILES
 
 
 class Tiny(NamedTuple):
@@ -25,7 +25,7 @@ def tiny() -> Tiny:
     rng = np.random.default_rng(5)
     pixels = [rng.integers(0, 256, (n, 28, 28), np.uint8) for n in (6, 4)]
     labels = [rng.integers(0, 10, n, np.uint8) for n in (6, 4)]
-    names = [file.name for file in FILES]
+    names = [file.name for file in MNIST_FILES]
     raws = dict(
         zip(names, map(render, (pixels[0], labels[0], pixels[1], labels[1])), strict=True),
     )

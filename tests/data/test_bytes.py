@@ -11,12 +11,12 @@ import pytest
 import fedtide
 from companions import with_companions
 from fedtide.config import experiment
-from fedtide.data.cut import cut
+from fedtide.data.dataset import first_samples
+from fedtide.deploy import node
+from fedtide.engine.system import make_fleet
 from fedtide.errors import RunFolderError
-from fedtide.flower import loaders
 from fedtide.learning.trainer import TRAINERS
-from fedtide.records.identity import data_digest
-from fedtide.system import make_fleet
+from fedtide.runs.identity import data_digest
 from fedtide.types import Dataset, Samples
 from helpers import small, small_dataset
 
@@ -91,9 +91,9 @@ def test_a_run_goes_on_with_the_same_values_only(own: Path) -> None:
 
 def test_a_node_keeps_its_own_bytes(own: Path) -> None:
     one = of_own("bytes_")
-    whole = loaders.partition(one, None)
+    whole = node.partition(one, None)
     for device, mine in enumerate(make_fleet(one, whole).partition):
-        found = loaders.partition(one, device)
+        found = node.partition(one, device)
         assert found.train.images.dtype == np.uint8
         assert np.array_equal(found.train.floats(), whole.train.floats()[mine])
         assert np.array_equal(found.train.labels, whole.train.labels[mine])
@@ -113,7 +113,7 @@ def test_the_fingerprint_of_float32_is_as_it_was_before_there_were_bytes() -> No
 
 def test_the_first_of_them_mean_the_same() -> None:
     whole = made("bytes_")
-    train, first = whole.train, cut(whole, 7, None).train
+    train, first = whole.train, first_samples(whole, 7, None).train
     assert np.array_equal(first.floats(), train.floats()[:7])
     assert np.shares_memory(first.images, train.images)
     some = train.taken(np.array([3, 1]))

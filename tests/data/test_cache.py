@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedtide.data.cache import cache_folder, store
+from fedtide.data.fetch import cache_folder, store
 
 
 def test_folder_in_order_of_preference(tmp_path):

@@ -15,9 +15,19 @@ import pytest
 from PIL import Image
 
 from fedtide.data import load
-from fedtide.data.cifar10 import FILES, MEAN, STD, TEST, TRAIN, authors_archive, load_cifar10, locate, npm_pictures
+from fedtide.data.cifar import (
+    CIFAR10_FILES,
+    MEAN,
+    STD,
+    TEST,
+    TRAIN,
+    authors_archive,
+    load_cifar10,
+    locate_cifar10,
+    npm_pictures,
+)
+from fedtide.data.fetch import Source
 from fedtide.data.idx import IdxFile
-from fedtide.data.source import Source
 from fedtide.errors import DataError, FedtideError
 
 ROWS = 4
@@ -147,7 +157,7 @@ def test_a_folder_in_every_form(small, tmp_path, said, end, layout):
         write(tmp_path / inner if layout == "inner" else tmp_path, small, end)
     assert_is_small(load_cifar10(tmp_path, said.append, files=small.files, sources=[]), small)
     assert said == [f"CIFAR-10 from folder {tmp_path}"]
-    assert locate(tmp_path, files=small.files).complete
+    assert locate_cifar10(tmp_path, files=small.files).complete
 
 
 @pytest.mark.parametrize("kind", ["npm", "archive"])
@@ -158,7 +168,7 @@ def test_a_source_fills_the_cache(small, cache, said, monkeypatch, kind):
     assert sorted(path.name for path in kept.iterdir()) == sorted(file.name for file in small.files)
     assert_is_small(load_cifar10(None, said.append, files=small.files, sources=[]), small)
     assert said[-1] == f"CIFAR-10 from cache {kept}"
-    assert locate(files=small.files).complete
+    assert locate_cifar10(files=small.files).complete
 
 
 def test_labels_alone_are_enough_for_a_plan(small, cache, said):
@@ -238,7 +248,7 @@ def test_a_bad_folder(small, tmp_path, said, end, spoil, reason):
         load_cifar10(tmp_path, said.append, files=small.files, sources=[])
     assert "\n" not in str(caught.value)
     assert "name no folder to download it" in str(caught.value)
-    assert not locate(tmp_path, files=small.files).complete
+    assert not locate_cifar10(tmp_path, files=small.files).complete
 
 
 def test_an_empty_folder_and_none(tmp_path):
@@ -249,11 +259,11 @@ def test_an_empty_folder_and_none(tmp_path):
 
 
 def test_a_cut_that_cannot_be(small, monkeypatch, tmp_path):
-    from fedtide.data import cifar10
+    from fedtide.data import cifar
 
     write(tmp_path, small)
     whole = load_cifar10(tmp_path, lambda _: None, files=small.files, sources=[])
-    monkeypatch.setattr(cifar10, "load_cifar10", lambda folder, say, images: whole)
+    monkeypatch.setattr(cifar, "load_cifar10", lambda folder, say, images: whole)
     found = load("cifar10", num_train=7, num_test=2)
     assert (len(found.train.images), len(found.test.labels)) == (7, 2)
     assert found.train.values is whole.train.values
@@ -262,4 +272,4 @@ def test_a_cut_that_cannot_be(small, monkeypatch, tmp_path):
 
 
 def test_the_sizes_are_those_of_the_set():
-    assert [file.num_bytes for file in FILES] == [50_000 * 3072, 50_000, 10_000 * 3072, 10_000]
+    assert [file.num_bytes for file in CIFAR10_FILES] == [50_000 * 3072, 50_000, 10_000 * 3072, 10_000]

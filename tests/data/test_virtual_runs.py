@@ -11,14 +11,14 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.core.guard import Guarded
 from fedtide.data.holdings import Flat, label_counts
-from fedtide.data.own_partition import checked
+from fedtide.data.partition_checks import checked_partition
+from fedtide.deploy.node import partition as loader
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.flower.loaders import partition as loader
-from fedtide.pages.rebuilt import seen
-from fedtide.records.identity import fleet_digest
-from fedtide.system import build
+from fedtide.pages.run_view import seen
+from fedtide.parts.user_code import Guarded
+from fedtide.runs.identity import fleet_digest
 from helpers import EXAMPLES, small, small_dataset
 
 DEVICES = {"num_devices": 700}  # of 120 samples
@@ -91,7 +91,7 @@ def test_updates_of_all_who_are_ready_that_do_not_fit(monkeypatch: pytest.Monkey
     """A scheduler that looks at updates has everyone trained: what that needs is said before it is tried."""
     given = experiment({"policy": {"scheduler": "best_channel_best_norm"}})
     monkeypatch.setattr(
-        "fedtide.core.ram.available", lambda: 200_000
+        "fedtide.core.memory_budget.available_bytes", lambda: 200_000
     )  # enough for 700 devices, and not for their updates
     with pytest.raises(FedtideError, match="ready devices before the schedule is made"):
         fedtide.simulate(given, dataset=small_dataset())
@@ -169,7 +169,7 @@ LABELS = np.array([0, 0, 1, 1], np.uint8)
 
 def ask(**answers: Any) -> None:
     dealer = Guarded("partition", "mine.py:mine", ask)
-    held: Any = checked(Wrong(**answers), LABELS, 2, 4, dealer, "partition='mine.py:mine'")
+    held: Any = checked_partition(Wrong(**answers), LABELS, 2, 4, dealer, "partition='mine.py:mine'")
     held.num_samples(np.arange(4))
     held.label_counts(np.arange(4))
     held[1]

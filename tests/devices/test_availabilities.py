@@ -12,14 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedtide.core import parts
+from fedtide.devices import availability
+from fedtide.devices.availability import Battery, Daily, Markov, always
 from fedtide.errors import FedtideError
+from fedtide.parts import registry
 from fedtide.types import Floats, Ints
-from fedtide.world import markov
-from fedtide.world.availability import always
-from fedtide.world.battery import Battery
-from fedtide.world.daily import Daily
-from fedtide.world.markov import Markov
 
 N = 4000
 EVERYONE = np.arange(N)
@@ -83,23 +80,23 @@ def test_mean_stays() -> None:
 
 def test_windows_without_a_call_hand_the_state_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows so short that a tenth are empty: the law must not change."""
-    monkeypatch.setattr(markov, "TURNS", 0.5)
-    markov._drawn.cache_clear()
-    markov._begun.cache_clear()
+    monkeypatch.setattr(availability, "TURNS", 0.5)
+    availability._drawn.cache_clear()
+    availability._begun.cache_clear()
     try:
         test_the_share_of_time_on_is_the_same_at_any_time(4, 2, 20.0)
         test_how_soon_a_state_is_forgotten(4.0, 2.0, 1.0, 11.0)
         test_whoever_is_away_is_back_after_an_exponential_time(4.0, 2.0, 7.7)
     finally:
-        markov._drawn.cache_clear()
-        markov._begun.cache_clear()
+        availability._drawn.cache_clear()
+        availability._begun.cache_clear()
 
 
 def test_what_is_drawn_does_not_depend_on_what_was_kept() -> None:
     part, times = Markov(1, 2, N), np.linspace(0, 60, N)
     found = part(3, EVERYONE, times)
-    markov._drawn.cache_clear()
-    markov._begun.cache_clear()
+    availability._drawn.cache_clear()
+    availability._begun.cache_clear()
     backwards = part(3, EVERYONE[::-1], times[::-1])[::-1]
     assert np.array_equal(found, backwards)
     assert np.array_equal(found, Markov(1, 2, 700)(3, EVERYONE, times))  # nor on how many are drawn together
@@ -212,9 +209,9 @@ def test_whoever_is_back_is_there(part: Any, times: list[float], seed: int) -> N
         (lambda: Daily(24, 6, 6), r"from begin=6 to end=6 is all day or none of it; move one"),
         (lambda: Daily(24, 6, 7, 0.5), r"jitter=0\.5 could swallow the stay of 1 .*keep it below 0\.5"),
         (lambda: Battery(1e-320, 1e10, 9), r"capacity_joules=.* lasts .*; give numbers of one size"),
-        (lambda: parts.part("availability", "markov", {"mean_on": 0}), r"mean_on=0 cannot be: .*greater than 0"),
+        (lambda: registry.part("availability", "markov", {"mean_on": 0}), r"mean_on=0 cannot be: .*greater than 0"),
         (
-            lambda: parts.part("availability", "battery", {"restart": 1.5}),
+            lambda: registry.part("availability", "battery", {"restart": 1.5}),
             r"restart=1\.5 cannot be: .*less than or equal",
         ),
     ],

@@ -12,14 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedtide.core import parts
+from fedtide.devices.duration import (
+    Cycles,
+    LogNormal,
+    ShiftedExponential,
+    ShiftedExponentialBySize,
+    first_duration,
+    frequencies,
+    redraws,
+)
+from fedtide.devices.energy import Cmos
 from fedtide.errors import FedtideError
+from fedtide.parts import registry
 from fedtide.types import Floats
-from fedtide.world.cmos import Cmos
-from fedtide.world.cycles import Cycles
-from fedtide.world.duration import first, redraws
-from fedtide.world.frequency import frequencies
-from fedtide.world.random_duration import LogNormal, ShiftedExponential, ShiftedExponentialBySize
 
 N = 20_000
 EVERYONE = np.arange(N)
@@ -67,7 +72,7 @@ def test_jobs_of_a_device_are_independent_where_they_are_redrawn() -> None:
 
 @given(st.floats(1e-300, 1e9), st.floats(0, 10), st.integers(0, 99))
 def test_no_device_takes_no_time(median: float, sigma: float, seed: int) -> None:
-    found = first(LogNormal(median, sigma), seed, 50)
+    found = first_duration(LogNormal(median, sigma), seed, 50)
     assert np.all((found > 0) & np.isfinite(found))
 
 
@@ -75,7 +80,7 @@ def test_energy_has_the_frequencies_of_the_durations() -> None:
     """T_k f_k / (c n_k) = 1 and J_k = kappa c n_k f_k^2, so J_k T_k^2 = kappa (c n_k)^3."""
     duration, energy = Cycles(SIZES, 2e6, 5e8, 2e9), Cmos(1e-28, 2e6, 5e8, 2e9)
     joules = energy(4, EVERYONE, SIZES, np.zeros(N))
-    np.testing.assert_allclose(joules * first(duration, 4, N) ** 2, 1e-28 * (2e6 * SIZES) ** 3.0)
+    np.testing.assert_allclose(joules * first_duration(duration, 4, N) ** 2, 1e-28 * (2e6 * SIZES) ** 3.0)
     assert np.ptp(frequencies(4, EVERYONE, 5e8, 2e9)) > 1.49e9
 
 
@@ -99,10 +104,10 @@ def test_energy_by_hand() -> None:
         (lambda: Cycles(SIZES, min_frequency=2e9), r"min_frequency=2e\+09 exceeds max_frequency=1e\+09; swap them"),
         (lambda: Cycles(SIZES, 0.0), r"fleet\.cycles_per_sample=0 means that devices take no time; give"),
         (
-            lambda: parts.part("duration", "log_normal", {"sigma": -1}),
+            lambda: registry.part("duration", "log_normal", {"sigma": -1}),
             r"sigma=-1 cannot be: .*greater than or equal to 0",
         ),
-        (lambda: parts.part("duration", "shifted_exponential", {"mean": 0}), r"mean=0 cannot be: .*greater than 0"),
+        (lambda: registry.part("duration", "shifted_exponential", {"mean": 0}), r"mean=0 cannot be: .*greater than 0"),
     ],
 )
 def test_bad_arguments(make: Callable[[], Any], message: str) -> None:

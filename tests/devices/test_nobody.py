@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fedtide import config
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
-from fedtide.system import build
 
 SMALL = {
     "data.name": "synthetic",

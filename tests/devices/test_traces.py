@@ -15,14 +15,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedtide.devices.availability import Always, TraceAvailability
+from fedtide.devices.duration import TraceDuration, redraws
+from fedtide.devices.fedscale import FedScaleAvailability, FedScaleCapacity
 from fedtide.errors import DataError
-from fedtide.world.availability import Always
-from fedtide.world.clock import make_clock
-from fedtide.world.duration import redraws
-from fedtide.world.fedscale import FedScaleAvailability, FedScaleCapacity
-from fedtide.world.timeline import Periodic, Synchronous
-from fedtide.world.trace_availability import TraceAvailability
-from fedtide.world.trace_duration import TraceDuration
+from fedtide.timeline.clock import make_clock
+from fedtide.timeline.timelines import Periodic, Synchronous
 from trace_files import BEHAVIOUR, CAPACITY
 
 
@@ -161,7 +159,7 @@ def test_parquet_without_pyarrow(tmp_path: Path) -> None:
     _write(tmp_path, "a.parquet", b"PAR1")
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from pathlib import Path; from fedtide.world.traces import read_columns\n"
+        "from pathlib import Path; from fedtide.devices.traces import read_columns\n"
         f"read_columns(Path({str(tmp_path / 'a.parquet')!r}), ['device'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from fedtide import config
-from fedtide.paper.claims import Check
-from fedtide.paper.figures import FIGURES, FRESH, OLD, OLDER, label
-from fedtide.paper.figures import study as figure_study
-from fedtide.paper.worlds import NO_CLAIMS, WORLDS, change, claims, collect
-from fedtide.paper.worlds_page import decided
-from fedtide.studies.pairing import paired
-from fedtide.studies.reaching import Reaching
-from fedtide.studies.result import RunResult, Store
-from fedtide.studies.spec import Study, read
-from fedtide.studies.statistics import Comparison, compare, final_accuracy, mean_accuracy, variation
-from fedtide.system import durations
+from fedtide.engine.system import durations
+from fedtide.studies.paths import paired
+from fedtide.studies.spec import Study, read_study
+from fedtide.studies.statistics import Comparison, Reaching, final_accuracy, mean_accuracy, paired_difference, variation
+from fedtide.studies.store import RunResult, Store
+from fedtide_lab.paper.claims import Check
+from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label, figure_study
+from fedtide_lab.worlds.page import decided
+from fedtide_lab.worlds.studies import NO_CLAIMS, WORLDS, change, claims, collect_worlds
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -53,7 +51,7 @@ def figure(name: str) -> dict[str, dict[int, RunResult]]:
 
 def gain(one: dict[int, RunResult], other: dict[int, RunResult], metric=mean_accuracy, most: int = 99) -> Comparison:
     pairs = [pair for seed, pair in paired(one, other).items() if seed < most]
-    return compare([metric(a) for a, _ in pairs], [metric(b) for _, b in pairs])
+    return paired_difference([metric(a) for a, _ in pairs], [metric(b) for _, b in pairs])
 
 
 def interval(found: Comparison, form: str = "+.3f") -> str:
@@ -62,8 +60,8 @@ def interval(found: Comparison, form: str = "+.3f") -> str:
 
 def test_does_the_proposed_schedule_help() -> None:
     runs = figure("schedulers")
-    one, other = (runs[label(name, "non-i.i.d.")] for name in ("proposed", "random"))
-    iid = [runs[label(name, "i.i.d.")] for name in ("proposed", "random")]
+    one, other = (runs[curve_label(name, "non-i.i.d.")] for name in ("proposed", "random"))
+    iid = [runs[curve_label(name, "i.i.d.")] for name in ("proposed", "random")]
     whole, first, late, even = gain(one, other), gain(one, other, most=3), gain(one, other, final_accuracy), gain(*iid)
     seeds = [gain({s: one[s]}, {s: other[s]}).mean for s in range(3)]
     level = [np.mean([mean_accuracy(pair[side]) for pair in paired(one, other).values()]) for side in (0, 1)]
@@ -82,11 +80,11 @@ def test_does_the_proposed_schedule_help() -> None:
 
 def test_what_of_the_paper_holds() -> None:
     slow, weights, period = figure("slow_labels"), figure("weights"), figure("period")
-    half, whole = (period[label(name, "non-i.i.d.")] for name in (r"$T_{\max}/2$", r"$T_{\max}$"))
+    half, whole = (period[curve_label(name, "non-i.i.d.")] for name in (r"$T_{\max}/2$", r"$T_{\max}$"))
     smooth = gain(half, whole, variation)
 
     def gamma(of: dict[str, dict[int, RunResult]], who: str, base: float, setting: str) -> dict[int, RunResult]:
-        return of[label(f"{who}, $\\gamma$={base:g}", setting)]
+        return of[curve_label(f"{who}, $\\gamma$={base:g}", setting)]
 
     def against(base: float) -> Comparison:
         return gain(gamma(slow, "random", base, "slow labels"), gamma(slow, "random", 1.0, "slow labels"))
@@ -98,7 +96,7 @@ def test_what_of_the_paper_holds() -> None:
     ]
     four = [gamma(weights, who, base, "i.i.d.") for who in ("proposed", "random") for base in (FRESH, 1.0)]
     values = np.array([[mean_accuracy(run) for run in each] for each in paired(*four).values()])
-    less = compare(values[:, 0] - values[:, 1], values[:, 2] - values[:, 3])
+    less = paired_difference(values[:, 0] - values[:, 1], values[:, 2] - values[:, 3])
     said = [
         f"gamma = {OLD} costs {-old.mean:.3f} (95 % interval {-old.high:.3f} to {-old.low:.3f}, five seeds",
         f"gamma = 2 costs {-older.mean:.3f}",
@@ -116,7 +114,7 @@ def test_more_learning_per_bit() -> None:
         {
             each.experiment["seed"]: each
             for each in (
-                run for kept in runs_of(read(ROOT / "examples" / "codec.yaml")).values() for run in kept.values()
+                run for kept in runs_of(read_study(ROOT / "examples" / "codec.yaml")).values() for run in kept.values()
             )
             if each.experiment["codec"]["name"] == codec
             and each.experiment["data"]["partition"] == "shards"
@@ -140,7 +138,7 @@ def test_more_learning_per_bit() -> None:
 
 
 def test_worlds() -> None:
-    results = collect(WORLDS, Store(ROOT / "results" / "worlds"))
+    results = collect_worlds(WORLDS, Store(ROOT / "results" / "worlds"))
     fresh, macro = (
         change(Check(*names), results)
         for names in (("phones", "random, fresh", "random"), ("macro", "proposed", "random"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedtide import config
-from fedtide.system import build, parameter_count
+from fedtide.engine.system import build, parameter_count
 
 PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 

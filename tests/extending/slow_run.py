@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import fedtide
 from fedtide import config
-from fedtide.records import folder as run_folder
+from fedtide.runs import folder as run_folder
 
 if __name__ == "__main__":
     run_folder.CHECKPOINT_SECONDS = 0.0

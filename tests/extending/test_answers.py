@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import fedtide
 from fedtide import config
 from fedtide.cli.main import app
-from fedtide.records import folder as run_folder
-from fedtide.world.coverage import Equal
+from fedtide.radio.cell import Equal
+from fedtide.runs import folder as run_folder
 
 BAD = """
 import numpy as np
@@ -102,7 +102,7 @@ def test_state_of_a_part_of_the_world_is_noticed(monkeypatch: pytest.MonkeyPatch
     class Cut(fedtide.FedtideError):
         pass
 
-    def cut(record: fedtide.records.RoundRecord, _: int) -> None:
+    def cut(record: fedtide.runs.RoundRecord, _: int) -> None:
         if record.index == 4:
             raise Cut
 

@@ -44,7 +44,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 
 def test_the_page_has_an_example_of_every_kind() -> None:
     used = {word.partition("=")[0].removesuffix("_args") for case in CASES for word in case.words}
-    from fedtide.core.kinds import KINDS
+    from fedtide.parts.kinds import KINDS
 
     assert {kind.key for kind in KINDS.values()} - used == set()
 
@@ -81,18 +81,18 @@ def test_resumed_after_a_kill_it_ends_with_the_same_bytes(case: Case, here: Path
 
 
 def config_text(tree: object) -> str:
-    from fedtide.core import forms
+    from fedtide.core import yaml12
 
-    return forms.write(tree)
+    return yaml12.to_yaml(tree)
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_in_a_study_it_is_run_once_and_found_again(case: Case, here: Path) -> None:
     from fedtide.studies import spec
-    from fedtide.studies.result import Store
-    from fedtide.studies.work import missing, run_study
+    from fedtide.studies.run import missing, run_study
+    from fedtide.studies.store import Store
 
-    study = spec.make("own", {"mine": config.dump(experiment(case, "timeline.horizon=1"))}, [1, 2])
+    study = spec.make_study("own", {"mine": config.dump(experiment(case, "timeline.horizon=1"))}, [1, 2])
     store = Store(here / "results")
     assert len(missing(study, store)) == 2
     assert run_study(study, store, workers=1) == []
@@ -108,7 +108,7 @@ def test_on_nodes_and_in_a_replay_it_gives_the_same_bits(case: Case, here: Path)
     pytest.importorskip("flwr")
     from memory_grid import Federation, terms
 
-    from fedtide.flower.replay import replay
+    from fedtide.deploy.replay import replay
 
     wanted = terms(config.read_words(case.words), {"timeline": {"horizon": 60.0}})
     model = Federation(wanted, here / "federation").coordinator().run()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from fedtide import config, system
-from fedtide.core.kinds import KINDS
+from fedtide import config
+from fedtide.engine import system
 from fedtide.errors import FedtideError
+from fedtide.parts.kinds import KINDS
 from helpers import ROOT, small, small_dataset
 
 CHANNEL = """
@@ -47,13 +48,13 @@ def test_a_key_that_does_not_exist_is_one_line(tmp_path: Path, key: str, says: s
 def test_what_runs_fill_in_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `fedtide parts` and the page list is what a run offers, no more and no less."""
     offered: dict[str, set[str]] = {}
-    part = system.part
+    part = system.experiment_part
 
     def noted(experiment: Any, kind: str, **more: Any) -> Any:
         offered.setdefault(kind, set()).update(name.replace("_", ".", 1) for name in more)
         return part(experiment, kind, **more)
 
-    monkeypatch.setattr(system, "part", noted)
+    monkeypatch.setattr(system, "experiment_part", noted)
     made = system.build(small())
     system.make_trainer(made)
     for kind, known in KINDS.items():

@@ -35,8 +35,8 @@ def test_the_trace_of_a_federation_says_what_was_lost(here: Path) -> None:
     pytest.importorskip("flwr")
     from memory_grid import Federation, terms
 
-    from fedtide.flower import trace
-    from fedtide.flower.history import read_history
+    from fedtide.deploy import trace
+    from fedtide.deploy.history import read_history
 
     folder = here / "federation"
     Federation(terms(config.read_words(CASE.words)), folder).coordinator().run()
@@ -53,6 +53,6 @@ def test_the_trace_of_a_federation_says_what_was_lost(here: Path) -> None:
     ):
         changed = [*history.trace.periods]
         changed[at] = period._replace(lost=lost)  # type: ignore[arg-type]
-        trace.write(folder, history.trace._replace(periods=changed))
+        trace.write_trace(folder, history.trace._replace(periods=changed))
         with pytest.raises(RunFolderError, match=says):
             read_history(folder)

@@ -12,10 +12,10 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedtide import config
-from fedtide.flower import client_app
-from fedtide.flower.coordinator import Coordinator
-from fedtide.flower.mailbox import Mailbox
-from fedtide.flower.settings import Deployment, Terms, to_run_config
+from fedtide.deploy import client_app
+from fedtide.deploy.conversation import Mailbox
+from fedtide.deploy.coordinator import Coordinator
+from fedtide.deploy.settings import Deployment, Terms, to_run_config
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # Flower sets these in a ServerApp's process
 OFFLINE_AFTER = 50.0  # seconds until Flower notices that a node is gone

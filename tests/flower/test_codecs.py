@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from memory_grid import Federation, terms
 
-from fedtide.drivers.simulate import simulate
-from fedtide.flower.replay import replay
-from fedtide.records import read_rounds
-from fedtide.system import build
+from fedtide.deploy.replay import replay
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import build
+from fedtide.runs import read_rounds
 from remembering import OUTAGE
 
 METHODS: dict[str, dict[str, Any]] = {

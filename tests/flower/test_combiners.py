@@ -9,14 +9,14 @@ import pytest
 from memory_grid import Federation, terms
 
 from companions import with_companions
-from fedtide.core.kinds import table
-from fedtide.drivers.simulate import simulate
-from fedtide.flower.replay import replay
-from fedtide.records import read_rounds
-from fedtide.system import build
+from fedtide.deploy.replay import replay
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import build
+from fedtide.parts.kinds import builtin_parts
+from fedtide.runs import read_rounds
 
 
-@pytest.mark.parametrize("name", table("combiner"))
+@pytest.mark.parametrize("name", builtin_parts("combiner"))
 def test_the_same_bits_as_the_simulator(tmp_path: Path, name: str) -> None:
     wanted = terms(with_companions("combiner", name))
     system = build(wanted.experiment)

@@ -15,11 +15,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedtide.cli.deploy import deploy_app, replay
+from fedtide.deploy import trace
+from fedtide.deploy.demo import Demo, View, demo_experiment, demo_table, paces
+from fedtide.deploy.federation import ended_by_signals
 from fedtide.errors import FedtideError
-from fedtide.flower import trace
-from fedtide.flower.demo import Demo, View, demo_experiment, paces, table
-from fedtide.flower.federation import ended_by_signals
-from fedtide.records import read_rounds
+from fedtide.runs import read_rounds
 
 app = typer.Typer()
 app.add_typer(deploy_app, name="deploy")
@@ -63,11 +63,11 @@ def test_replay(folder: Path, tmp_path: Path) -> None:
 
 def test_other_bits_are_told(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_bytes((folder / "experiment.yaml").read_bytes())
-    recorded = trace.read(folder)
+    recorded = trace.read_trace(folder)
     period = recorded.periods[2]
     # an isa is a node's own word: it may look like markup
     recorded.periods[2] = period._replace(model="0" * 64, isa=["[/another]"] * len(period.isa))
-    trace.write(tmp_path, recorded)
+    trace.write_trace(tmp_path, recorded)
     told = run("replay", str(tmp_path), code=1)
     assert "other bits from period 3 on" in told
     assert "[/another]" in told
@@ -100,7 +100,7 @@ def test_a_period_too_short_for_flower_is_warned_of(tmp_path: Path, monkeypatch:
     def nothing(*_: object) -> None:
         raise FedtideError("stop here")
 
-    monkeypatch.setattr("fedtide.flower.demo.run_demo", nothing)
+    monkeypatch.setattr("fedtide.deploy.demo.run_demo", nothing)
     words = ["deploy", "demo", "--synthetic", "--out", str(tmp_path / "run"), "data.num_train=600", "data.num_test=50"]
     assert "warning: timeline.period=5 is in seconds" in run(*words, "--period", "5", code=2)
     assert "warning" not in run(*words, "--period", "10", code=2)
@@ -126,7 +126,9 @@ def test_the_demos_table(folder: Path) -> None:
     assert round(experiment.timeline.horizon / experiment.timeline.period) == 20
     assert paces(demo) == sorted(set(paces(demo)))
     console = Console(record=True, width=120, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(table(terms().experiment, View(read_rounds(folder), trace.read(folder).periods, "training")))
+    console.print(
+        demo_table(terms().experiment, View(read_rounds(folder), trace.read_trace(folder).periods, "training"))
+    )
     text = console.export_text()
     assert "period 8 of 8: training" in text
     assert "accuracy" in text

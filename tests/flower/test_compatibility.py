@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from memory_grid import Federation, terms
 
-from fedtide.flower import node
-from fedtide.flower.replay import replay
+from fedtide.deploy import node
+from fedtide.deploy.replay import replay
 from fedtide.learning import native
-from fedtide.records import read_run
+from fedtide.runs import read_run
 from machine import numpy_has_avx512
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

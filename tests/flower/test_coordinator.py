@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 from memory_grid import Federation, terms
 
-from fedtide.drivers.simulate import simulate
-from fedtide.flower import trace
-from fedtide.records import is_complete, read_rounds
-from fedtide.system import build
+from fedtide.deploy import trace
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import build
+from fedtide.runs import is_complete, read_rounds
 
 
 def test_two_phases(tmp_path: Path) -> None:
     federation = Federation(terms(), tmp_path / "run")
     model = federation.coordinator().run()
-    recorded = trace.read(tmp_path / "run")
+    recorded = trace.read_trace(tmp_path / "run")
     rounds = read_rounds(tmp_path / "run")
     assert is_complete(tmp_path / "run")
     assert len(rounds) == len(recorded.periods) == 8
@@ -36,7 +36,7 @@ def test_a_straggler_is_never_interrupted(tmp_path: Path) -> None:
     federation = Federation(terms(), tmp_path / "run", durations=(3.0, 8.0, 12.0, 18.0, 25.0, 75.0))
     federation.coordinator().run()
     assert [each.metadata.message_type for each in federation.node(5).seen].count("train") == 1
-    last = trace.read(tmp_path / "run").periods[-1]
+    last = trace.read_trace(tmp_path / "run").periods[-1]
     assert 5 in last.ready
     assert last.start[last.ready.index(5)] == 1
 
@@ -60,7 +60,7 @@ def test_the_same_bits_as_the_simulator(tmp_path: Path) -> None:
 def test_norms_are_asked_for_when_the_scheduler_wants_them(tmp_path: Path) -> None:
     federation = Federation(terms({"policy": {"scheduler": "best_channel_best_norm"}}), tmp_path / "run")
     federation.coordinator().run()
-    for period in trace.read(tmp_path / "run").periods:
+    for period in trace.read_trace(tmp_path / "run").periods:
         assert period.update_sq_norm is not None
         assert len(period.update_sq_norm) == len(period.ready)
 
@@ -68,12 +68,12 @@ def test_norms_are_asked_for_when_the_scheduler_wants_them(tmp_path: Path) -> No
 def test_measured_and_reported_links(tmp_path: Path) -> None:
     measured = Federation(terms(capacity="measured"), tmp_path / "measured")
     measured.coordinator().run()
-    last = trace.read(tmp_path / "measured").periods[-1]
+    last = trace.read_trace(tmp_path / "measured").periods[-1]
     assert last.rate
     assert all(rate > 0 for rate in last.rate.values())
     reported = Federation(terms(capacity="reported"), tmp_path / "reported", durations=())
     for part in range(6):
         reported.grid.join(part, 3.0 + part, capacity=1.0 + part)
     reported.coordinator().run()
-    for period in trace.read(tmp_path / "reported").periods:
+    for period in trace.read_trace(tmp_path / "reported").periods:
         assert period.capacity == [1.0 + device for device in period.ready]

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from fedtide import config
-from fedtide.flower import trace
-from fedtide.flower.bundle import write_app
-from fedtide.flower.credentials import make_credentials
-from fedtide.flower.federation import Federation
-from fedtide.flower.replay import replay
-from fedtide.flower.settings import Deployment, Terms
-from fedtide.records import is_complete, read_rounds
+from fedtide.deploy import trace
+from fedtide.deploy.app_folder import write_app
+from fedtide.deploy.credentials import make_credentials
+from fedtide.deploy.federation import Federation
+from fedtide.deploy.replay import replay
+from fedtide.deploy.settings import Deployment, Terms
+from fedtide.runs import is_complete, read_rounds
 
 pytestmark = [
     pytest.mark.slow,
@@ -59,7 +59,7 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float, home: Pat
 def check_replay(folder: Path, periods: int) -> trace.Trace:
     """Check that the run is whole and that its trace gives the same bits."""
     assert len(read_rounds(folder)) == periods
-    recorded = trace.read(folder)
+    recorded = trace.read_trace(folder)
     assert len(recorded.periods) == periods
     result = replay(folder)
     assert result.first_difference is None

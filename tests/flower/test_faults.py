@@ -10,10 +10,10 @@ import pytest
 from flwr.app import Error, Message
 from memory_grid import Federation, Node, terms
 
+from fedtide.deploy import trace
+from fedtide.deploy.replay import replay
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.flower import trace
-from fedtide.flower.replay import replay
-from fedtide.records import RunFolder, is_complete, read_rounds
+from fedtide.runs import RunFolder, is_complete, read_rounds
 
 LONG = {"timeline": {"horizon": 200.0}}
 
@@ -26,7 +26,7 @@ def trainings(node: Node) -> list[int]:
 def finished(folder: Path, periods: int = 20) -> list[trace.Period]:
     """Check that all periods are there and can be replayed to the bit; return them."""
     assert is_complete(folder)
-    recorded = trace.read(folder).periods
+    recorded = trace.read_trace(folder).periods
     assert len(recorded) == len(read_rounds(folder)) == periods
     assert replay(folder).first_difference is None
     return recorded
@@ -231,7 +231,7 @@ def test_killed_between_trace_and_checkpoint(tmp_path: Path, monkeypatch: pytest
         patch.setattr(RunFolder, "append", append)
         with pytest.raises(Killed):
             Federation(terms(LONG), folder).coordinator().run()
-    assert len(trace.read(folder).periods) == 5
+    assert len(trace.read_trace(folder).periods) == 5
     Federation(terms(LONG), folder).coordinator().run()
     finished(folder)
 

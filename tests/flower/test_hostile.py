@@ -15,15 +15,14 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from memory_grid import Federation, Node, terms
 
-from fedtide.codec.wire import HEADER_BYTES
-from fedtide.flower import trace
-from fedtide.flower.checks import Refused, read_ready, read_upload
-from fedtide.flower.protocol import GrantOrder, Order
-from fedtide.flower.replay import replay
-from fedtide.flower.settings import Deployment
-from fedtide.records import is_complete
+from fedtide.codec.base import HEADER_BYTES
+from fedtide.deploy import trace
+from fedtide.deploy.protocol import GrantOrder, Order, Refused, read_ready, read_upload
+from fedtide.deploy.replay import replay
+from fedtide.deploy.settings import Deployment
+from fedtide.engine.system import build
 from fedtide.rng import stream
-from fedtide.system import build
+from fedtide.runs import is_complete
 
 LONG = {"timeline": {"horizon": 200.0}}
 ORDER = Order(2, 7, 0.1, True, "n" * 32)
@@ -203,7 +202,7 @@ def test_a_thousand_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, ca
         with caplog.at_level(logging.WARNING):
             models.append(federation.coordinator().run())
     assert np.array_equal(*models)
-    periods = trace.read(tmp_path / "hostile").periods
+    periods = trace.read_trace(tmp_path / "hostile").periods
     assert sum(len(each.refused) for each in periods) == 1000
     lines = caplog.text.splitlines()
     for position in range(4):
@@ -217,7 +216,7 @@ def hostile_run(folder: Path, act: Any, **settings: Any) -> list[trace.Period]:
     federation.coordinator().run()
     assert is_complete(folder)
     assert replay(folder).first_difference is None
-    return trace.read(folder).periods
+    return trace.read_trace(folder).periods
 
 
 def test_a_replayed_packet(tmp_path: Path) -> None:
@@ -295,7 +294,7 @@ def test_replies_that_flower_cannot_unpack(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         federation.coordinator().run()
     assert is_complete(tmp_path / "run")
-    periods = trace.read(tmp_path / "run").periods
+    periods = trace.read_trace(tmp_path / "run").periods
     assert all(0 not in each.ready for each in periods)
     assert sum(len(each.arrived) for each in periods) > 20
     assert "node 101 (device 0) refused: a reply that cannot be unpacked" in caplog.text

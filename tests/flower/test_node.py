@@ -10,13 +10,13 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 from memory_grid import Federation, terms
 
+from fedtide.deploy import client_app, node, trace
+from fedtide.deploy.node import loader
+from fedtide.deploy.protocol import GrantOrder, Order, grant_content, model_record, order_content, read_order
+from fedtide.deploy.replay import replay
+from fedtide.deploy.settings import check_timeline, deployment, from_run_config, to_run_config
+from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError
-from fedtide.flower import client_app, node, trace
-from fedtide.flower.loaders import loader
-from fedtide.flower.protocol import GrantOrder, Order, grant_content, model_record, order_content, read_order
-from fedtide.flower.replay import replay
-from fedtide.flower.settings import check_timeline, deployment, from_run_config, to_run_config
-from fedtide.system import build, make_trainer
 from fedtide.types import Job
 
 OWN = f"{Path(__file__).parent / 'own_loader.py'}:own"
@@ -28,13 +28,13 @@ def test_a_device_trains_as_in_the_simulator() -> None:
     trainer = make_trainer(system)
     model = trainer.initial_model(3)
     job = Job(4, 7, model, 0.05, system.dataset.train, system.fleet.partition[4])
-    update, _ = node.train(wanted, model, 4, 7, 0.05, node.own_data(wanted, 4))
+    update, _ = node.train_and_hold(wanted, model, 4, 7, 0.05, node.own_data(wanted, 4))
     assert np.array_equal(update, trainer.train([job])[0])
 
 
 def test_own_data_with_a_loader_of_ones_own(tmp_path: Path) -> None:
     model = Federation(terms(loader=OWN), tmp_path / "run").coordinator().run()
-    periods = trace.read(tmp_path / "run").periods
+    periods = trace.read_trace(tmp_path / "run").periods
     assert periods[0].num_samples == [12, 19]
     result = replay(tmp_path / "run")
     assert result.first_difference is None

@@ -11,17 +11,16 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 from memory_grid import Act, Federation, Node, terms
 
-from fedtide.drivers.simulate import simulate
+from fedtide.deploy import trace
+from fedtide.deploy.node import Use, recall, store_memory
+from fedtide.deploy.protocol import Order, ReadyMessage, Refused, read_ready, ready_content
+from fedtide.deploy.replay import replay
+from fedtide.deploy.settings import Terms
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import build
 from fedtide.errors import RunFolderError
-from fedtide.flower import trace
-from fedtide.flower.checks import Refused, read_ready
-from fedtide.flower.memory import Use, keep, recall
-from fedtide.flower.protocol import Order, Ready, ready_content
-from fedtide.flower.replay import replay
-from fedtide.flower.settings import Terms
-from fedtide.records import RunFolder, is_complete, read_rounds
-from fedtide.records.reading import read_checkpoint
-from fedtide.system import build
+from fedtide.runs import RunFolder, is_complete, read_rounds
+from fedtide.runs.reading import read_checkpoint
 from remembering import KEYS, OUTAGE
 
 LONG = {"timeline": {"horizon": 200.0}}
@@ -111,7 +110,7 @@ def test_a_replay_comes_to_the_same_bits(
     if disturb is not None:
         disturb(federation)
     model = federation.coordinator().run()
-    periods = trace.read(tmp_path / "run").periods
+    periods = trace.read_trace(tmp_path / "run").periods
     assert is_complete(tmp_path / "run")
     assert len(periods) == 20
     if outage or disturb in (late_uploads, lost_uploads):
@@ -164,7 +163,7 @@ def test_a_coordinator_that_is_restarted(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(RunFolder, "checkpoint", saving)
     late_uploads(federation)
     model = federation.coordinator().run()
-    periods = trace.read(tmp_path / "run").periods
+    periods = trace.read_trace(tmp_path / "run").periods
     assert len(periods) == len(read_rounds(tmp_path / "run")) == 20
     assert not any(each.forgot for each in periods)
     again = replay(tmp_path / "run")
@@ -196,23 +195,23 @@ def test_memory_matters(tmp_path: Path) -> None:
 def test_a_node_goes_on_from_what_the_server_has_seen() -> None:
     state, one, two = RecordDict(), {"v": np.array([1.0])}, {"v": np.array([2.0])}
     assert recall(state, "codec", 3, 0) is None
-    keep(state, "codec", 3, Use(0, None), Use(4, one))
+    store_memory(state, "codec", 3, Use(0, None), Use(4, one))
     found = recall(state, "codec", 3, 4)
     assert found is not None
     assert found["v"] == 1.0
     assert recall(state, "codec", 3, 0) is None  # it was lost: as before it
-    keep(state, "codec", 3, Use(4, one), Use(7, two))
+    store_memory(state, "codec", 3, Use(4, one), Use(7, two))
     assert [recall(state, "codec", 3, seen) for seen in (4, 7)] == [one, two]
     assert recall(state, "codec", 3, 6) is None  # of another node
     assert recall(state, "codec", 2, 7) is None  # of another device
-    keep(state, "codec", 3, Use(9, None), Use(9, None))
+    store_memory(state, "codec", 3, Use(9, None), Use(9, None))
     assert not state
 
 
 @pytest.mark.parametrize("forgot", [["scheduler"], [1], "codec", ["codec", "x"]])
 def test_what_a_node_says_it_forgot_is_not_believed_blindly(forgot: object) -> None:
     order = Order(1, 1, 0.1, False, "n")
-    content = ready_content(order, Ready(3, np.array([1, 2]), 0, "avx2", None, None, forgot=("codec",)))
+    content = ready_content(order, ReadyMessage(3, np.array([1, 2]), 0, "avx2", None, None, forgot=("codec",)))
     assert read_ready(content, order, 2, 6, terms().deployment).forgot == ("codec",)
     content["ready"]["forgot"] = forgot
     with pytest.raises(Refused, match=r"forgot is .*a list of codec and trainer"):
@@ -230,20 +229,20 @@ def test_what_a_node_says_it_forgot_is_not_believed_blindly(forgot: object) -> N
 )
 def test_a_trace_that_forgets_wrongly_is_damaged(tmp_path: Path, forgot: object, message: str) -> None:
     Federation(terms(*DEVICE, {"timeline": {"horizon": 10.0}}), tmp_path / "run").coordinator().run()
-    found = trace.read(tmp_path / "run")
+    found = trace.read_trace(tmp_path / "run")
     assert 5 not in found.periods[0].ready
-    trace.write(tmp_path / "run", found._replace(periods=[found.periods[0]._replace(forgot=forgot)]))
+    trace.write_trace(tmp_path / "run", found._replace(periods=[found.periods[0]._replace(forgot=forgot)]))
     with pytest.raises(RunFolderError, match=message):
-        trace.read(tmp_path / "run")
+        trace.read_trace(tmp_path / "run")
 
 
 def test_memory_without_dimensions_stays_without() -> None:
     from flwr.app import RecordDict
 
-    from fedtide.flower.memory import Use, keep, recall
+    from fedtide.deploy.node import Use, recall, store_memory
 
     state = RecordDict()
-    keep(state, "codec", 3, Use(0, None), Use(7, {"count": np.array(5), "left": np.zeros(2, np.float32)}))
+    store_memory(state, "codec", 3, Use(0, None), Use(7, {"count": np.array(5), "left": np.zeros(2, np.float32)}))
     found = recall(state, "codec", 3, 7)
     assert found["count"].shape == ()
     assert found["left"].dtype == np.float32

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from memory_grid import Federation, terms
 
-from fedtide.drivers.simulate import simulate
+from fedtide.deploy.replay import replay
+from fedtide.deploy.settings import check_terms
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
-from fedtide.flower.replay import replay
-from fedtide.flower.settings import check_terms
-from fedtide.records import read_rounds
-from fedtide.system import build
+from fedtide.runs import read_rounds
 
 AIR: dict[str, Any] = {"radio": {"access": "over_the_air", "access_args": {"min_snr": 8.0}}, "codec": {"name": "ideal"}}
 

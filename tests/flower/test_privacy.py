@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from memory_grid import Federation, terms
 
+from fedtide.deploy import trace
+from fedtide.deploy.privacy import privacy_cost, private_counts, secret_rng
 from fedtide.errors import FedtideError
-from fedtide.flower import trace
-from fedtide.flower.privacy import private_counts, secret_rng
-from fedtide.flower.privacy_study import study
 
 
 def test_the_noise_is_discrete_laplace() -> None:
@@ -44,7 +43,7 @@ def test_one_draw_per_node_and_none_that_the_server_could_repeat(tmp_path: Path)
         federation.grid.join(part, 3.0, **{"privacy-key": "same text"} if part < 2 else {})
     federation.coordinator().run()
     rows: dict[int, set[tuple[int, ...]]] = {}
-    for period in trace.read(tmp_path / "run").periods:
+    for period in trace.read_trace(tmp_path / "run").periods:
         for device, counts, total in zip(period.ready, period.label_counts, period.num_samples, strict=True):
             rows.setdefault(device, set()).add(tuple(counts))
             assert sum(counts) == total
@@ -53,7 +52,7 @@ def test_one_draw_per_node_and_none_that_the_server_could_repeat(tmp_path: Path)
     for part in range(6):
         again.grid.join(part, 3.0, **{"privacy-key": "same text"} if part < 2 else {})
     again.coordinator().run()
-    first = trace.read(tmp_path / "again").periods[0]
+    first = trace.read_trace(tmp_path / "again").periods[0]
     assert [tuple(each) in rows[device] for device, each in zip(first.ready, first.label_counts, strict=True)] == [
         *[True] * 2,
         *[False] * 4,
@@ -61,7 +60,7 @@ def test_one_draw_per_node_and_none_that_the_server_could_repeat(tmp_path: Path)
 
 
 def test_the_study_shows_the_price() -> None:
-    rows = study(terms({"policy": {"limit": 2}}).experiment, [0.01, 1.0, 100.0], draws=5)
+    rows = privacy_cost(terms({"policy": {"limit": 2}}).experiment, [0.01, 1.0, 100.0], draws=5)
     reached = [row.label_variance for row in rows]
     exact, rand = rows[0].exact, rows[0].random
     assert exact < rand

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from memory_grid import Federation, terms
 
+from fedtide.deploy import trace
+from fedtide.deploy.replay import replay
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.flower import trace
-from fedtide.flower.replay import replay
-from fedtide.records import is_complete, read_rounds
+from fedtide.runs import is_complete, read_rounds
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_what_if(run: Path, changes: dict[str, dict[str, object]]) -> None:
     assert result.compared == 0
     assert len(result.rounds) == 16
     assert not np.array_equal(result.model, np.load(run / "model.npy"))
-    recorded = trace.read(run).periods
+    recorded = trace.read_trace(run).periods
     assert [each.ready for each in result.rounds] == [each.ready for each in recorded]
     failed = [set(each.picked) - set(each.arrived) for each in recorded]
     assert any(failed)
@@ -93,10 +93,10 @@ def test_what_happened_cannot_be_changed(run: Path) -> None:
 def test_a_forged_trace_is_noticed(run: Path, tmp_path: Path) -> None:
     """Whoever can seal a trace can forge it: then the bits tell."""
     (tmp_path / "experiment.yaml").write_bytes((run / "experiment.yaml").read_bytes())
-    recorded = trace.read(run)
+    recorded = trace.read_trace(run)
     period = recorded.periods[4]
     period.learning_rate[period.ready.index(period.arrived[0])] *= 2
-    trace.write(tmp_path, recorded)
+    trace.write_trace(tmp_path, recorded)
     assert replay(tmp_path).first_difference == 5
 
 
@@ -106,7 +106,7 @@ def test_only_a_trace_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_a_replay_needs_no_flower() -> None:
-    code = "import sys; sys.modules['flwr'] = None; import fedtide.flower.replay"
+    code = "import sys; sys.modules['flwr'] = None; import fedtide.deploy.replay"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -118,7 +118,7 @@ def test_a_trace_without_what_the_scheduler_looks_at(tmp_path: Path, scheduler: 
     folder = tmp_path / "run"
     Federation(terms({"policy": {"scheduler": scheduler}}), folder).coordinator().run()
     assert replay(folder).first_difference is None
-    recorded = trace.read(folder)
-    trace.write(folder, recorded._replace(periods=[each._replace(**{column: None}) for each in recorded.periods]))
+    recorded = trace.read_trace(folder)
+    trace.write_trace(folder, recorded._replace(periods=[each._replace(**{column: None}) for each in recorded.periods]))
     with pytest.raises(RunFolderError, match=f"do not agree on whether it looks at {says}; restore"):
         replay(folder)

@@ -11,11 +11,11 @@ import pytest
 from memory_grid import Federation, terms
 from test_node_memory import DISTURBANCES, LONG
 
-from fedtide.drivers.simulate import simulate
-from fedtide.flower import trace
-from fedtide.flower.replay import replay
-from fedtide.records import read_rounds
-from fedtide.system import build
+from fedtide.deploy import trace
+from fedtide.deploy.replay import replay
+from fedtide.engine.simulate import simulate
+from fedtide.engine.system import build
+from fedtide.runs import read_rounds
 from remembering import OUTAGE
 
 SCAFFOLD: dict[str, Any] = {
@@ -36,7 +36,7 @@ def test_a_replay_comes_to_the_same_bits(
     if disturb is not None:
         disturb(federation)
     model = federation.coordinator().run()
-    periods = trace.read(tmp_path / "run").periods
+    periods = trace.read_trace(tmp_path / "run").periods
     assert any(each.picked != each.arrived for each in periods)
     assert {kind for each in periods for kind in each.forgot or {}} == ({"trainer"} if forgetful else set())
     again = replay(tmp_path / "run")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from memory_grid import Federation
 
-from fedtide.flower.replay import replay
-from fedtide.flower.settings import Deployment, Terms
-from fedtide.records import read_rounds
+from fedtide.deploy.replay import replay
+from fedtide.deploy.settings import Deployment, Terms
+from fedtide.runs import read_rounds
 from worlds import NAMES, small_world
 
 

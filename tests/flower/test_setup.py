@@ -19,12 +19,12 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 from memory_grid import terms
 
+from fedtide.deploy.app_folder import write_app
+from fedtide.deploy.credentials import make_credentials
+from fedtide.deploy.federation import Federation, ended_by_signals
+from fedtide.deploy.settings import from_run_config
+from fedtide.deploy.watchdog import federation_processes
 from fedtide.errors import FedtideError
-from fedtide.flower.bundle import write_app
-from fedtide.flower.credentials import make_credentials
-from fedtide.flower.federation import Federation, ended_by_signals
-from fedtide.flower.settings import from_run_config
-from fedtide.flower.watchdog import members
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of pathspec, in Flower
@@ -73,7 +73,7 @@ def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.Monke
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True); "
         "print('up', flush=True); time.sleep(100)"
     )
-    monkeypatch.setattr("fedtide.flower.federation._program", lambda name: sys.executable)
+    monkeypatch.setattr("fedtide.deploy.federation._program", lambda name: sys.executable)
     process = federation._start("sleeper", ["python", "-c", code])
     log = federation.home / "sleeper.log"
     while "up" not in log.read_text():
@@ -87,7 +87,7 @@ def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.Monke
 SLEEPERS = """
 import subprocess, sys, time
 from pathlib import Path
-from fedtide.flower import federation
+from fedtide.deploy import federation
 federation._program = lambda name: sys.executable
 here = Path(sys.argv[1])
 made = federation.Federation(here / "home", temporary=here)
@@ -120,10 +120,10 @@ def test_a_parent_that_is_gone_leaves_nothing_behind(tmp_path: Path, then: str) 
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"up\n"
         if then.startswith("time"):
-            assert len(members(here / "home")) == 2
+            assert len(federation_processes(here / "home")) == 2
             parent.kill()
     until = time.monotonic() + 10
-    while members(here / "home") or here.exists():
+    while federation_processes(here / "home") or here.exists():
         assert time.monotonic() < until
         time.sleep(0.05)
 
@@ -155,20 +155,20 @@ def test_flwr_that_hangs_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "fail").write_text("#!/bin/sh\nprintf 'a\\nb\\377'\nexit 3\n")
     for name, says in (("sleep", "did not answer within 0 s"), ("fail", "flwr run failed: a b")):
         (tmp_path / name).chmod(0o700)
-        monkeypatch.setattr("fedtide.flower.federation._program", lambda _, name=name: str(tmp_path / name))
-        monkeypatch.setattr("fedtide.flower.federation.PATIENCE", 0.3 if name == "sleep" else 30.0)
+        monkeypatch.setattr("fedtide.deploy.federation._program", lambda _, name=name: str(tmp_path / name))
+        monkeypatch.setattr("fedtide.deploy.federation.PATIENCE", 0.3 if name == "sleep" else 30.0)
         with pytest.raises(FedtideError, match=says) as failure:
             federation.flwr("run", "x")
         assert "\n" not in str(failure.value)
 
 
 def test_a_superlink_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedtide.flower.federation._program", lambda name: "/bin/false")
+    monkeypatch.setattr("fedtide.deploy.federation._program", lambda name: "/bin/false")
     with pytest.raises(FedtideError, match="did not start: its log is empty"), Federation(tmp_path / "home"):
         pass
 
 
 def test_the_core_needs_no_flower() -> None:
     modules = "settings, trace, privacy, loaders, node, journal, link, privacy_study"
-    code = f"import sys; sys.modules['flwr'] = None; from fedtide.flower import {modules}; import fedtide.cli.deploy"
+    code = f"import sys; sys.modules['flwr'] = None; from fedtide.deploy import {modules}; import fedtide.cli.deploy"
     subprocess.run([sys.executable, "-c", code], check=True)

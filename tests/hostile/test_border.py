@@ -25,13 +25,14 @@ import fedtide
 from fedtide import config
 from fedtide.cli import command
 from fedtide.cli.main import Commands, app
-from fedtide.core import faults, inputs, stop
+from fedtide.core import faults, files
+from fedtide.core import signals as core_signals
 from fedtide.data import PARTITIONS
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
-from fedtide.report.figure import is_whole, new_figure, save, write
-from fedtide.report.terminal import curve
+from fedtide.plot.figure import is_whole_figure, new_figure, save, write_figure
+from fedtide.report.terminal import curve_lines
+from fedtide.studies.run import _failed, run_one
 from fedtide.studies.statistics import METRICS
-from fedtide.studies.work import _failed, run_one
 
 FEDTIDE = [sys.executable, "-m", "fedtide"]
 
@@ -262,16 +263,16 @@ def test_a_full_disk_leaves_the_old_figure(tmp_path, monkeypatch, kind):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunFolderError, match="No space left"):
-        write(figure, path)
+        write_figure(figure, path)
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [(path.name, b"old")]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 8, 20, 1000, -12, -1])
 def test_a_figure_that_was_cut_is_drawn_anew(run, cut):
     whole = (run / "curve.png").read_bytes()
-    assert is_whole(run / "curve.png")
+    assert is_whole_figure(run / "curve.png")
     (run / "curve.png").write_bytes(whole[:cut])
-    assert not is_whole(run / "curve.png")
+    assert not is_whole_figure(run / "curve.png")
     assert CliRunner().invoke(app, ["show", "r"]).exit_code == 0
     assert (run / "curve.png").read_bytes() == whole
 
@@ -281,7 +282,7 @@ def test_a_figure_that_was_cut_is_drawn_anew(run, cut):
     [("module://matplotlib_inline.backend_inline", None), ("nonsense", "/nonexistent"), ("TkAgg", None)],
 )
 def test_figures_need_no_backend(tmp_path, backend, home):
-    code = "from pathlib import Path; from fedtide.report.figure import *; save(new_figure(2, 2), Path('f'))"
+    code = "from pathlib import Path; from fedtide.plot.figure import *; save(new_figure(2, 2), Path('f'))"
     env = {**os.environ, "MPLBACKEND": backend, **({"MPLCONFIGDIR": "/proc/none", "HOME": home} if home else {})}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -326,7 +327,7 @@ def pipe(*args): raise BrokenPipeError(32, "Broken pipe")
 def denied(*args): open("/proc/1/mem/none")
 
 def swallows(candidates, limit, rng):
-    from fedtide.core import stop
+    from fedtide.core import signals as stop
     try:
         stop._starting, stop._asked_at = False, float("-inf")
         stop._handle(15, None)
@@ -342,7 +343,7 @@ def prints(candidates, limit, rng):
 
 @pytest.fixture
 def policies(tmp_path, monkeypatch):
-    monkeypatch.setattr(stop, "_installed", True)  # as in a process of the command line
+    monkeypatch.setattr(core_signals, "_installed", True)  # as in a process of the command line
     (tmp_path / "p.py").write_text(POLICIES)
 
 
@@ -507,7 +508,7 @@ ROWS = [
 
 @pytest.fixture
 def odd_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "PIPE_SECONDS", 0.05)
+    monkeypatch.setattr(files, "PIPE_SECONDS", 0.05)
     (tmp_path / "file").write_text("seed: 1\n")
     (tmp_path / "folder").mkdir()
     for name in ("loop", "loop.py"):
@@ -572,7 +573,7 @@ def test_the_curve_in_ascii(run):
 
 @pytest.mark.parametrize("room", [-5, 0, 1, 8, 20, 64, 500])
 def test_the_curve_fits(room):
-    lines = str(curve([1.0, 2.0], [0.1, 0.9], room)).splitlines()[:-1]
+    lines = str(curve_lines([1.0, 2.0], [0.1, 0.9], room)).splitlines()[:-1]
     assert max(map(len, lines)) == max(room, 15)
 
 
@@ -675,7 +676,7 @@ def test_a_long_local_training_ends_within_a_second_or_two(tmp_path, signals, co
 
 
 def test_the_kernel_looks_for_signals_in_every_call():
-    from fedtide.system import build, make_trainer
+    from fedtide.engine.system import build, make_trainer
     from fedtide.types import Job
 
     system = build(config.experiment(config.parse_overrides([*SMALL, "learning.local_epochs=50000"])))
@@ -726,7 +727,7 @@ def test_what_happens_while_it_starts(happens, code, says):
 
 
 def test_a_policy_that_swallows_ctrl_c(policies, monkeypatch):
-    monkeypatch.setattr(stop, "_asked", None)  # restored when this is over
+    monkeypatch.setattr(core_signals, "_asked", None)  # restored when this is over
     found = CliRunner().invoke(app, ["run", *SMALL, "policy.scheduler=p.py:swallows", "-o", "r"])
     assert found.exit_code == 143
     assert "fedtide resume r" in found.stderr
@@ -767,8 +768,8 @@ def test_commands_that_are_imported_late_are_listed_as_they_describe_themselves(
 
 def test_the_package_offers_what_it_did():
     code = (
-        "import fedtide\nimport fedtide.drivers.simulate\nfrom fedtide import simulate, experiment, Tick\n"
-        "from fedtide.drivers.planned import planned\n"
+        "import fedtide\nimport fedtide.engine.simulate\nfrom fedtide import simulate, experiment, Tick\n"
+        "from fedtide.engine.ticks import planned\n"
         "assert callable(fedtide.simulate) and fedtide.simulate is simulate\nassert fedtide.config.experiment is experiment\n"
         "assert {'simulate', 'experiment', 'Tick'} <= set(dir(fedtide))\n"
         "try: fedtide.nonsense\nexcept AttributeError as error: assert 'nonsense' in str(error)\nelse: raise SystemExit(1)\n"

@@ -33,15 +33,15 @@ from memory_grid import Federation, Node, terms
 from typer.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.drivers.simulate import simulate
+from fedtide.deploy import client_app, server_app, trace
+from fedtide.deploy.protocol import Order, model_record, order_content
+from fedtide.deploy.replay import replay
+from fedtide.deploy.server_app import log_to, server_error
+from fedtide.deploy.settings import from_run_config, to_run_config
+from fedtide.engine.simulate import simulate
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
-from fedtide.flower import client_app, server_app, trace
-from fedtide.flower.protocol import Order, model_record, order_content
-from fedtide.flower.replay import replay
-from fedtide.flower.server_log import log_to, server_error
-from fedtide.flower.settings import from_run_config, to_run_config
-from fedtide.records import is_complete, read_run
-from fedtide.records.reading import read_checkpoint
+from fedtide.runs import is_complete, read_run
+from fedtide.runs.reading import read_checkpoint
 
 TINY: dict[str, Any] = {
     "data": {"num_train": 48, "num_test": 10, "num_shards": 12},
@@ -344,7 +344,7 @@ def test_half_a_line_is_a_kill_and_the_federation_goes_on(tmp_path: Path, run: P
     edit("trace.jsonl", lambda data: data + b'{"tick":4,"wall"')(folder)
     Federation(small(), folder).coordinator().run()
     assert replay(folder).first_difference is None
-    assert len(trace.read(folder).periods) == 5
+    assert len(trace.read_trace(folder).periods) == 5
 
 
 def test_a_finished_federation_can_lie_on_a_disk_that_is_read_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -631,7 +631,7 @@ def test_rubbish_does_not_end_a_federation(tmp_path: Path, kind: str) -> None:
 
     federation.node(0).act = lie
     federation.coordinator().run()
-    periods = trace.read(tmp_path / "run").periods
+    periods = trace.read_trace(tmp_path / "run").periods
     assert len(periods) == 5
     assert any(each.refused for each in periods)
     assert all(0 not in each.arrived for each in periods)
@@ -658,7 +658,7 @@ def test_whatever_decoding_raises_is_a_refusal(tmp_path: Path, error: type[Excep
     coordinator = Federation(small(ban_after=None), tmp_path / "run").coordinator()
     coordinator._talk._codec = Brittle(coordinator._talk._codec, error)
     coordinator.run()
-    periods = trace.read(tmp_path / "run").periods
+    periods = trace.read_trace(tmp_path / "run").periods
     assert not any(each.arrived for each in periods)
     assert all("\n" not in refusal.why for each in periods for refusal in each.refused)
 
@@ -669,7 +669,7 @@ def test_a_dead_link_does_not_starve_the_others(tmp_path: Path, capacity: float)
     for part in range(3):
         federation.grid.join(part, 3.0, capacity=capacity if part == 0 else 3.0)
     federation.coordinator().run()
-    periods = trace.read(tmp_path / "run").periods
+    periods = trace.read_trace(tmp_path / "run").periods
     assert all(0 not in each.ready for each in periods)
     assert all(bits > 0 for each in periods for bits in each.bits)
 

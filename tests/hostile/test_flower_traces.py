@@ -28,10 +28,10 @@ from flwr.app import Message, RecordDict
 from judge import contents, refused, wrong
 from memory_grid import Federation, terms
 
+from fedtide.deploy import trace
+from fedtide.deploy.history import read_history
+from fedtide.deploy.replay import replay
 from fedtide.errors import RunFolderError
-from fedtide.flower import trace
-from fedtide.flower.history import read_history
-from fedtide.flower.replay import replay
 
 TINY = {
     "data": {"num_train": 48, "num_test": 10, "num_shards": 12},
@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (0.5, reply if message.metadata.message_type == "train" else Message(RecordDict(), reply_to=message))
     ]
     federation.coordinator().run()
-    assert any(each.refused for each in trace.read(folder).periods)
+    assert any(each.refused for each in trace.read_trace(folder).periods)
     return folder
 
 
@@ -63,8 +63,8 @@ def unsealed(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same as the first version wrote it: format 1, no seals, no digest."""
     folder = tmp_path_factory.mktemp("old") / "run"
     shutil.copytree(run, folder)
-    whole = trace.read(folder)
-    trace.write(folder, whole._replace(header=whole.header._replace(format=1, experiment=None)))
+    whole = trace.read_trace(folder)
+    trace.write_trace(folder, whole._replace(header=whole.header._replace(format=1, experiment=None)))
     return folder
 
 
@@ -231,10 +231,10 @@ def test_half_a_last_line_is_a_kill_and_no_damage(run: Path, tmp_path: Path) -> 
 
 def resealed(run: Path, folder: Path, **changes: Any) -> Path:
     """Change fields of the third period and seal the trace again, as only fedtide itself could."""
-    whole = trace.read(copied(run, folder))
+    whole = trace.read_trace(copied(run, folder))
     whole.periods[2] = whole.periods[2]._replace(**changes)
     (folder / trace.NAME).unlink()
-    trace.write(folder, whole)
+    trace.write_trace(folder, whole)
     return folder
 
 
@@ -277,7 +277,7 @@ def test_sealed_but_impossible(run: Path, tmp_path: Path, changes: dict[str, Any
 
 def test_more_rows_of_a_period(run: Path, tmp_path: Path) -> None:
     """Columns that depend on how many are ready."""
-    period = trace.read(run).periods[2]
+    period = trace.read_trace(run).periods[2]
     count = len(period.ready)
     assert count
     rows: list[tuple[dict[str, Any], str]] = [
@@ -357,15 +357,15 @@ def test_settings_in_the_header(run: Path, tmp_path: Path) -> None:
         ({"x": 1}, "x is not a", 4),
     ]:
         folder = copied(run, tmp_path / "run")
-        whole = trace.read(folder)
-        trace.write(folder, whole._replace(header=whole.header._replace(deployment=settings)))
+        whole = trace.read_trace(folder)
+        trace.write_trace(folder, whole._replace(header=whole.header._replace(deployment=settings)))
         refused(wrong("replay", str(folder), says=says, code=code))
 
 
 def test_a_longer_trace_than_the_horizon(run: Path, tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_bytes((run / "experiment.yaml").read_bytes())
-    whole = trace.read(run)
-    trace.write(tmp_path, whole._replace(periods=[*whole.periods, whole.periods[-1]._replace(tick=6)]))
+    whole = trace.read_trace(run)
+    trace.write_trace(tmp_path, whole._replace(periods=[*whole.periods, whole.periods[-1]._replace(tick=6)]))
     refused(wrong("replay", str(tmp_path), says="6 periods and timeline.horizon ends after 5", code=4))
 
 

@@ -14,12 +14,11 @@ import pytest
 import fedtide
 from companions import with_companions
 from fedtide import config
-from fedtide.drivers import witness
+from fedtide.engine import checks, purity
+from fedtide.engine.system import build, make_trainer
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import TRAINERS
-from fedtide.records import folder as run_folder
-from fedtide.server import border
-from fedtide.system import build, make_trainer
+from fedtide.runs import folder as run_folder
 from helpers import run, small, small_dataset
 
 COMBINE = "def mine(model, starts, updates, weights, age):\n"
@@ -65,10 +64,10 @@ def test_watching_a_policy_does_not_change_its_numbers(tmp_path: Path, monkeypat
 def test_a_copy_that_does_not_answer_is_not_waited_for() -> None:
     lock = threading.Lock()
     lock.acquire()
-    assert witness.in_a_copy(lambda: str(lock.acquire()), 0.2) is None
-    assert witness.in_a_copy(lambda: "yes", 5.0) == "yes"
+    assert purity.in_a_copy(lambda: str(lock.acquire()), 0.2) is None
+    assert purity.in_a_copy(lambda: "yes", 5.0) == "yes"
     answers: list[str | None] = []
-    thread = threading.Thread(target=lambda: answers.append(witness.in_a_copy(lambda: "", 5.0)))
+    thread = threading.Thread(target=lambda: answers.append(purity.in_a_copy(lambda: "", 5.0)))
     thread.start()
     thread.join()
     assert answers == [""]
@@ -233,7 +232,7 @@ class Stubborn:
 )
 def test_an_answer_that_holds_no_plain_numbers_is_the_policy_s_fault(answer: Any) -> None:
     with pytest.raises(TrainingError, match=r"mine returned .*must give the 30 numbers"):
-        border.vector(answer, 30, "mine")
+        checks.vector(answer, 30, "mine")
 
 
 @pytest.mark.parametrize("shape", [(0, 8, 8), (1, 0, 8), (1, 8, 0)])

@@ -51,10 +51,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_wrong_places(case: Wrong, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)
-    monkeypatch.setattr("fedtide.cli.league.do_runs", _begins)
-    monkeypatch.setattr("fedtide.cli.worlds.do_runs", _begins)
-    monkeypatch.setattr("fedtide.cli.paper.do_runs", _begins)
-    monkeypatch.setattr("fedtide.theory.command.evaluate", _begins)
+    monkeypatch.setattr("fedtide.cli.study.do_runs", _begins)
+    monkeypatch.setattr("fedtide.cli.study.do_runs", _begins)
+    monkeypatch.setattr("fedtide.cli.study.do_runs", _begins)
+    monkeypatch.setattr("fedtide_lab.theory.command.evaluate_problem", _begins)
     before = contents(made)
     refused(case)
     assert contents(made) == before

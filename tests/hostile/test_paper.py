@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from judge import SMALL, contents, refused, wrong
 
-from fedtide.paper.figures import FIGURES
+from fedtide_lab.paper.figures import FIGURES
 
 SLOW = ("plan", *SMALL, "data.partition=slow_labels")
 FIGURE = r"the paper has no figure .*; there are R, period, .*slow_labels.*claims"

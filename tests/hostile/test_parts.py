@@ -13,8 +13,8 @@ from judge import SMALL, refused, wrong
 from typer.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.core.kinds import KINDS
-from fedtide.records import read_run
+from fedtide.parts.kinds import KINDS
+from fedtide.runs import read_run
 
 HEAD = """
 import itertools, math, os, sys

@@ -20,13 +20,13 @@ from typer.testing import CliRunner
 import fedtide
 from fedtide.cli.main import app
 from fedtide.codec.base import Packet
-from fedtide.core import ram as memory
+from fedtide.core import memory_budget as memory
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import Score
-from fedtide.records import read_rounds, read_run
-from fedtide.records.reading import checked_rounds, read_checkpoint
 from fedtide.report.plan import plan_rows
-from fedtide.system import build
+from fedtide.runs import read_rounds, read_run
+from fedtide.runs.reading import checked_rounds, read_checkpoint
 from fedtide.types import Samples
 from helpers import FakeTrainer, run, small, small_dataset
 
@@ -256,7 +256,7 @@ def test_a_finished_run_needs_no_disk_that_can_be_written_to(tmp_path: Path, mon
         raise RunFolderError(f"{path} cannot be written (Read-only file system): choose another")
 
     monkeypatch.setattr(os, "open", read_only)
-    monkeypatch.setattr("fedtide.report.figure.write_atomically", fails)
+    monkeypatch.setattr("fedtide.core.files.write_atomically", fails)
     for words in (["resume", "r"], ["run", *SMALL, "-o", "r"], ["show", "r"]):
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.output
@@ -345,7 +345,7 @@ def _tree(words: tuple[str, ...]) -> dict[str, Any]:
 
 def test_what_the_experiment_gives_itself_may_be_handed_over(tmp_path: Path) -> None:
     """A study hands over the data that it has loaded; the command line may continue that run."""
-    from fedtide.system import load_dataset
+    from fedtide.engine.system import load_dataset
 
     experiment = fedtide.experiment(_tree(SMALL))
     stopped(Path("r"), experiment, after=3, dataset=load_dataset(experiment), trainer=None)
@@ -779,5 +779,5 @@ def test_sizes_for_people() -> None:
         "25 GB",
         "1e+03 PB",
     ]
-    free = memory.available()
+    free = memory.available_bytes()
     assert free is None or free > 0

@@ -31,12 +31,12 @@ MOMENTS = {
     "fedtide.cli is imported": ("fedtide/cli/main.py", "<module>", PARTS),
     "between the handlers and the first border": ("typer/main.py", "__call__", PARTS),
     "between the borders, on the way out": ("click/core.py", "__exit__", PARTS),
-    "on the way out": ("core/stop.py", "leave", PARTS),
+    "on the way out": ("core/signals.py", "leave", PARTS),
     "the interpreter ends": ("threading.py", "_shutdown", PARTS),
     "the output is flushed": ("cli/command.py", "_flush", PARTS),
-    "a run folder is opened": ("records/folder.py", "open", RUN),
-    "a run is finished": ("records/folder.py", "finish", RUN),
-    "the figure is drawn": ("report/figure.py", "run_figure", RUN),
+    "a run folder is opened": ("runs/folder.py", "open", RUN),
+    "a run is finished": ("runs/folder.py", "finish", RUN),
+    "the figure is drawn": ("plot/figure.py", "run_figure", RUN),
 }
 
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app
-from fedtide.studies.checking import pack
-from fedtide.studies.result import Store
+from fedtide.studies.store import Store
+from fedtide.studies.stored_format import pack_result
 from stored import TINY, name, result, tree, write
 
 NAN, BIG = "@NaN@", 10**400
@@ -147,7 +147,7 @@ def test_a_result_that_cannot_be(study, tmp_path, changes, says):
     assert contents(tmp_path) == before
 
 
-GOOD = pack(tree())
+GOOD = pack_result(tree())
 TEXT = gzip.decompress(GOOD)
 BOMB = zlib.compressobj(9, wbits=31)
 BYTES: dict[str, tuple[bytes, str]] = {

@@ -13,19 +13,19 @@ from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app
-from fedtide.core.parts import resolve
 from fedtide.data.synthetic import synthetic
-from fedtide.drivers.planned import planned
-from fedtide.league import methods, page, playing, season, words
-from fedtide.league.draw import draw_curves
-from fedtide.league.methods import GROUPS, METHODS, PAPER, REFERENCE, Method
-from fedtide.league.playing import ARENAS, CONFIRMING, JOINED, SEEDS, TUNING_SEED, Arena, joined, tuned, tuning
-from fedtide.league.season import played, stages
+from fedtide.engine.system import build
+from fedtide.engine.ticks import planned
 from fedtide.pages.study import league_page
+from fedtide.parts.registry import resolve
 from fedtide.studies import statistics
-from fedtide.studies.result import RunResult, Store
 from fedtide.studies.spec import Run
-from fedtide.system import build
+from fedtide.studies.store import RunResult, Store
+from fedtide_lab.league import methods, page, season, tune
+from fedtide_lab.league.draw import draw_curves
+from fedtide_lab.league.methods import GROUPS, METHODS, PAPER_METHOD, REFERENCE, Method
+from fedtide_lab.league.season import played, stages
+from fedtide_lab.league.tune import ARENAS, CONFIRMING, JOINED, RANKING_SEEDS, TUNING_SEED, Arena, joined, tuned, tuning
 from stored import result
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ STORE = Store(ROOT / "results" / "league")
 
 def test_names_are_used_once() -> None:
     assert len(METHODS) == sum(len(group.methods) for group in GROUPS)
-    assert {PAPER, REFERENCE} <= METHODS.keys()
+    assert {PAPER_METHOD, REFERENCE} <= METHODS.keys()
 
 
 @pytest.mark.parametrize("arena", ARENAS, ids=lambda arena: arena.name)
@@ -63,8 +63,8 @@ def test_candidates_that_differ_in_weights_alone_do_weigh_differently(method: Me
 
 
 def test_seeds_that_tune_rank_and_confirm_are_others() -> None:
-    assert not {TUNING_SEED} & {*range(SEEDS), *CONFIRMING}
-    assert not set(range(SEEDS)) & set(CONFIRMING)
+    assert not {TUNING_SEED} & {*range(RANKING_SEEDS), *CONFIRMING}
+    assert not set(range(RANKING_SEEDS)) & set(CONFIRMING)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
@@ -109,7 +109,7 @@ def _noise(name: str, seed: int) -> float:
 def small(monkeypatch: pytest.MonkeyPatch) -> Arena:
     """A league of eight."""
     kept = {"proposed", "random", "equal_weights", "best_channel", "fedbuff", "top_k", "fedprox", "ef21"}
-    for module in (methods, playing):
+    for module in (methods, tune):
         monkeypatch.setattr(module, "METHODS", {name: each for name, each in METHODS.items() if name in kept})
     monkeypatch.setattr(season, "METHODS", methods.METHODS)
     return ARENAS[0]
@@ -172,10 +172,12 @@ def test_ranks_and_their_ranges_are_those_of_a_plain_loop(tmp_path: Path, small:
         assert (row.highest, row.lowest) == (1 + behind, len(names) - ahead)
         assert row.highest <= row.rank <= row.lowest
     assert found.winner.name == JOINED
-    again = {name: [runs[name][seed].columns["test_accuracy"][0] for seed in CONFIRMING] for name in (JOINED, PAPER)}
-    gaps = 0.95 * np.subtract(again[JOINED], again[PAPER])
-    assert found.confirmed.keys() == {JOINED, PAPER, REFERENCE}
-    assert found.confirmed[JOINED][PAPER].mean == pytest.approx(gaps.mean())
+    again = {
+        name: [runs[name][seed].columns["test_accuracy"][0] for seed in CONFIRMING] for name in (JOINED, PAPER_METHOD)
+    }
+    gaps = 0.95 * np.subtract(again[JOINED], again[PAPER_METHOD])
+    assert found.confirmed.keys() == {JOINED, PAPER_METHOD, REFERENCE}
+    assert found.confirmed[JOINED][PAPER_METHOD].mean == pytest.approx(gaps.mean())
     assert {row.name for row in found.level} == {
         name
         for name in names[1:]
@@ -183,7 +185,7 @@ def test_ranks_and_their_ranges_are_those_of_a_plain_loop(tmp_path: Path, small:
         + stats.t.ppf(0.975, 4) * np.std(gap, ddof=1) / 5**0.5
         >= 0
     }
-    assert {row["method"] for row in page.rows([found])} == {*methods.METHODS, JOINED}
+    assert {row["method"] for row in page.league_rows([found])} == {*methods.METHODS, JOINED}
 
 
 def test_what_is_joined_are_the_best_that_beat_the_reference(tmp_path: Path, small: Arena) -> None:
@@ -207,12 +209,12 @@ def test_a_method_that_lacks_a_run_is_left_out_and_named(tmp_path: Path, small: 
     store = Store(tmp_path)
     _season(store, small, _level)
     entry = next(row.entry for row in played(small, store)[0].rows if row.name == "top_k")
-    [lost] = playing.playing(small, [entry], [3]).runs
+    [lost] = tune.playing(small, [entry], [3]).runs
     next(iter(store.all_files()[lost.name])).unlink()
     found, runs = played(small, store)
     assert found.left_out == {"top_k": 4}
     assert "top_k" not in {row.name for row in found.rows}
-    page.write(tmp_path / "league.md", Path("a.png"), Path("b.png"), [found], {small.name: runs})
+    page.write_league_page(tmp_path / "league.md", Path("a.png"), Path("b.png"), [found], {small.name: runs})
     assert "`top_k` (4 of 5)" in (tmp_path / "league.md").read_text()
 
 
@@ -231,7 +233,7 @@ def test_a_share_of_the_cost_is_own_over_the_references(tmp_path: Path, small: A
 def _lose(store: Store, arena: Arena, name: str, seed: int) -> None:
     """Make a run of the season one that diverged."""
     entry = next(row.entry for row in played(arena, store)[0].rows if row.name == name)
-    [lost] = playing.playing(arena, [entry], [seed]).runs
+    [lost] = tune.playing(arena, [entry], [seed]).runs
     store.save(lost.name, _diverged(lost))
 
 
@@ -246,7 +248,7 @@ def test_a_target_is_an_exact_decimal_that_an_accuracy_can_reach(tmp_path: Path,
     _season(store, small, lambda name, experiment: 0.6)  # 0.05 * 12 is more than that
     found, _ = played(small, store)
     assert found.target == 0.6
-    assert found.row("proposed").costs["time"].reached == SEEDS
+    assert found.row("proposed").costs["time"].reached == RANKING_SEEDS
 
 
 def test_a_run_that_diverged_counts_as_chance_in_ranks_and_gains(tmp_path: Path, small: Arena) -> None:
@@ -260,9 +262,9 @@ def test_a_run_that_diverged_counts_as_chance_in_ranks_and_gains(tmp_path: Path,
     assert (row.diverged, row.diverged_fresh) == (1, 0)
     assert statistics.mean_accuracy(runs["proposed"][2]) == statistics.final_accuracy(runs["proposed"][2]) == 0.1
     assert row.accuracy < before.accuracy - 0.05
-    assert row.over_reference.num_seeds == SEEDS
+    assert row.over_reference.num_seeds == RANKING_SEEDS
     assert row.over_reference.verdict == "not resolved"
-    page.write(tmp_path / "league.md", Path("a.png"), Path("b.png"), [found], {small.name: runs})
+    page.write_league_page(tmp_path / "league.md", Path("a.png"), Path("b.png"), [found], {small.name: runs})
     assert "**`proposed`**, diverged on 1 of 5 seeds |" in (tmp_path / "league.md").read_text()
     draw_curves([found], {small.name: runs}, tmp_path / "curves")
     assert "gain over random scheduling" in league_page(store)
@@ -281,7 +283,7 @@ def test_what_is_recommended_diverged_on_no_seed_fresh_ones_included(tmp_path: P
     level = {name: [statistics.mean_accuracy(runs[name][s]) for s in CONFIRMING] for name in (JOINED, REFERENCE)}
     assert level[JOINED][1] == 0.1
     assert lost.mean == pytest.approx(np.mean(np.subtract(level[JOINED], level[REFERENCE])))
-    page.write(tmp_path / "league.md", Path("a.png"), Path("b.png"), [found], {small.name: runs})
+    page.write_league_page(tmp_path / "league.md", Path("a.png"), Path("b.png"), [found], {small.name: runs})
     text = (tmp_path / "league.md").read_text()
     assert "Deploy `proposed`." in text
     assert "`joined` ranks before `proposed`, but diverged on 1 of 5 fresh seeds." in text
@@ -292,7 +294,7 @@ def test_the_next_in_rank_is_asked_to_play_on_fresh_seeds(tmp_path: Path, small:
     store = Store(tmp_path)
     _season(store, small, lambda name, experiment: _level(name, experiment) - 0.05 * (name == "proposed"))
     second = played(small, store)[0].rows[1].name
-    assert second not in (PAPER, REFERENCE)
+    assert second not in (PAPER_METHOD, REFERENCE)
     _lose(store, small, JOINED, CONFIRMING[0])
     asked = [run for stage, parts in stages([small], store) if stage == "fresh seeds" for run in parts[0].runs]
     assert {run.experiment.seed for run in asked if run.label == second} == set(CONFIRMING)
@@ -300,16 +302,16 @@ def test_the_next_in_rank_is_asked_to_play_on_fresh_seeds(tmp_path: Path, small:
 
 def test_a_candidate_that_diverged_is_not_chosen(tmp_path: Path, small: Arena) -> None:
     store = Store(tmp_path)
-    runs = tuning(small, [METHODS[PAPER]]).runs
+    runs = tuning(small, [METHODS[PAPER_METHOD]]).runs
     store.save(runs[0].name, _diverged(runs[0]))
     for number, run in enumerate(runs[1:]):
         store.save(run.name, result(config.dump(run.experiment), "avx2", 0.2 + 0.1 * (number == 1)))
-    [entry] = tuned(small, [METHODS[PAPER]], store)
-    assert tuning(small, [METHODS[PAPER]]).runs[2].experiment.learning.learning_rate == entry.rate
+    [entry] = tuned(small, [METHODS[PAPER_METHOD]], store)
+    assert tuning(small, [METHODS[PAPER_METHOD]]).runs[2].experiment.learning.learning_rate == entry.rate
 
 
 def test_findings_hold_no_number_that_is_not_computed() -> None:
-    text = " ".join((words.CAVEATS, words.CHANGED, *words.CAUSES.values()))
+    text = " ".join((page.CAVEATS, page.CHANGED, *page.CAUSES.values()))
     assert not re.search(r"\d\.\d|\d ?%|[+-]\d", text)
 
 
@@ -317,15 +319,19 @@ def test_findings_follow_the_runs(tmp_path: Path, small: Arena) -> None:
     """The numbers of the sentences, computed anew from the runs."""
     for shift in (0.0, 0.07):
         store = Store(tmp_path / str(shift))
-        _season(store, small, lambda name, experiment, shift=shift: _level(name, experiment) + shift * (name == PAPER))
+        _season(
+            store,
+            small,
+            lambda name, experiment, shift=shift: _level(name, experiment) + shift * (name == PAPER_METHOD),
+        )
         found, runs = played(small, store)
-        text = " ".join(words.findings([found], {small.name: runs}))
-        mean = {name: np.mean([statistics.mean_accuracy(runs[name][s]) for s in range(SEEDS)]) for name in runs}
+        text = " ".join(page.findings([found], {small.name: runs}))
+        mean = {name: np.mean([statistics.mean_accuracy(runs[name][s]) for s in range(RANKING_SEEDS)]) for name in runs}
         over = {name: level - mean[REFERENCE] for name, level in mean.items()}
         if found.winner.name == JOINED:
-            assert f"`proposed`, has {over[PAPER]:+.3f} of its {over[JOINED]:+.3f} over random" in text
+            assert f"`proposed`, has {over[PAPER_METHOD]:+.3f} of its {over[JOINED]:+.3f} over random" in text
         assert "| its schedule among the schedules, all else as in the reference | 1 of 4 |" in text
-        assert f"`best_channel` {mean['best_channel'] - mean[PAPER]:+.3f} (" in text
+        assert f"`best_channel` {mean['best_channel'] - mean[PAPER_METHOD]:+.3f} (" in text
         assert f"`top_k` {over['top_k']:+.3f} (" in text
 
 
@@ -348,13 +354,13 @@ def test_a_whole_season_by_the_command_line(tmp_path: Path, small: Arena, monkey
         "timeline": {"horizon": 1.0},
         "learning": {"model": "softmax"},
     }
-    monkeypatch.setattr(playing, "BASE", config.merge(playing.BASE, tiny))
-    monkeypatch.setattr(playing, "ARENAS", ARENAS[:1])
+    monkeypatch.setattr(tune, "BASE", config.merge(tune.BASE, tiny))
+    monkeypatch.setattr(tune, "ARENAS", ARENAS[:1])
     wild = {name: method._replace(rates=(0.07, 1e30)) for name, method in methods.METHODS.items()}  # half diverge
     groups = [group._replace(methods=tuple(wild[m.name] for m in group.methods if m.name in wild)) for group in GROUPS]
-    for module in (methods, playing, season):
+    for module in (methods, tune, season):
         monkeypatch.setattr(module, "METHODS", wild)
-    monkeypatch.setattr(playing, "GROUPS", groups)
+    monkeypatch.setattr(tune, "GROUPS", groups)
     command = ["league", "paper", "--store", str(tmp_path / "store"), "--out", str(tmp_path), "--backend", "here"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output

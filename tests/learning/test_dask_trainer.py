@@ -22,21 +22,21 @@ from hypothesis import strategies as st
 
 import fedtide
 from fedtide import config
-from fedtide.core import parts
+from fedtide.deploy.settings import Terms, check_terms, deployment
+from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.flower.settings import Terms, check_terms, deployment
 from fedtide.learning import dask, native
-from fedtide.learning.dask import DaskTrainer, packed, shares
+from fedtide.learning.dask import DaskTrainer, pack_chunks, shares
 from fedtide.learning.model import MODELS
 from fedtide.learning.trainer import LocalWork, Task
-from fedtide.records import RoundRecord
-from fedtide.system import build, make_trainer, parameter_count
+from fedtide.parts import registry
+from fedtide.runs import RoundRecord
 from fedtide.types import Job
 from helpers import small, small_dataset
 
 pytest.importorskip("distributed")
 pytestmark = [
-    pytest.mark.skipif(not native.available(), reason="no kernel"),
+    pytest.mark.skipif(not native.is_built(), reason="no kernel"),
     pytest.mark.filterwarnings("default"),  # Dask's own, about sockets and clusters that are closed under it
 ]
 
@@ -215,16 +215,16 @@ def _counting(elsewhere: Elsewhere) -> Callable[[Any], list[int]]:
     """Count on the workers that are there now how often each is sent a table."""
 
     def begin() -> None:
-        from fedtide.learning import dask_worker
+        from fedtide.learning import dask_worker as learning_dask_worker
 
         counts: list[int] = []
-        dask_worker.Table.setup = lambda self, worker: counts.append(1)  # type: ignore[method-assign]
-        dask_worker.counts = counts  # type: ignore[attr-defined]
+        learning_dask_worker.JobTable.setup = lambda self, worker: counts.append(1)  # type: ignore[method-assign]
+        learning_dask_worker.counts = counts  # type: ignore[attr-defined]
 
     def read() -> int:
-        from fedtide.learning import dask_worker
+        from fedtide.learning import dask_worker as learning_dask_worker
 
-        return len(getattr(dask_worker, "counts", []))
+        return len(getattr(learning_dask_worker, "counts", []))
 
     with elsewhere.client() as client:
         client.run(begin)
@@ -233,14 +233,14 @@ def _counting(elsewhere: Elsewhere) -> Callable[[Any], list[int]]:
 
 def under_way_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many bytes each chunk takes, as it is sent."""
-    real, sizes = dask.packed, []
+    real, sizes = dask.pack_chunks, []
 
     def packed(*args: Any) -> Any:
         chunk = real(*args)
         sizes.append(len(pickle.dumps(chunk)))
         return chunk
 
-    monkeypatch.setattr(dask, "packed", packed)
+    monkeypatch.setattr(dask, "pack_chunks", packed)
     return sizes
 
 
@@ -345,7 +345,7 @@ def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_a_cluster_without_workers(elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(dask, "WORKER_PATIENCE_SECONDS", 0.5)
     assert "has had no worker for 0.5 s" in refused(on_dask(address=elsewhere.workers(0)))
 
 
@@ -412,12 +412,12 @@ def test_where_it_trains_is_no_part_of_a_runs_identity() -> None:
 def test_the_places_are_arguments_of_the_trainer() -> None:
     from fedtide.config.identity import PLACES
 
-    assert {*PLACES["dask"]} < {each.name for each in parts.own_parameters("trainer", DaskTrainer)}
+    assert {*PLACES["dask"]} < {each.name for each in registry.own_parameters("trainer", DaskTrainer)}
 
 
 def test_a_run_knows_path_size_and_trainer_without_a_cluster() -> None:
-    from fedtide.records import identity
-    from fedtide.records.provenance import instruction_path
+    from fedtide.runs import identity
+    from fedtide.runs.provenance import instruction_path
 
     experiment = small(WORLD, on_dask(inner_args={"momentum": 0.5}))
     system = build(experiment, dataset=DATA)
@@ -448,7 +448,7 @@ def test_a_chunk_has_every_model_once_to_the_bit() -> None:
     zero = np.zeros(5, np.float32)
     starts = [(1, zero), (1, zero.copy()), (1, -zero), (2, zero + 1), (1, zero), (2, zero + 1)]
     jobs = [Job(k, version, start, 0.1, DATA.train, np.array([k])) for k, (version, start) in enumerate(starts)]
-    chunk = packed("maker", [(job, "table") for job in jobs])
+    chunk = pack_chunks("maker", [(job, "table") for job in jobs])
     assert [row.start for row in chunk.rows] == [0, 0, 1, 2, 0, 2]
     for job, row in zip(jobs, chunk.rows, strict=True):
         assert chunk.starts[row.start].tobytes() == job.start.tobytes()
@@ -456,7 +456,7 @@ def test_a_chunk_has_every_model_once_to_the_bit() -> None:
 
 
 def test_samples_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask, "MOST_BYTES", 1e5)
+    monkeypatch.setattr(dask, "MOST_TABLE_BYTES", 1e5)
     trainer = DaskTrainer(Task(MODELS["softmax"]((1, 28, 28), 3), LocalWork(), 0, (1, 28, 28), 3))
     with pytest.raises(FedtideError, match=r"takes 0.0 GB, and Dask sends at most 0.0001 GB at once"):
         trainer.check_samples(DATA.train)

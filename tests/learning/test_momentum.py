@@ -10,16 +10,16 @@ import pytest
 
 import fedtide
 from fedtide import config
+from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.model import MODELS
 from fedtide.learning.native import NativeTrainer
 from fedtide.learning.trainer import LocalWork, Task
-from fedtide.system import build, make_trainer
 from fedtide.types import Job
 from helpers import small, small_dataset
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="no kernel")
+pytestmark = pytest.mark.skipif(not native.is_built(), reason="no kernel")
 
 DATA = small_dataset(num_train=40, side=28)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from fedtide.learning import native, trainer  # noqa: E402
-from fedtide.learning.model import (  # noqa: E402
+from fedtide.learning import native, trainer
+from fedtide.learning.model import (
     MODELS,
     ChannelDropout,
     Conv2d,
@@ -28,12 +28,12 @@ from fedtide.learning.model import (  # noqa: E402
     shapes,
     without_dropout,
 )
-from fedtide.learning.native import NativeTrainer  # noqa: E402
-from fedtide.learning.torch import build_module  # noqa: E402
-from fedtide.learning.trainer import LocalWork, Task  # noqa: E402
-from fedtide.types import Job, Samples  # noqa: E402
+from fedtide.learning.native import NativeTrainer
+from fedtide.learning.torch import build_module
+from fedtide.learning.trainer import LocalWork, Task
+from fedtide.types import Job, Samples
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="installed without the native kernel")
+pytestmark = pytest.mark.skipif(not native.is_built(), reason="installed without the native kernel")
 ISAS = native.isas() or ["none"]
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

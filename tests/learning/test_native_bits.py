@@ -20,7 +20,7 @@ from fedtide.learning.model import MODELS, ChannelDropout, Conv2d, Linear, MaxPo
 from fedtide.learning.native import lower
 
 pytestmark = [
-    pytest.mark.skipif(not native.available(), reason="installed without the native kernel"),
+    pytest.mark.skipif(not native.is_built(), reason="installed without the native kernel"),
     pytest.mark.skipif(
         sys.platform != "linux" or platform.machine() != "x86_64", reason="the digests are of x86-64 Linux"
     ),

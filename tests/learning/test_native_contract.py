@@ -27,7 +27,7 @@ from fedtide.learning.native import NativeTrainer
 from fedtide.learning.trainer import LocalWork, Task
 from fedtide.types import Job, Samples
 
-needs_kernel = pytest.mark.skipif(not native.available(), reason="installed without the native kernel")
+needs_kernel = pytest.mark.skipif(not native.is_built(), reason="installed without the native kernel")
 pytestmark = needs_kernel
 ISAS = native.isas() or ["none"]
 PAPER = MODELS["paper_cnn"]((1, 28, 28), 10)
@@ -463,7 +463,7 @@ def test_an_unknown_instruction_path_is_refused(monkeypatch):
 
 def test_without_the_extension_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setattr(native, "_native", None)
-    assert not native.available()
+    assert not native.is_built()
     assert native.isas() == []
     with pytest.raises(FedtideError, match=r"fedtide\[torch\]"):
         good()

@@ -10,22 +10,21 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.core import parts
-from fedtide.drivers.simulated import Simulated
+from fedtide.engine.simulated_devices import Simulated
+from fedtide.engine.step import initial_state, step
+from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.model import MODELS, num_parameters
 from fedtide.learning.scaffold import Scaffold
 from fedtide.learning.trainer import LocalWork, Task
-from fedtide.records import RoundRecord
-from fedtide.server.state import begin
-from fedtide.server.step import step
-from fedtide.system import build, make_trainer, parameter_count
+from fedtide.parts import registry
+from fedtide.runs import RoundRecord
 from fedtide.types import Job
 from helpers import small, small_dataset
 from remembering import OUTAGE
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="no kernel")
+pytestmark = pytest.mark.skipif(not native.is_built(), reason="no kernel")
 
 N = 6
 DATA = small_dataset(num_train=60, side=8)
@@ -189,7 +188,7 @@ def test_a_control_variate_goes_on_only_with_what_arrived_and_c_is_the_mean_of_a
     wanted = small(SCAFFOLD, OUTAGE, {"codec": {"name": codec}, "radio": {"num_symbols": 500}})
     system = build(wanted, dataset=DATA)
     trainer = make_trainer(system)
-    state, lost, lossy = begin(trainer.initial_model(0), N), 0, False
+    state, lost, lossy = initial_state(trainer.initial_model(0), N), 0, False
     for tick in system.ticks:
         before = {k: each["control"] for k, each in state.devices.get("trainer", {}).items()}
         state, info = step(system.rules, state, tick, Simulated(system, trainer))
@@ -305,11 +304,11 @@ def test_a_model_without_its_half_is_not_scored() -> None:
 
 
 def test_the_records_say_who_trained() -> None:
-    from fedtide.records import trainer_name
-    from fedtide.records.provenance import instruction_path
+    from fedtide.runs import trainer_name
+    from fedtide.runs.provenance import instruction_path
 
     wanted = small(SCAFFOLD)
     assert trainer_name(make_trainer(build(wanted, dataset=DATA))).startswith("scaffold around native, scale=")
     assert instruction_path(wanted) == native.isa()
     assert instruction_path(config.experiment(wanted, {"learning": {"trainer_args": {"inner": "torch"}}})) is None
-    assert parts.remembers(make_trainer(build(wanted, dataset=DATA)))
+    assert registry.remembers(make_trainer(build(wanted, dataset=DATA)))

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedtide.drivers.ticks import learning_rates
-from fedtide.learning.schedule import SCHEDULES
-from fedtide.system import build
+from fedtide.engine.system import build
+from fedtide.engine.ticks import learning_rates
+from fedtide.learning.trainer import RATE_SCHEDULES
 from helpers import small, small_dataset
 
 ELAPSED = np.array([0.0, 0.25, 0.4999, 0.5, 0.75, 1.0])
@@ -20,7 +20,7 @@ ELAPSED = np.array([0.0, 0.25, 0.4999, 0.5, 0.75, 1.0])
     ],
 )
 def test_factors(name: str, factor: list[float]) -> None:
-    np.testing.assert_allclose(SCHEDULES[name](ELAPSED), factor, atol=1e-15)
+    np.testing.assert_allclose(RATE_SCHEDULES[name](ELAPSED), factor, atol=1e-15)
 
 
 def test_the_rate_is_set_when_the_device_receives_its_model() -> None:

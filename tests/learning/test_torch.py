@@ -13,8 +13,8 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.model import MODELS, initialize, num_parameters
 from fedtide.learning.torch import TorchTrainer, build_module
 from fedtide.learning.trainer import LocalWork, Task, batches
-from fedtide.records import trainer_name
 from fedtide.rng import stream
+from fedtide.runs import trainer_name
 from fedtide.types import Job
 from helpers import small_dataset
 

@@ -22,7 +22,7 @@ import pytest
 
 from fedtide import config
 from fedtide.pages.live import server
-from fedtide.records import RunFolder
+from fedtide.runs import RunFolder
 
 Followed = tuple[Path, ThreadingHTTPServer, int]  # the run, the server, and the lock of whoever works on the run
 

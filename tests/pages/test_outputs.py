@@ -15,8 +15,8 @@ from fedtide import config
 from fedtide.cli.main import app
 from fedtide.core.files import refuse_other_kind, write_output
 from fedtide.errors import FedtideError
-from fedtide.records import RunFolder
-from fedtide.report.figure import our_style, save
+from fedtide.plot.figure import our_style, save
+from fedtide.runs import RunFolder
 from helpers import ROOT
 
 

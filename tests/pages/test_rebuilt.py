@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import fedtide
+from fedtide.deploy import trace
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
-from fedtide.flower import trace
-from fedtide.pages import rows
-from fedtide.pages.rebuilt import seen
+from fedtide.pages import run_rows
 from fedtide.pages.run import run_page
-from fedtide.pages.seen import jobs_of, numbers, recorded
-from fedtide.records import read_run
-from fedtide.system import build
+from fedtide.pages.run_view import jobs_of, numbers, recorded, seen
+from fedtide.runs import read_run
 from helpers import ROOT, small
 
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -72,7 +71,7 @@ def test_records_alone_tell_when_trainings_may_have_begun(made_run: Callable[...
 
 def test_a_plan_that_does_not_fit_is_not_shown(made_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made_run()
-    monkeypatch.setattr("fedtide.pages.rebuilt._fits", lambda tick, each: each.index < 5)
+    monkeypatch.setattr("fedtide.pages.run_view._fits", lambda tick, each: each.index < 5)
     found = seen(folder)
     assert found.kind == "recorded"
     assert "not what was recorded" in found.why
@@ -82,7 +81,7 @@ def test_a_plan_that_does_not_fit_is_not_shown(made_run: Callable[..., Path], mo
 @pytest.mark.parametrize("name", ["v0.1/federation", "v0.1/federation-half", "before-open-parts/federation"])
 def test_a_deployment_is_read_from_its_trace(name: str) -> None:
     found = seen(FIXTURES / name)
-    periods = trace.read(FIXTURES / name).periods[: len(found.rounds)]
+    periods = trace.read_trace(FIXTURES / name).periods[: len(found.rounds)]
     assert (found.kind, found.unit) == ("deployed", "s")
     ended = np.isfinite(found.jobs.ready)
     assert ended.sum() == sum(len(each.ready) for each in periods)
@@ -108,10 +107,10 @@ def test_jobs_by_hand() -> None:
 
 def test_shares_of_time_are_those_of_the_trainings(made_run: Callable[..., Path]) -> None:
     found = seen(made_run())
-    made = rows.grid(found, 4)  # groups
+    made = run_rows.grid(found, 4)  # groups
     assert not made.fine
     edges, jobs = np.array([0.0, *found.time[made.keep]]), found.jobs
-    got = rows._share(jobs, jobs.begin, jobs.done, edges, made) / 255
+    got = run_rows._share(jobs, jobs.begin, jobs.done, edges, made) / 255
     for column, row in ((0, 0), (3, 1), (len(edges) - 2, len(made.size) - 1)):
         of = made.row[jobs.device] == row
         low, high = edges[column], edges[column + 1]
@@ -139,13 +138,13 @@ def test_records_that_do_not_name_the_ready_devices_show_the_same_page(
     """Those of a large fleet count them, and the plan knows who they were."""
     experiment = small({"learning": {"trainer": "native"}, "data": {"num_train": 48, "num_test": 20}})
     fedtide.simulate(experiment, tmp_path / "named")
-    monkeypatch.setattr("fedtide.records.folder.LARGE", 5)
+    monkeypatch.setattr("fedtide.config.effort.LARGE_FLEET_DEVICES", 5)
     counted = fedtide.simulate(experiment, tmp_path / "counted").rounds
     assert not any(each.ready for each in counted)
     one, other = seen(tmp_path / "named"), seen(tmp_path / "counted")
     assert (one.kind, one.rounds) == (other.kind, other.rounds) == ("simulated", other.rounds)
     for mine, theirs in zip(one.jobs, other.jobs, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    monkeypatch.setattr("fedtide.core.ram.available", lambda: 100)
+    monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 100)
     with pytest.raises(FedtideError, match="a page of 6 devices in 12 aggregations would need"):
         seen(tmp_path / "counted")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedtide.errors import FedtideError
-from fedtide.pages import thin
-from fedtide.pages.shell import as_json, label, markup, page, plain, text
+from fedtide.pages import run_rows
+from fedtide.pages.shell import as_json, html_label, markup, page, plain_text, text
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -34,7 +34,7 @@ def test_words_stay_words(words: str) -> None:
     assert json.loads(block[1]) == {words: [words]}
     assert not set("<>&\u2028\u2029") & set(block[1])
     assert "<" not in text(words).replace("&lt;", "")
-    assert len(label(words, 50)) < 50 * 6 + 20
+    assert len(html_label(words, 50)) < 50 * 6 + 20
     text(words).encode()
 
 
@@ -64,7 +64,7 @@ def test_numbers() -> None:
     }
     assert as_json(tree) == '{"inf":[null],"long":0.3333333,"nan":null,"no":null,"whole":[0,1],"yes":true}'
     with pytest.raises(TypeError, match="a set has no place"):
-        plain({1})
+        plain_text({1})
 
 
 def test_a_page_is_thinned_until_it_fits() -> None:
@@ -72,17 +72,17 @@ def test_a_page_is_thinned_until_it_fits() -> None:
 
     def make(level: int) -> str:
         asked.append(level)
-        return "x" * (3 * thin.LIMIT >> level)
+        return "x" * (3 * run_rows.PAGE_BYTES >> level)
 
-    assert len(thin.fitting(make)) == 3 * thin.LIMIT >> 2
+    assert len(run_rows.fitting(make)) == 3 * run_rows.PAGE_BYTES >> 2
     assert asked == [0, 1, 2]
     with pytest.raises(FedtideError, match="however it is thinned"):
-        thin.fitting(lambda level: "x" * (thin.LIMIT + 1))
+        run_rows.fitting(lambda level: "x" * (run_rows.PAGE_BYTES + 1))
 
 
 @pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (6, 5), (1000, 7)])
 def test_every_keeps_the_ends(count: int, most: int) -> None:
-    kept = thin.every(count, most).tolist()
+    kept = run_rows.every(count, most).tolist()
     assert len(kept) <= most
     assert kept[:1] == [0][:count]
     assert kept[-1:] == [count - 1][:count]

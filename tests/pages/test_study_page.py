@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 
 from fedtide.pages import study
-from fedtide.pages.pool import spent
-from fedtide.pages.thin import LIMIT
-from fedtide.paper import reproduce
-from fedtide.paper.figures import FIGURES
-from fedtide.paper.rows import claims_rows
-from fedtide.studies.reaching import Reaching
-from fedtide.studies.result import Store
-from fedtide.studies.statistics import aligned, band, compare, difference_band, mean_accuracy, smoothed
+from fedtide.pages.run_rows import PAGE_BYTES
+from fedtide.pages.study_curves import spent
+from fedtide.studies.statistics import (
+    Reaching,
+    aligned,
+    band,
+    difference_band,
+    mean_accuracy,
+    paired_difference,
+    smoothed,
+)
+from fedtide.studies.store import Store
+from fedtide_lab.paper import reproduce
+from fedtide_lab.paper.figures import FIGURES
+from fedtide_lab.paper.reproduce import claims_rows
 from grown import studied
 from helpers import ROOT
 
@@ -111,7 +118,7 @@ def test_differences_are_pythons(page, made, over, one, other) -> None:
 def test_the_forest_says_what_was_compared(page, made) -> None:
     _, results, _ = made
     pairs = [(results["c"][seed], results["a"][seed]) for seed in (0, 2, 3)]
-    want = compare(*([mean_accuracy(each) for each in side] for side in zip(*pairs, strict=True)))
+    want = paired_difference(*([mean_accuracy(each) for each in side] for side in zip(*pairs, strict=True)))
     row = page.find_elements("css selector", ".forest-row")[1]
     name = row.get_attribute("aria-label")
     assert name.startswith("c: +")
@@ -346,7 +353,7 @@ def test_the_papers_page_says_its_verdicts(opened, found, paper) -> None:
 
 
 def test_the_papers_page_is_small_and_fits_a_phone(opened, paper) -> None:
-    assert len(paper.encode()) < LIMIT
+    assert len(paper.encode()) < PAGE_BYTES
     for hash_ in ("", "#c=12&in=0.1", "#g=4&diff=n0"):
         assert js(opened(paper, hash_, 390), "document.documentElement.scrollWidth") <= 390
 

@@ -10,19 +10,16 @@ import numpy as np
 import pytest
 
 from fedtide.errors import FedtideError
-from fedtide.pages import gains, study, which
-from fedtide.pages.costs import differing, ledger
-from fedtide.pages.family import Curve, Family, axes_of
-from fedtide.pages.forest import extent, forest, place, ticks
-from fedtide.pages.grouped import study_in
-from fedtide.pages.looks import BLACK, CONTRAST, WHITE, contrast, line_trees
-from fedtide.pages.pool import Pool, coded
-from fedtide.pages.thin import LIMIT
-from fedtide.report.palette import LOOKS
-from fedtide.studies.against import references
-from fedtide.studies.result import Store
+from fedtide.pages import choose, study
+from fedtide.pages import forest as pages_forest
+from fedtide.pages.forest import axis_position, extent, forest, ticks
+from fedtide.pages.run_rows import PAGE_BYTES
+from fedtide.pages.shell import BLACK, CONTRAST, WHITE, contrast, line_trees
+from fedtide.pages.study_curves import Family, PageCurve, Pool, axes_of, coded, differing, ledger_rows, study_in
+from fedtide.plot.style import LOOKS
 from fedtide.studies.statistics import half_width
-from fedtide.studies.table import rows
+from fedtide.studies.store import Store
+from fedtide.studies.table import references, table_rows
 from grown import grown, studied
 from helpers import ROOT
 from stored import TINY
@@ -46,7 +43,7 @@ def whole(stored):
 
 def family(labels, **more) -> Family:
     made, results = studied(labels, **more)
-    return Family("f", "f", "", tuple(Curve(label, label, "", results[label]) for label in made.labels))
+    return Family("f", "f", "", tuple(PageCurve(label, label, "", results[label]) for label in made.labels))
 
 
 @pytest.mark.parametrize("values", [[1.0, 5.0, 5.0, 2.0**40], [0.25, 0.5], [3.0], [0.0, -2.0]])
@@ -89,8 +86,8 @@ def test_comparisons_are_those_of_study_show() -> None:
             return next(results[run.label][run.experiment.seed] for run in made.runs if run.name == name)
 
     for metric in ("mean_accuracy", "final_accuracy", "mean_train_loss"):
-        sign = -1 if metric in gains.LOWER else 1
-        expected = {row["variant"]: row for row in rows(made, Memory(), metric) if row["against"]}
+        sign = -1 if metric in pages_forest.LOWER else 1
+        expected = {row["variant"]: row for row in table_rows(made, Memory(), metric) if row["against"]}
         (group,) = data["forest"]["groups"]
         assert [row["words"] for row in group["rows"]] == list(expected)
         for row in group["rows"]:
@@ -105,8 +102,12 @@ def test_comparisons_are_those_of_study_show() -> None:
 def test_a_lower_loss_is_a_gain() -> None:
     _, results = studied({"a": 12, "b": 12})
     pairs = list(zip(results["b"].values(), results["a"].values(), strict=True))
-    assert gains.gain(pairs, "mean_accuracy")["verdict"] == gains.gain(pairs, "mean_train_loss")["verdict"] == "gains"
-    assert gains.gain([], "mean_accuracy") == {"verdict": "runs missing"}
+    assert (
+        pages_forest.gain_row(pairs, "mean_accuracy")["verdict"]
+        == pages_forest.gain_row(pairs, "mean_train_loss")["verdict"]
+        == "gains"
+    )
+    assert pages_forest.gain_row([], "mean_accuracy") == {"verdict": "runs missing"}
 
 
 def test_axes_that_were_not_counted_say_why() -> None:
@@ -123,7 +124,7 @@ def test_axes_that_were_not_counted_say_why() -> None:
 
 def test_the_ledger_is_the_mean_of_what_runs_spent() -> None:
     found = family({"a": 10, "b": 20}, joules=0.5)
-    first, second = ledger(found)
+    first, second = ledger_rows(found)
     assert (first["uploads"], second["uploads"], first["seeds"]) == (20, 40, 4)
     assert first["bits"] == pytest.approx(np.mean([run.column("bits")[-1] for run in found.curves[0].runs.values()]))
     assert (second["joules"], second["air_time"]) == (10.0, None)
@@ -169,12 +170,12 @@ def test_a_page_is_the_same_every_time_and_small() -> None:
     made, results = studied({f"variant {number}": 140 for number in range(12)}, seeds=3)
     page = study.results_page(made, results)
     assert page == study.results_page(made, results)
-    assert len(page.encode()) < LIMIT
+    assert len(page.encode()) < PAGE_BYTES
     assert not payload(page)["thinned"]
 
 
 def test_a_page_too_large_is_thinned_and_says_so(monkeypatch) -> None:
-    monkeypatch.setattr("fedtide.pages.thin.LIMIT", 250_000)
+    monkeypatch.setattr("fedtide.pages.run_rows.PAGE_BYTES", 250_000)
     made, results = studied({f"variant {number}": 300 for number in range(12)}, seeds=3)
     data = payload(study.results_page(made, results))
     assert "thinned to" in data["thinned"]
@@ -203,7 +204,7 @@ def test_a_folder_without_its_study(tmp_path) -> None:
     found, runs = study_in(store, "kept")
     assert found.labels == ["limit=1", "limit=2"]
     assert {len(each) for each in runs.values()} == {3}
-    data = payload(which.page_of([store.folder]))
+    data = payload(choose.page_of([store.folder]))
     assert data["title"] == "kept"
     assert [row["words"] for row in data["forest"]["groups"][0]["rows"]] == ["limit=2"]
 
@@ -214,12 +215,12 @@ def test_nothing_to_show_says_what_to_do(tmp_path) -> None:
     with pytest.raises(
         FedtideError, match=r"holds no run of 'proposed against random'; run it first: `fedtide study run"
     ):
-        which.page_of([ROOT / "examples" / "study.yaml"], tmp_path)
+        choose.page_of([ROOT / "examples" / "study.yaml"], tmp_path)
 
 
 @pytest.mark.parametrize(("value", "reach", "where"), [(0, 1, 0), (0.25, 1, 0.5), (-0.25, 1, -0.5), (9, 1, 1)])
 def test_the_forest_axis(value, reach, where) -> None:
-    assert place(value, reach) == pytest.approx(where)
+    assert axis_position(value, reach) == pytest.approx(where)
 
 
 def test_the_axis_holds_nearly_all() -> None:

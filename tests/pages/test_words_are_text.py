@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 
 from fedtide import config
-from fedtide.core import forms
+from fedtide.core import yaml12
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages import live
-from fedtide.pages.grouped import study_in
 from fedtide.pages.run import live_data, run_page
 from fedtide.pages.shell import Markup, as_json, joined, markup, page
 from fedtide.pages.study import results_page, study_page
-from fedtide.studies.result import Store
-from fedtide.studies.spec import read
-from fedtide.studies.work import run_study
+from fedtide.pages.study_curves import study_in
+from fedtide.studies.run import run_study
+from fedtide.studies.spec import read_study
+from fedtide.studies.store import Store
 from helpers import ROOT
 
 PAGES = ROOT / "src" / "fedtide" / "pages"
@@ -145,7 +145,7 @@ def test_run_pages(made_run: Callable[..., Path], tmp_path: Path, opened: Callab
     hostile, count = _filled({**experiment, "tracker": [OWN]}, lambda tree: config.experiment(tree))
     assert count > 15
     for tree, told in ((experiment, versions), (hostile, versions), (hostile, {**versions, "handed": [HOSTILE]})):
-        (folder / "experiment.yaml").write_text(forms.write(tree))
+        (folder / "experiment.yaml").write_text(yaml12.to_yaml(tree))
         (folder / "versions.json").write_text(json.dumps(_filled(told, lambda _: None, HOSTILE)[0]))
         _seal(folder)
         made = run_page([folder])
@@ -187,16 +187,16 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Store]:
         "seeds": 2,
     }
     file = place / "study.yaml"
-    file.write_text(forms.write(tree))
+    file.write_text(yaml12.to_yaml(tree))
     store = Store(place / "results")
-    assert run_study(read(file), store, backend="here") == []
+    assert run_study(read_study(file), store, backend="here") == []
     return file, store
 
 
 def test_study_pages(stored: tuple[Path, Store], opened: Callable[..., Any]) -> None:
     file, store = stored
-    made = study_page(read(file), store, str(file))
-    _check(made, study_page(read(file)._replace(name="plain"), store))
+    made = study_page(read_study(file), store, str(file))
+    _check(made, study_page(read_study(file)._replace(name="plain"), store))
     page = opened(made)
     assert page.execute_script("return document.querySelectorAll('img, b[src], svg svg script').length") == 0
     assert page.execute_script("return document.querySelectorAll('script').length") == 5

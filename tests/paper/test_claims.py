@@ -5,13 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from fedtide.paper import sentences
-from fedtide.paper.claims import Check, Claim, Finding, Observation, decide, observe
-from fedtide.paper.figures import FIGURES, study
-from fedtide.paper.page import _anchor
-from fedtide.paper.rows import claims_rows, difference_words, effect, in_words, observed_rows
-from fedtide.paper.sentences import CLAIMS, OBSERVATIONS, caption_check
-from fedtide.studies.result import COLUMNS, RunResult
+from fedtide.studies.store import COLUMNS, RunResult
+from fedtide_lab.paper import sentences
+from fedtide_lab.paper.claims import Check, Claim, Finding, Observation, decide, observe
+from fedtide_lab.paper.figures import FIGURES, figure_study
+from fedtide_lab.paper.page import _anchor
+from fedtide_lab.paper.reproduce import claims_rows, difference_words, effect, in_words, observed_rows
+from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS, caption_check
 
 
 def result(level: float) -> RunResult:
@@ -317,7 +317,7 @@ def test_only_shared_seeds_are_compared():
 
 def test_settings_of_the_figures_are_the_papers():
     def only(name):
-        return [run.experiment for run in study(FIGURES[name], [0]).runs]
+        return [run.experiment for run in figure_study(FIGURES[name], [0]).runs]
 
     assert {(e.fleet.num_devices, e.radio.num_symbols) for e in only("R")} == {(40, 50_000)}
     assert sorted({e.policy.limit for e in only("R")}) == [2, 4, 8, 12, 20]
@@ -331,7 +331,9 @@ def test_settings_of_the_figures_are_the_papers():
 
 
 def test_figures_share_runs():
-    names = [run.name for name in ("period", "frameworks", "schedulers") for run in study(FIGURES[name], [0]).runs]
+    names = [
+        run.name for name in ("period", "frameworks", "schedulers") for run in figure_study(FIGURES[name], [0]).runs
+    ]
     assert len(set(names)) < len(names)
 
 

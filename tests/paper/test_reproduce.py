@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 from fedtide.cli.main import app
 from fedtide.config import Experiment, TimelineConfig
 from fedtide.errors import FedtideError
-from fedtide.paper import page, reproduce
-from fedtide.paper.figures import FIGURES, shrink
-from fedtide.paper.page import _anchor
-from fedtide.paper.sentences import CLAIMS, OBSERVATIONS
+from fedtide_lab.paper import page as paper_page
+from fedtide_lab.paper import reproduce
+from fedtide_lab.paper.figures import FIGURES, shrink
+from fedtide_lab.paper.page import _anchor
+from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
 
 TINY = {
     "horizon_share": 0.03,
@@ -25,7 +26,7 @@ TINY = {
 
 @pytest.mark.slow
 def test_every_figure_and_the_ledger(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduce, "QUICK", TINY)
+    monkeypatch.setattr(reproduce, "QUICK_SHARE", TINY)
     arguments = [
         "paper",
         "--quick",
@@ -100,16 +101,16 @@ def test_a_quick_look_cuts_the_horizon_that_a_run_would_have(tree, horizon):
 
 def test_the_page_takes_its_numbers_from_the_defaults(monkeypatch):
     usual = Experiment()
-    assert f"horizon {usual.timeline.horizon:g} T_max" in page._common()
+    assert f"horizon {usual.timeline.horizon:g} T_max" in paper_page._common()
     changed = usual.model_copy(update={"timeline": usual.timeline.model_copy(update={"horizon": 12.0})})
-    monkeypatch.setattr(page, "Experiment", lambda: changed)
-    assert "horizon 12 T_max" in page._common()
+    monkeypatch.setattr(paper_page, "Experiment", lambda: changed)
+    assert "horizon 12 T_max" in paper_page._common()
 
 
 def test_the_page_says_which_seeds_were_skipped():
     whole, none = {0: 1, 1: 1, 2: 1}, {}
-    assert page._left_out({"a | i.i.d.": whole, "b | i.i.d.": none, "c | i.i.d.": {0: 1}}) == []
-    said = page._left_out(
+    assert paper_page._left_out({"a | i.i.d.": whole, "b | i.i.d.": none, "c | i.i.d.": {0: 1}}) == []
+    said = paper_page._left_out(
         {"a | i.i.d.": whole, "b | i.i.d.": {0: 1, 3: 1}, "$\\gamma$=1 | i.i.d.": {0: 1, 3: 1}, "c": {1: 1}}
     )
     assert said == [

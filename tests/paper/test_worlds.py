@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from fedtide import config
 from fedtide.cli.main import app
 from fedtide.data.synthetic import synthetic
-from fedtide.drivers.planned import planned
-from fedtide.paper import worlds_page
-from fedtide.paper.claims import Check
-from fedtide.paper.worlds import CURVES, WORLDS, World, change, claims, collect, study
-from fedtide.paper.worlds_words import CHANGED, EXPLAINED
-from fedtide.studies.result import Store
-from fedtide.studies.work import missing
-from fedtide.system import build
+from fedtide.engine.system import build
+from fedtide.engine.ticks import planned
+from fedtide.studies.run import missing
+from fedtide.studies.store import Store
+from fedtide_lab.paper.claims import Check
+from fedtide_lab.worlds import page
+from fedtide_lab.worlds.page import CHANGED, EXPLAINED
+from fedtide_lab.worlds.studies import CURVES, WORLDS, World, change, claims, collect_worlds, world_study
 from stored import result
 
 ROOT = Path(__file__).parents[2]
@@ -32,16 +32,16 @@ def test_every_claim_names_curves_that_there_are() -> None:
     for claim in claims("any"):
         for check in claim.checks:
             assert {check.better, check.worse} <= CURVES.keys()
-    assert set(worlds_page.PANELS) <= {claim.name for claim in claims("any")}
+    assert set(page.PANELS) <= {claim.name for claim in claims("any")}
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
 def test_its_runs_are_committed(world: World) -> None:
-    assert not missing(study(world, range(3)), STORE)
+    assert not missing(world_study(world, range(3)), STORE)
 
 
 def test_nothing_else_is_committed() -> None:
-    assert set(STORE.all_files()) <= {run.name for world in WORLDS for run in study(world, range(20)).runs}
+    assert set(STORE.all_files()) <= {run.name for world in WORLDS for run in world_study(world, range(20)).runs}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_nothing_else_is_committed() -> None:
 )
 def test_a_world_is_as_it_was(world: World) -> None:
     """Who is picked, how old and over which link: a plan makes it again, from the seed alone."""
-    run = next(each for each in study(world, [0]).runs if each.label == "random")
+    run = next(each for each in world_study(world, [0]).runs if each.label == "random")
     drawn = synthetic(0, 8000, 10)  # random scheduling does not look at labels
     kept, system = STORE.load(run.name), build(run.experiment, dataset=drawn)
     ticks = list(planned(system))
@@ -73,13 +73,13 @@ def test_the_page_is_that_of_the_runs(tmp_path: Path) -> None:
 
 def test_a_verdict_follows_from_the_seeds(tmp_path: Path) -> None:
     world, store = WORLDS[0], Store(tmp_path)
-    for run in study(world, range(3)).runs:
+    for run in world_study(world, range(3)).runs:
         level = {"proposed": 0.6, "random": 0.5, "BC": 0.7, "T_max": 0.5}.get(run.label, 0.4)
         store.save(run.name, result(config.dump(run.experiment), "avx2", level + 1e-3 * run.experiment.seed))
-    [found] = worlds_page.decided(WORLDS, collect(WORLDS, store))
+    [found] = page.decided(WORLDS, collect_worlds(WORLDS, store))
     verdicts = {each.claim.name: each.verdict for each in found.verdicts}
     assert (verdicts["random"], verdicts["BC"], verdicts["T_max"]) == ("holds", "contradicted", "not resolved")
-    assert {row["world"] for row in worlds_page.rows([found])} == {"paper"}
+    assert {row["world"] for row in page.world_rows([found])} == {"paper"}
 
 
 def test_a_difference_between_worlds_is_tested_seed_by_seed(tmp_path: Path) -> None:
@@ -87,12 +87,12 @@ def test_a_difference_between_worlds_is_tested_seed_by_seed(tmp_path: Path) -> N
     shared = rng.normal(0, 0.05, 5)  # what the seeds of both worlds have in common
     level: dict[tuple[str, str, int], float] = {}
     for world in (WORLDS[0], WORLDS[2]):
-        for run in study(world, range(5)).runs:
+        for run in world_study(world, range(5)).runs:
             seed, lead = run.experiment.seed, {"paper": 0.1, "macro": 0.15}[world.name]
             gain = (lead + shared[seed]) * (run.label == "proposed")
             level[world.name, run.label, seed] = 0.4 + gain + rng.normal(0, 0.005)
             store.save(run.name, result(config.dump(run.experiment), "avx2", level[world.name, run.label, seed]))
-    results = collect(WORLDS, store)
+    results = collect_worlds(WORLDS, store)
     made = change(Check("macro", "proposed", "random"), results)
     gains = [  # chance counts up to the first evaluation, at 0.5 of 10
         [0.95 * (level[world, "proposed", seed] - level[world, "random", seed]) for seed in range(5)]
@@ -107,7 +107,7 @@ def test_a_difference_between_worlds_is_tested_seed_by_seed(tmp_path: Path) -> N
 
 def test_a_seed_means_the_same_durations_and_fading_in_two_worlds() -> None:
     def told(world: World) -> tuple[Any, Any, Any]:
-        run = next(each for each in study(world, [1]).runs if each.label == "random")
+        run = next(each for each in world_study(world, [1]).runs if each.label == "random")
         system = build(run.experiment, dataset=synthetic(0, 8000, 10))
         links = [system.channel(1, tick, 0.25 * tick, np.arange(40)).capacity for tick in (1, 2)]
         return system.fleet.duration, system.fleet.label_counts, np.log(np.exp2(links) - 1)  # of the SNR

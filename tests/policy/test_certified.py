@@ -15,18 +15,16 @@ from hypothesis import strategies as st
 
 import dense_descent
 import fedtide
+from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import native as kernel
-from fedtide.policy import certified, label_variance, swaps
-from fedtide.policy.certified import Certified, certify, separation
-from fedtide.policy.rounding import rounding
-from fedtide.policy.scheduling import DataImportance
-from fedtide.records.identity import _described
-from fedtide.server.state import Policy
-from fedtide.server.step import plan
+from fedtide.runs.identity import _described
+from fedtide.schedule import certified, label_variance, swaps
+from fedtide.schedule.certified import Certified, certify, rounding, separation
+from fedtide.schedule.schedulers import Proposed
 from fedtide.types import Candidates, Selection
 
-pytestmark = pytest.mark.skipif(not kernel.available(), reason="the extension is not built")
+pytestmark = pytest.mark.skipif(not kernel.is_built(), reason="the extension is not built")
 
 
 def scaled(counts: np.ndarray, rows: Any) -> int:
@@ -236,9 +234,9 @@ def candidates(counts: np.ndarray) -> Candidates:
 
 def test_the_scheduler_says_gap_and_bound_only_if_it_is_asked_to() -> None:
     rows = candidates(np.random.default_rng(0).integers(0, 300, (50, 10)))
-    plain = DataImportance(pool_share=1.0)(rows, 30, np.random.default_rng(0))
+    plain = Proposed(pool_share=1.0)(rows, 30, np.random.default_rng(0))
     assert plain.metrics == {}
-    asked = DataImportance(1.0, "certified", 1000)(rows, 30, np.random.default_rng(0))
+    asked = Proposed(1.0, "certified", 1000)(rows, 30, np.random.default_rng(0))
     found: Certified = certify(rows.label_counts, 30, np.random.default_rng(0), 1000)
     assert asked.metrics == {"label_variance_bound": found.bound, "label_gap": found.gap}
     assert asked.proved_minimal is False
@@ -253,7 +251,7 @@ def test_metrics_of_a_scheduler_are_checked(metrics: Any) -> None:
     rows = candidates(np.ones((4, 2), np.int64))
     policy: Any = Policy(lambda *_: Selection(np.array([0]), None, metrics), 2, None, None)
     with pytest.raises(TrainingError, match=r"said metrics.*finite numbers by name"):
-        plan(policy, rows, 10.0, np.random.default_rng(0))
+        plan_step(policy, rows, 10.0, np.random.default_rng(0))
 
 
 SMALL = {
@@ -297,10 +295,10 @@ def test_bad_arguments(args: dict[str, Any], says: str) -> None:
 
 
 def test_the_default_search_has_the_digest_of_always() -> None:
-    assert certified.RESTARTS >= label_variance.RESTARTS
-    assert DataImportance() == DataImportance(0.5, "swaps", certified.STEPS)
+    assert certified.CERTIFIED_RESTARTS >= label_variance.SWAP_RESTARTS
+    assert Proposed() == Proposed(0.5, "swaps", certified.STEPS)
     before = fedtide.experiment({"policy": {"scheduler_args": {"pool_share": 0.5}}})
     assert "search" not in json.dumps(before.model_dump(mode="json"))
-    assert _described(DataImportance()) == "DataImportance(pool_share=0.5)"
+    assert _described(Proposed()) == "DataImportance(pool_share=0.5)"
     asked = "DataImportance(pool_share=0.5, search='certified')"
-    assert _described(DataImportance(search="certified")) == asked
+    assert _described(Proposed(search="certified")) == asked

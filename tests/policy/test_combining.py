@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedtide.policy.combining import AverageDeltas, AverageModels, BufferedMean, Mix
+from fedtide.aggregate.averages import AverageDeltas, AverageModels, BufferedMean, Mix
 
 RNG = np.random.default_rng(0)
 MODEL = RNG.standard_normal(7).astype(np.float32)

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.policy.proportional_fair import ProportionalFair
-from fedtide.policy.round_robin import RoundRobin
-from fedtide.policy.whittle_age import WhittleAge, index
+from fedtide.schedule.age import WhittleAge, index
+from fedtide.schedule.channel_aware import ProportionalFair, RoundRobin
 from fedtide.types import Candidates
 from helpers import make_candidates
 

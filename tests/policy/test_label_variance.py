@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedtide.policy import label_variance, swaps
-from fedtide.policy.label_variance import minimise
+from fedtide.schedule import label_variance, swaps
+from fedtide.schedule.label_variance import minimise
 
 
 def omega(rows: np.ndarray) -> Fraction:

@@ -8,9 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from fedtide.policy.drawing import by_weight
-from fedtide.policy.max_loss import MaxLoss
-from fedtide.policy.oort import Oort
+from fedtide.schedule.loss import MaxLoss, Oort
+from fedtide.schedule.schedulers import by_weight
 from fedtide.types import Candidates
 from helpers import make_candidates
 

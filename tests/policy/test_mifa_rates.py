@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.core import parts
-from fedtide.policy.weighting import Uniform
-from fedtide.server.state import Arrived, Policy, begin
-from fedtide.server.step import absorb
+from fedtide.aggregate.averages import UniformWeights
+from fedtide.engine.step import Arrived, Policy, absorb, initial_state
+from fedtide.parts import registry
 from fedtide.types import Job
 from helpers import FakeTrainer, small, small_dataset
 
@@ -25,13 +24,13 @@ FACTOR = {
 
 
 def mifa(num_devices: int = 2, **args: Any) -> Any:
-    return parts.resolve("combiner", "mifa", args, {"fleet.num_devices": num_devices}.__getitem__)
+    return registry.resolve("combiner", "mifa", args, {"fleet.num_devices": num_devices}.__getitem__)
 
 
 def test_two_devices_at_two_rates() -> None:
     """Gradient 1 on both, rates 0.2 and then 0.1: the second step is 0.1 (1 + 1) / 2, not (0.2 + 0.1) / 2."""
-    policy = Policy(None, 2, Uniform(), mifa())  # type: ignore[arg-type]
-    state, rate = begin(np.zeros(3, np.float32), 2), {1: 0.2, 2: 0.1}
+    policy = Policy(None, 2, UniformWeights(), mifa())  # type: ignore[arg-type]
+    state, rate = initial_state(np.zeros(3, np.float32), 2), {1: 0.2, 2: 0.1}
     for device in (0, 1):
         start, version = state.models[state.version], state.version
         came = Arrived(np.array([device]), np.array([version]), np.array([10]))

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.policy.drift_plus_penalty import DriftPlusPenalty
-from fedtide.policy.label_variance import label_variance
-from fedtide.policy.scheduling import BestChannel
-from fedtide.policy.soft_rate_label import SoftRateLabel
-from fedtide.policy.threshold import Threshold
+from fedtide.radio.allocation import equal_bits
+from fedtide.schedule.age import DriftPlusPenalty
+from fedtide.schedule.channel_aware import SoftRateLabel, Threshold
+from fedtide.schedule.label_variance import label_variance
+from fedtide.schedule.schedulers import BestChannel
 from fedtide.types import Candidates
-from fedtide.world.allocation import equal_bits
 from helpers import make_candidates
 
 RNG = np.random.default_rng

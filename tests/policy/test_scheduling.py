@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedtide.policy import scheduling
-from fedtide.policy.scheduling import (
+from fedtide.schedule import schedulers
+from fedtide.schedule.schedulers import (
     SCHEDULERS,
     AgeBased,
     BestChannel,
     BestChannelBestNorm,
     BestOfRandomSubsets,
-    DataImportance,
+    Proposed,
     Random,
     best_channels,
     looks_back,
@@ -47,7 +47,7 @@ def test_half_of_an_odd_fleet_is_rounded_down() -> None:
 def test_limit_above_half_of_the_fleet_widens_the_pool() -> None:
     counts = np.eye(6, dtype=np.int64)
     rows = make_candidates([6, 5, 4, 3, 2, 1], label_counts=counts, update_sq_norm=[1, 2, 3, 4, 5, 6], missed=range(6))
-    for scheduler in (DataImportance(), AgeBased(), BestChannelBestNorm(), BestOfRandomSubsets()):
+    for scheduler in (Proposed(), AgeBased(), BestChannelBestNorm(), BestOfRandomSubsets()):
         assert picks(scheduler, rows, 5) == [0, 1, 2, 3, 4]
 
 
@@ -66,7 +66,7 @@ def test_age_based_takes_the_least_often_scheduled_of_the_best_channels() -> Non
 def test_data_importance_balances_labels_among_the_best_channels() -> None:
     counts = [[4, 0], [4, 0], [0, 4], [4, 0], [0, 4], [2, 2]]
     rows = make_candidates([9, 8, 7, 6, 1, 1], num_devices=8, label_counts=counts)
-    answer = DataImportance()(rows, 2, RNG(0))
+    answer = Proposed()(rows, 2, RNG(0))
     assert sorted(answer.picked.tolist()) == [0, 2]
     assert answer.proved_minimal is True
 
@@ -85,9 +85,9 @@ def test_random_takes_every_set_alike() -> None:
 def test_best_of_random_subsets_is_not_better_than_the_minimum() -> None:
     counts = RNG(1).integers(0, 20, (12, 5))
     rows = make_candidates(np.arange(12) + 1, label_counts=counts)
-    from fedtide.policy.label_variance import label_variance
+    from fedtide.schedule.label_variance import label_variance
 
-    exact = label_variance(counts[picks(DataImportance(), rows, 4)])
+    exact = label_variance(counts[picks(Proposed(), rows, 4)])
     released = BestOfRandomSubsets()(rows, 4, RNG(0))
     assert exact <= label_variance(counts[released.picked])
     assert released.proved_minimal is False
@@ -108,7 +108,7 @@ def test_one_with_memory_looks_back() -> None:
 
 @pytest.mark.parametrize("small", [0, 1000])
 def test_the_largest_are_those_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch, small: int) -> None:
-    monkeypatch.setattr(scheduling, "SMALL", small)
+    monkeypatch.setattr(schedulers, "SMALL", small)
     rng = np.random.default_rng(0)
     for number in range(500):
         value = rng.integers(-3, 3, int(rng.integers(0, 30)))
@@ -116,5 +116,5 @@ def test_the_largest_are_those_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch,
             value = np.where(rng.random(len(value)) < 0.2, rng.choice([np.nan, np.inf, -0.0]), value.astype(float))
         for count in range(len(value) + 2):
             wanted = np.argsort(-value, kind="stable")[:count]
-            assert scheduling.largest(value, count).tolist() == wanted.tolist()
-            assert scheduling._top(value, count).tolist() == sorted(wanted.tolist())
+            assert schedulers.largest(value, count).tolist() == wanted.tolist()
+            assert schedulers._top(value, count).tolist() == sorted(wanted.tolist())

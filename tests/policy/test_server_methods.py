@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.core import parts
-from fedtide.core.kinds import table
+from fedtide.aggregate import cached
+from fedtide.aggregate.averages import AverageDeltas, Mix
+from fedtide.engine import checks
 from fedtide.errors import FedtideError
-from fedtide.policy import cached
-from fedtide.policy.combining import AverageDeltas, Mix
-from fedtide.server import border
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
 from helpers import ROOT
 
 N, D, ROUNDS = 6, 5, 12
 
 
 def made(name: str, **args: Any) -> Any:
-    return parts.resolve("combiner", name, args, {"fleet.num_devices": N}.__getitem__)
+    return registry.resolve("combiner", name, args, {"fleet.num_devices": N}.__getitem__)
 
 
 def rounds(seed: int, everyone: bool = False) -> Iterator[Any]:
@@ -38,10 +38,10 @@ def played(combiner: Any, model: Any, arrivals: Any) -> list[Any]:
     """Return the model after every aggregation, memory going through the server's checks."""
     models, memory = [], None
     for device, starts, updates, weights, age in arrivals:
-        if parts.remembers(combiner):
-            memory = border.first_memory(combiner, "combiner", model) if memory is None else memory
-            answer = combiner(border.lent_memory(memory), model, starts, updates, weights, age, device)
-            model, memory = border.pair(answer, memory, "combiner")
+        if registry.remembers(combiner):
+            memory = checks.first_memory(combiner, "combiner", model) if memory is None else memory
+            answer = combiner(checks.readonly_memory(memory), model, starts, updates, weights, age, device)
+            model, memory = checks.checked_pair(answer, memory, "combiner")
         else:
             model = combiner(model, starts, updates, weights, age)
         models.append(model)
@@ -418,13 +418,13 @@ def test_what_fewer_than_half_sent_does_not_move_the_median() -> None:
 
 def test_every_combiner_is_in_the_table_of_methods() -> None:
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    for name in table("combiner"):
+    for name in builtin_parts("combiner"):
         assert f"| `{name}` |" in page
 
 
 @pytest.mark.parametrize("name", ["ca2fl", "mifa"])
 def test_a_cache_that_does_not_fit_is_refused_before_it_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    big = parts.resolve("combiner", name, {"num_devices": 50_000})
+    big = registry.resolve("combiner", name, {"num_devices": 50_000})
     with pytest.raises(FedtideError) as caught:
         big.init(np.zeros(21_840, np.float32))
     assert "\n" not in str(caught.value)

@@ -9,13 +9,17 @@ import pytest
 
 import fedtide
 from companions import with_companions
-from fedtide.core import parts
-from fedtide.core.kinds import table
-from fedtide.records import RoundRecord
-from fedtide.records.reading import read_checkpoint
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
+from fedtide.runs import RoundRecord
+from fedtide.runs.reading import read_checkpoint
 from helpers import FakeTrainer, small, small_dataset
 
-REMEMBERING = [name for name in table("combiner") if parts.remembers(parts.find("combiner", name, table("combiner")))]
+REMEMBERING = [
+    name
+    for name in builtin_parts("combiner")
+    if registry.remembers(registry.find_part("combiner", name, builtin_parts("combiner")))
+]
 NESTED = {"combiner": "server_yogi", "combiner_args": {"inner": "ca2fl", "inner_args": {"server_rate": 0.5}}}
 POLICIES: dict[str, dict[str, Any]] = {**{name: {"combiner": name} for name in REMEMBERING}, "nested": NESTED}
 

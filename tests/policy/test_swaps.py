@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import dense_descent
 from fedtide.learning import native as kernel
-from fedtide.policy import label_variance, sampled, swaps
-from fedtide.policy.label_variance import minimise
+from fedtide.schedule import label_variance, swaps
+from fedtide.schedule.label_variance import minimise
 
-needs_extension = pytest.mark.skipif(not kernel.available(), reason="the extension is not built")
+needs_extension = pytest.mark.skipif(not kernel.is_built(), reason="the extension is not built")
 
 
 def drawn(number: int, most_rows: int = 40) -> tuple[np.ndarray, int]:
@@ -37,8 +37,8 @@ def drawn(number: int, most_rows: int = 40) -> tuple[np.ndarray, int]:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "numpy":
         monkeypatch.setattr(swaps, "native", lambda: None)
-        monkeypatch.setattr(sampled, "native", lambda: None)
-    elif not kernel.available():
+        monkeypatch.setattr(swaps, "native", lambda: None)
+    elif not kernel.is_built():
         pytest.skip("the extension is not built")
     return str(request.param)
 
@@ -130,7 +130,7 @@ def test_sampled_swaps_are_the_same_compiled_and_in_numpy(seed: int, block: int,
     rows = swaps.centred(counts)
     found: Any = swaps.native()
     ours, reached = found.sample(rows, size, 0, block, visits, kept)
-    theirs, value = sampled.sample_in_numpy(rows, size, 0, block, visits, kept)
+    theirs, value = swaps.sample_in_numpy(rows, size, 0, block, visits, kept)
     assert (ours.tolist(), reached) == (theirs.tolist(), value)
     assert len(set(ours.tolist())) == size
     assert int((rows[ours].sum(axis=0) ** 2).sum()) == reached
@@ -145,7 +145,7 @@ def test_nobody_is_swapped_twice_in_a_pair() -> None:
         rows = swaps.centred(np.random.default_rng(seed).integers(0, 60, (30, 2)))
         for size in (1, 2, 28):
             ours, reached = found.sample(rows, size, 0, 8, 120, 9)
-            theirs, value = sampled.sample_in_numpy(rows, size, 0, 8, 120, 9)
+            theirs, value = swaps.sample_in_numpy(rows, size, 0, 8, 120, 9)
             assert (ours.tolist(), reached) == (theirs.tolist(), value)
             assert len(set(ours.tolist())) == size
             assert int((rows[ours].sum(axis=0) ** 2).sum()) == reached
@@ -155,8 +155,8 @@ def test_pairs_of_swaps_find_what_single_ones_do_not() -> None:
     better = 0
     for seed in range(20):
         rows = swaps.centred(np.random.default_rng(seed).integers(0, 60, (40, 3)))
-        alone = sampled.sample_in_numpy(rows, 9, 0, 8, 300, 10**6)[1]
-        together = sampled.sample_in_numpy(rows, 9, 0, 8, 300, 30)[1]
+        alone = swaps.sample_in_numpy(rows, 9, 0, 8, 300, 10**6)[1]
+        together = swaps.sample_in_numpy(rows, 9, 0, 8, 300, 30)[1]
         assert together <= alone
         better += together < alone
     assert better > 5
@@ -188,7 +188,7 @@ def test_half_a_million_candidates(path: str) -> None:
 GROWTH = """
 import resource, sys
 import numpy as np
-from fedtide.policy.label_variance import minimise
+from fedtide.schedule.label_variance import minimise
 counts = np.random.default_rng(0).integers(0, 30, (int(sys.argv[1]), 10))
 minimise(counts[:100], 50, np.random.default_rng(0))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -214,6 +214,6 @@ def test_one_row_more_and_they_are_sampled(monkeypatch: pytest.MonkeyPatch) -> N
     before = swaps.search(counts, 12, np.random.default_rng(0), 96, 0)[0]
     monkeypatch.setattr(swaps, "MOST_ROWS", 29)
     asked = []
-    monkeypatch.setattr(sampled, "sampled", lambda *given: asked.append(given[1]) or (before, 0))
+    monkeypatch.setattr(swaps, "sampled", lambda *given: asked.append(given[1]) or (before, 0))
     swaps.search(counts, 12, np.random.default_rng(0), 96, 0)
     assert asked == [12]

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.policy.drift_plus_penalty import DriftPlusPenalty
-from fedtide.policy.scheduling import AgeBased, BestChannel, largest_by_lot
-from fedtide.policy.whittle_age import WhittleAge
 from fedtide.rng import stream
+from fedtide.schedule.age import DriftPlusPenalty, WhittleAge
+from fedtide.schedule.schedulers import AgeBased, BestChannel, largest_by_lot
 from helpers import make_candidates
 
 N, R, TICKS = 40, 8, 140

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.policy.weighting import AgeAware, Uniform
+from fedtide.aggregate.averages import AgeAware, UniformWeights
 
 rows = st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)), min_size=1, max_size=30)
 
@@ -44,4 +44,4 @@ def test_huge_ages_do_not_overflow() -> None:
 
 
 def test_uniform() -> None:
-    assert Uniform()(np.array([1, 9, 90, 900]), np.array([0, 0, 5, 5])).tolist() == [0.25] * 4
+    assert UniformWeights()(np.array([1, 9, 90, 900]), np.array([0, 0, 5, 5])).tolist() == [0.25] * 4

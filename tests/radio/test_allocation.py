@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.world.allocation import EqualBits, equal_bits, symbols_per_tick
-from fedtide.world.stepping import span_of
-from fedtide.world.timeline import Buffered, PerArrival, Periodic, Synchronous
+from fedtide.radio.allocation import EqualBits, equal_bits, symbols_per_tick
+from fedtide.timeline.clock import span_of
+from fedtide.timeline.timelines import Buffered, PerArrival, Periodic, Synchronous
 from helpers import ticks_of
 
 

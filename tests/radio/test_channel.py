@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedtide.world.channel import Rayleigh, capacity, power_gain
+from fedtide.radio.channel import Rayleigh, capacity, power_gain
 
 
 def test_gain_is_exponential_with_mean_one() -> None:

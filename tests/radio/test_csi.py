@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedtide.world.channel import of_snr
-from fedtide.world.estimation import Noisy, Pilots, snr_of
-from fedtide.world.packets import PacketError
+from fedtide.radio.channel import of_snr
+from fedtide.radio.csi import Noisy, PacketErrors, Pilots, snr_of
 
 MANY = 100_000
 EVERYONE = np.arange(MANY)
@@ -48,7 +47,7 @@ def test_without_error_the_estimate_is_the_link() -> None:
 def test_lost_packets(waterfall_db: float, interference: float, snr_db: float) -> None:
     snr = 10 ** (snr_db / 10)
     capacity = of_snr(np.full(MANY, snr))
-    link = PacketError(waterfall_db, interference)(1, 2, 0.5, EVERYONE, capacity)
+    link = PacketErrors(waterfall_db, interference)(1, 2, 0.5, EVERYONE, capacity)
     np.testing.assert_allclose(link.believed, np.log2(1 + snr / (1 + interference)), rtol=1e-12)
     chance = 1 - np.exp(-(10 ** (waterfall_db / 10)) * (1 + interference) / snr)
     assert np.mean(link.capacity == 0) == pytest.approx(chance, abs=0.006)
@@ -60,14 +59,14 @@ def test_over_rayleigh_fading_loss_is_that_of_the_average() -> None:
     from scipy.special import k1
 
     gain = np.random.default_rng(0).exponential(size=MANY)
-    link = PacketError(0.0)(1, 2, 0.5, EVERYONE, of_snr(20 * gain))
+    link = PacketErrors(0.0)(1, 2, 0.5, EVERYONE, of_snr(20 * gain))
     z = 2 * np.sqrt(1 / 20)
     assert np.mean(link.capacity > 0) == pytest.approx(z * k1(z), abs=0.006)
 
 
-@pytest.mark.parametrize("csi", [Noisy(0.1), Pilots(), PacketError()])
-def test_no_signal_and_far_too_much(csi: Noisy | Pilots | PacketError) -> None:
+@pytest.mark.parametrize("csi", [Noisy(0.1), Pilots(), PacketErrors()])
+def test_no_signal_and_far_too_much(csi: Noisy | Pilots | PacketErrors) -> None:
     link = csi(1, 2, 0.5, EVERYONE[:3], np.array([0.0, 1e-300, 5000.0]))
     assert np.all(np.isfinite(link.believed) & (link.believed >= 0))
-    if isinstance(csi, PacketError):
+    if isinstance(csi, PacketErrors):
         assert link.capacity[0] == 0

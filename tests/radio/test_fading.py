@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fedtide.world import correlated
-from fedtide.world.channel import of_snr
-from fedtide.world.correlated import Jakes
-from fedtide.world.coverage import Equal
-from fedtide.world.fading import Nakagami, Rician, nakagami_gain, rician_gain
+from fedtide.radio import channel as radio_channel
+from fedtide.radio.cell import Equal
+from fedtide.radio.channel import Jakes, Nakagami, Rician, nakagami_gain, of_snr, rician_gain
 
 EVERYONE = np.arange(20_000)
 UNIT = Equal(0.0)  # an average SNR of 1
@@ -62,7 +60,7 @@ def test_jakes_with_a_direct_path_is_nearly_rician(k_factor: float) -> None:
 
 
 def quadratures(cycles: float, paths: int = 8) -> np.ndarray:
-    speed, phase = correlated._drawn(5, EVERYONE, paths, False)
+    speed, phase = radio_channel._drawn(5, EVERYONE, paths, False)
     waves = np.cos(2 * np.pi * (np.asarray(speed, float) * cycles + phase))
     return np.asarray(waves[:paths].sum(0) + 1j * waves[paths:].sum(0)) / np.sqrt(paths)
 
@@ -73,7 +71,7 @@ def test_jakes_spectrum() -> None:
         found = np.mean(begun * quadratures(7.3 + lag).conj())
         assert found == pytest.approx(special.j0(2 * np.pi * lag), abs=0.02)
     np.testing.assert_allclose(
-        correlated.gain(7.3, *correlated._drawn(5, EVERYONE, 8, False), 8), np.abs(begun) ** 2, atol=1e-5
+        radio_channel.jakes_gain(7.3, *radio_channel._drawn(5, EVERYONE, 8, False), 8), np.abs(begun) ** 2, atol=1e-5
     )
 
 
@@ -95,7 +93,7 @@ def test_large_fleets_are_not_kept_and_have_the_same_numbers(monkeypatch: pytest
     some = np.array([7, 3, 1999])
     channel = Jakes(2000, 5.0, 1.0)
     kept = channel(1, 1, 2.5, some).capacity
-    monkeypatch.setattr(correlated, "MOST_KEPT", 10)
+    monkeypatch.setattr(radio_channel, "MOST_WAVES_KEPT", 10)
     assert channel(1, 1, 2.5, some).capacity.tolist() == kept.tolist()
 
 

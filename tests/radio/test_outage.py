@@ -12,13 +12,12 @@ import pytest
 from rich.console import Console
 
 import fedtide
-from fedtide.drivers.planned import planned
-from fedtide.drivers.ticks import link_at
+from fedtide.engine.system import build, parameter_count
+from fedtide.engine.ticks import link_at, planned
 from fedtide.pages.run import run_page
-from fedtide.records import RoundRecord
 from fedtide.report.plan import plan_rows, plan_summary
 from fedtide.report.terminal import summary_table
-from fedtide.system import build, parameter_count
+from fedtide.runs import RoundRecord
 from helpers import FakeTrainer, small, small_dataset
 
 NOISY: dict[str, Any] = {

@@ -12,14 +12,14 @@ import pytest
 import fedtide
 from companions import with_companions
 from fedtide import config
-from fedtide.core import parts
-from fedtide.core.kinds import table
-from fedtide.drivers.planned import planned
+from fedtide.engine.system import build
+from fedtide.engine.ticks import planned
 from fedtide.errors import FedtideError
-from fedtide.records import RoundRecord
+from fedtide.parts import registry
+from fedtide.parts.kinds import builtin_parts
+from fedtide.radio.over_the_air import OverTheAir, noise_variance
 from fedtide.rng import stream
-from fedtide.system import build
-from fedtide.world.over_the_air import OverTheAir, noise_variance
+from fedtide.runs import RoundRecord
 from promises import part, without_memory
 
 BASE: dict[str, Any] = {
@@ -118,17 +118,16 @@ def test_how_the_noise_goes(change: dict[str, float], factor: float) -> None:
 
 def test_every_aggregation_is_the_sum_plus_noise() -> None:
     """Updates from an orthogonal exchange of the same models, the rest from the papers."""
-    from fedtide.drivers.simulated import Simulated
-    from fedtide.drivers.ticks import link_at
-    from fedtide.server.state import begin
-    from fedtide.server.step import step
-    from fedtide.system import make_trainer
+    from fedtide.engine.simulated_devices import Simulated
+    from fedtide.engine.step import initial_state, step
+    from fedtide.engine.system import make_trainer
+    from fedtide.engine.ticks import link_at
 
     threshold = 8.0
     experiment = wanted(truncated(threshold), {"policy": {"combiner": "average_deltas"}})
     system, plain = build(experiment), build(wanted({"policy": {"combiner": "average_deltas"}}))
     trainer = make_trainer(system)
-    state, silent = begin(trainer.initial_model(experiment.seed), 6), 0
+    state, silent = initial_state(trainer.initial_model(experiment.seed), 6), 0
     for tick in system.ticks:
         before = state
         exchange = Simulated(plain, trainer)
@@ -199,9 +198,9 @@ def test_time_on_the_air_does_not_depend_on_how_many_send() -> None:
 
 
 def test_an_odd_number_of_parameters_takes_half_a_symbol_more() -> None:
-    from fedtide.world.access import symbols
+    from fedtide.radio.over_the_air import symbols_on_air
 
-    assert [symbols(OverTheAir(), d) for d in (1, 2, 7)] == [1, 1, 4]
+    assert [symbols_on_air(OverTheAir(), d) for d in (1, 2, 7)] == [1, 1, 4]
 
 
 # ---- plans, resumes, digests
@@ -275,7 +274,7 @@ SUM = {
 }
 
 
-@pytest.mark.parametrize("name", table("combiner"))
+@pytest.mark.parametrize("name", builtin_parts("combiner"))
 def test_a_combiner_takes_the_sum_or_is_refused(name: str) -> None:
     """Those that declare it, and only those, make the same models of the sum in the place of every update."""
     draws = np.random.default_rng(3)
@@ -312,7 +311,7 @@ def test_a_combiner_takes_the_sum_or_is_refused(name: str) -> None:
     ],
 )
 def test_arguments_and_inner_combiners_count(name: str, args: dict[str, Any], takes: bool) -> None:
-    given = parts.part("combiner", name, args, {"fleet.num_devices": 6}.__getitem__)
+    given = registry.part("combiner", name, args, {"fleet.num_devices": 6}.__getitem__)
     assert given.takes_sum is takes
     if not takes:
         with pytest.raises(FedtideError, match="one by one"):

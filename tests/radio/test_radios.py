@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.drivers.witness import Witness
+from fedtide.engine.purity import PurityCheck
+from fedtide.engine.system import System, build
 from fedtide.errors import RunFolderError
-from fedtide.records import RoundRecord, policy_files, read_rounds
-from fedtide.records.identity import identity
-from fedtide.system import System, build
+from fedtide.radio import cell, propagation
+from fedtide.radio import channel as radio_channel
+from fedtide.radio.channel import Jakes
+from fedtide.runs import RoundRecord, policy_files, read_rounds
+from fedtide.runs.identity import identity
 from fedtide.types import Floats, Ints
-from fedtide.world import cell, correlated, shadowing
-from fedtide.world.correlated import Jakes
 from helpers import FakeTrainer, run, small, small_dataset
 
 RADIOS: dict[str, dict[str, Any]] = {
@@ -40,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def as_new() -> None:
     """Forget what is kept between ticks, as another process would."""
-    for kept in (correlated._everyones, cell._everyones_snr, cell._everyones_walk, shadowing._waves):
+    for kept in (radio_channel._everyones, cell._everyones_snr, cell._everyones_walk, propagation._waves):
         kept.cache_clear()
 
 
@@ -108,7 +109,7 @@ def test_a_users_part_inside_ours_is_known_by_name_and_watched() -> None:
     """Where it is in memory differs from process to process: such a run could never be resumed."""
     system = _handed(Jakes(6, coverage=_flat))
     assert identity(system, FakeTrainer())["channel"].endswith("test_radios._flat)")
-    assert Witness(system).watches("coverage")
+    assert PurityCheck(system).watches("coverage")
 
 
 def test_ours_with_other_arguments_in_the_place_of_those_named() -> None:

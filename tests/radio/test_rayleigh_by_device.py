@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
+from fedtide.radio.cell import Equal
+from fedtide.radio.channel import RayleighByDevice
 from fedtide.types import Floats
-from fedtide.world.channel import RayleighByDevice
-from fedtide.world.coverage import Equal
 
 MANY = np.arange(20_000)
 

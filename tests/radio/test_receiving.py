@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from fedtide.engine.system import build
 from fedtide.errors import FedtideError
-from fedtide.system import build
+from fedtide.radio.cell import Equal
+from fedtide.radio.downlink import Broadcast, Unicast, instant, is_shared
 from fedtide.types import Floats, Ints
-from fedtide.world.coverage import Equal
-from fedtide.world.downlink import instant, shared
-from fedtide.world.receiving import Broadcast, Unicast
 from helpers import small, small_dataset
 
 DEVICE, NOW = np.arange(4), np.zeros(4)
@@ -25,8 +24,8 @@ def ladder(seed: int, device: Ints, time: Floats) -> Floats:
 
 def test_broadcast() -> None:
     assert Broadcast(2000.0)(0, DEVICE, NOW, 500.0).tolist() == [0.25] * 4
-    assert shared(Broadcast())
-    assert not shared(Unicast())
+    assert is_shared(Broadcast())
+    assert not is_shared(Unicast())
     assert not instant(Broadcast())
     assert not instant(Unicast())
 

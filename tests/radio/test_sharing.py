@@ -12,9 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.world.allocation import EqualBits
-from fedtide.world.blocks import RULES, ResourceBlocks, max_min
-from fedtide.world.sharing import AlphaFair, EqualSymbols, LatencyMinimal, MaxSumRate
+from fedtide.radio.allocation import (
+    BLOCK_RULES,
+    AlphaFair,
+    EqualBits,
+    EqualSymbols,
+    LatencyMinimal,
+    MaxSumRate,
+    ResourceBlocks,
+    max_min,
+)
 
 capacities = st.lists(st.floats(0.01, 20), min_size=1, max_size=8).map(np.array)
 ALL = [
@@ -25,7 +32,7 @@ ALL = [
     AlphaFair(3.0),
     LatencyMinimal(),
     LatencyMinimal(7000.0),
-    *(ResourceBlocks(50.0, rule) for rule in RULES),  # type: ignore[arg-type]
+    *(ResourceBlocks(50.0, rule) for rule in BLOCK_RULES),  # type: ignore[arg-type]
 ]
 
 
@@ -93,7 +100,7 @@ def divisions(count: int, devices: int) -> Iterator[tuple[int, ...]]:
 def test_no_division_of_blocks_is_better(capacity: np.ndarray, count: int) -> None:
     every = np.array(list(divisions(count, len(capacity)))) * capacity
     for rule, worth in (("max_min", every.min(axis=1)), ("max_sum", every.sum(axis=1))):
-        blocks = RULES[rule](capacity, count)
+        blocks = BLOCK_RULES[rule](capacity, count)
         assert blocks.sum() == count
         assert (getattr(blocks * capacity, {"max_min": "min", "max_sum": "sum"}[rule])()) == pytest.approx(worth.max())
 

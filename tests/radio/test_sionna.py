@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fedtide.world import pathloss
-from fedtide.world.cell import Uma, Umi
-from fedtide.world.channel import power_gain
-from fedtide.world.correlated import _drawn
-from fedtide.world.fading import rician_gain
+from fedtide.radio import propagation
+from fedtide.radio.cell import Uma, Umi
+from fedtide.radio.channel import _drawn, power_gain, rician_gain
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "sionna.json").read_text(encoding="utf-8"))
-STREETS = {"uma": pathloss.UMA, "umi": pathloss.UMI}
+STREETS = {"uma": propagation.UMA, "umi": propagation.UMI}
 ROWS = [(name, row) for name in STREETS for row in TABLE[name]]
 
 
@@ -25,10 +23,10 @@ ROWS = [(name, row) for name in STREETS for row in TABLE[name]]
 def test_path_loss_and_lines_of_sight(name: str, row: dict[str, Any]) -> None:
     street, distance, how = STREETS[name], np.array(row["distance"]), (row["carrier_ghz"], row["height"])
     # Sionna's light is 0.07 % slower than the 3e8 m/s of TR 38.901: that moves the breakpoint by 0.006 dB
-    direct, hidden = pathloss.both(street, distance, *how)
+    direct, hidden = propagation.both(street, distance, *how)
     np.testing.assert_allclose(direct, row["los_db"], atol=0.02)
     np.testing.assert_allclose(hidden, row["nlos_db"], atol=0.02)
-    np.testing.assert_allclose(pathloss.in_sight(street, distance), row["sight"], atol=1e-5)
+    np.testing.assert_allclose(propagation.in_sight(street, distance), row["sight"], atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "made"), [("uma", Uma(10)), ("umi", Umi(10))])

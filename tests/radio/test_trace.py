@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.core import parts
 from fedtide.errors import DataError, FedtideError
-from fedtide.world.coverage import Equal
-from fedtide.world.measured import Trace
+from fedtide.parts import registry
+from fedtide.radio.cell import Equal
+from fedtide.radio.trace import TraceChannel
 
 GOOD = ["0,0,1", "1,0,5", "0,1,2", "0,2.5,3", "1,2,6", "1,4,7"]  # rows of devices may alternate
 
@@ -31,14 +31,14 @@ def written(folder: Path, rows: list[str], header: str = "device,time,value") ->
     ],
 )  # fmt: skip
 def test_the_last_row_holds(tmp_path: Path, time: float, wrap: bool, holds: list[float]) -> None:
-    trace = Trace(written(tmp_path, GOOD), 2, wrap=wrap)  # the last values hold 1.5 and 2: periods of 4 and 6
+    trace = TraceChannel(written(tmp_path, GOOD), 2, wrap=wrap)  # the last values hold 1.5 and 2: periods of 4 and 6
     assert trace(0, 1, time, np.array([0, 1])).capacity.tolist() == holds
     assert trace(9, 7, time, np.array([1, 0, 1])).believed.tolist() == [holds[1], holds[0], holds[1]]
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     """Also where the horizon was given shorter than it is; the last row does not hold for ever."""
-    trace = Trace(written(tmp_path, GOOD), 2, horizon=1.0)
+    trace = TraceChannel(written(tmp_path, GOOD), 2, horizon=1.0)
     with pytest.raises(
         DataError, match=r"ends at 4 for device 0, before what is asked for, time=4.5; add rows, .*wrap: true"
     ):
@@ -48,8 +48,8 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
 
 def test_quantities(tmp_path: Path) -> None:
     path, device = written(tmp_path, ["0,0,10", "1,0,0"]), np.array([0, 1])
-    assert Trace(path, 2, quantity="snr_db")(0, 1, 0.0, device).capacity == pytest.approx([np.log2(11), 1])
-    faded = Trace(path, 2, quantity="gain", coverage=Equal(3.0))(0, 1, 0.0, device).capacity
+    assert TraceChannel(path, 2, quantity="snr_db")(0, 1, 0.0, device).capacity == pytest.approx([np.log2(11), 1])
+    faded = TraceChannel(path, 2, quantity="gain", coverage=Equal(3.0))(0, 1, 0.0, device).capacity
     assert faded == pytest.approx([np.log2(1 + 10 * 10**0.3), 0])
 
 
@@ -59,7 +59,7 @@ def test_random_traces_beside_a_search_by_hand(tmp_path: Path) -> None:
         times = [0.0, *np.sort(rng.choice(1000, rng.integers(0, 40), replace=False) / 10 + 0.1).tolist()]
         held[k] = list(zip(times, rng.exponential(size=len(times)).round(3).tolist(), strict=True))
         rows += [f"{k},{time},{value}" for time, value in held[k]]
-    trace = Trace(written(tmp_path, rows), 7)
+    trace = TraceChannel(written(tmp_path, rows), 7)
     for time in [0.0, 100.0, 500.0, *rng.uniform(0, 110, 50).tolist()]:
         known = [k for k in range(7) if time <= trace.rows.time[trace.rows.first[k + 1] - 1] + trace.rows.lasts[k]]
         by_hand = [[value for begun, value in held[k] if begun <= time][-1] for k in known]
@@ -72,7 +72,7 @@ def test_parquet(tmp_path: Path) -> None:
 
     columns = {"device": [0, 0, 1], "time": [0.0, 1.0, 0.0], "value": [1.5, 2.5, 3.5]}
     pq.write_table(pa.table(columns), tmp_path / "uplinks.parquet")
-    assert Trace(tmp_path / "uplinks.parquet", 2)(0, 1, 1.0, np.array([0, 1])).capacity.tolist() == [2.5, 3.5]
+    assert TraceChannel(tmp_path / "uplinks.parquet", 2)(0, 1, 1.0, np.array([0, 1])).capacity.tolist() == [2.5, 3.5]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_parquet(tmp_path: Path) -> None:
 def test_refused_in_one_line(tmp_path: Path, rows: list[str], more: dict[str, Any], says: str) -> None:
     path = written(tmp_path, rows)
     with pytest.raises(FedtideError, match=says) as error:
-        Trace(path, 2, **more)
+        TraceChannel(path, 2, **more)
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
 
@@ -108,12 +108,12 @@ def test_refused_in_one_line(tmp_path: Path, rows: list[str], more: dict[str, An
 def test_what_is_just_long_enough(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD)
     for more in ({"horizon": 4.0}, {"horizon": 1e6, "wrap": True}, {"max_gap": 2.0}):
-        Trace(path, 2, **more)
-    Trace(written(tmp_path, ["0,0,1", "1,0,2"]), 2, horizon=1e9)  # one row each: links that never change
+        TraceChannel(path, 2, **more)
+    TraceChannel(written(tmp_path, ["0,0,1", "1,0,2"]), 2, horizon=1e9)  # one row each: links that never change
 
 
 def test_the_experiment_fills_in_devices_and_horizon(tmp_path: Path) -> None:
     filled = {"fleet.num_devices": 2, "timeline.horizon": 3.0, "run.coverage": Equal()}
     args = {"path": str(written(tmp_path, GOOD))}
-    made = parts.resolve("channel", "trace", args, lambda key: filled[key])
+    made = registry.resolve("channel", "trace", args, lambda key: filled[key])
     assert (made.num_devices, made.horizon) == (2, 3.0)

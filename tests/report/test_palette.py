@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fedtide.paper.figures import FIGURES
-from fedtide.paper.worlds import CURVES
-from fedtide.report.palette import ALIASES, COLOURS, LOOKS, SPARE, Look, known, looks, spare
+from fedtide.plot.style import ALIASES, COLOURS, LOOKS, SPARE, Look, known, looks, spare
+from fedtide_lab.paper.figures import FIGURES
+from fedtide_lab.worlds.studies import CURVES
 
 # Machado, Oliveira and Fernandes (2009), deuteranopia, severity 1.0, on linear RGB
 DEUTERANOPIA = np.array(
@@ -105,6 +105,6 @@ def test_the_curves_of_the_worlds_are_known() -> None:
 
 
 def test_it_is_pure_data() -> None:
-    code = "import sys, fedtide.report.palette; sys.exit('matplotlib' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, fedtide.plot.style; sys.exit('matplotlib' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert len(COLOURS) == len(set(COLOURS))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedtide.engine.system import build
 from fedtide.report.ages import stale
 from fedtide.report.plan import plan_rows, plan_summary, plan_tables
-from fedtide.system import build
 from helpers import small, small_dataset
 
 RATE = {"radio": {"symbol_rate": 100.0}}

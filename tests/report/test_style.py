@@ -14,19 +14,19 @@ from typer.testing import CliRunner
 from fedtide.cli.main import app
 from fedtide.config import dump, experiment
 from fedtide.errors import FedtideError
-from fedtide.paper import draw, timelines, verdicts_figure, worlds_page
-from fedtide.paper.claims import decide
-from fedtide.paper.figures import FIGURES, Figure, label
-from fedtide.paper.reproduce import collect
-from fedtide.paper.sentences import CLAIMS
-from fedtide.paper.worlds import WORLDS
-from fedtide.paper.worlds import collect as collect_worlds
-from fedtide.report import figure as figures
-from fedtide.report.curves import POINTS, thinned
-from fedtide.report.figure import new_figure, our_style, save
-from fedtide.report.style import STYLES, named
-from fedtide.studies.result import RunResult, Store
+from fedtide.plot import figure as figures
+from fedtide.plot.curves import CURVE_POINTS, thinned
+from fedtide.plot.figure import new_figure, our_style, save
+from fedtide.plot.style import STYLES, style_named
 from fedtide.studies.statistics import saws, smoothed
+from fedtide.studies.store import RunResult, Store
+from fedtide_lab.paper import draw
+from fedtide_lab.paper.claims import decide
+from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
+from fedtide_lab.paper.reproduce import collect
+from fedtide_lab.paper.sentences import CLAIMS
+from fedtide_lab.worlds import page as worlds_page
+from fedtide_lab.worlds.studies import WORLDS, collect_worlds
 
 ROOT = Path(__file__).parents[2]
 STREAM = re.compile(rb"stream\r?\n(.*?)endstream", re.DOTALL)
@@ -58,7 +58,7 @@ def jagged(level: float, seed: int) -> RunResult:
 def curves() -> dict[str, dict[int, RunResult]]:
     figure = FIGURES["schedulers"]
     return {
-        label(name, setting): {seed: jagged(0.7 + 0.05 * place, seed) for seed in range(3)}
+        curve_label(name, setting): {seed: jagged(0.7 + 0.05 * place, seed) for seed in range(3)}
         for setting in figure.settings
         for place, name in enumerate(figure.curves)
     }
@@ -68,7 +68,7 @@ def curves() -> dict[str, dict[int, RunResult]]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Figures in place of files."""
     found: list[Any] = []
-    for module in (draw, timelines):
+    for module in (draw, draw):
         monkeypatch.setattr(module, "save", lambda figure, stem: found.append(figure) or [])
     return found
 
@@ -89,20 +89,20 @@ def test_no_figure_of_the_docs_embeds_a_type_3_font(file: Path) -> None:
 
 @pytest.mark.parametrize("name", STYLES)
 def test_a_figure_has_its_width_its_letters_and_embedded_fonts(name: str, curves: Any, tmp_path: Path) -> None:
-    style = named(name)
-    for path in draw.draw(FIGURES["schedulers"], curves, tmp_path / "f", name):
+    style = style_named(name)
+    for path in draw.draw_figure(FIGURES["schedulers"], curves, tmp_path / "f", name):
         assert path.stat().st_size > 5000
     assert "Type3" not in fonts(tmp_path / "f.pdf")
     width, _ = map(float, re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", (tmp_path / "f.pdf").read_bytes())[0])
     assert width / 72 == pytest.approx(INCHES.get(name, style.width), abs=0.01)
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".png"}
-    draw.draw(FIGURES["schedulers"], curves, tmp_path / "f", name)
+    draw.draw_figure(FIGURES["schedulers"], curves, tmp_path / "f", name)
     assert before == {path: path.read_bytes() for path in before}
 
 
 @pytest.mark.parametrize("name", INCHES)
 def test_print_has_no_titles_and_letters_as_journals_want_them(name: str, curves: Any, drawn: list[Any]) -> None:
-    draw.draw(FIGURES["schedulers"], curves, Path("f"), name)
+    draw.draw_figure(FIGURES["schedulers"], curves, Path("f"), name)
     draw.draw_difference(FIGURES["schedulers"], curves, Path("f"), name)
     least, most = (8, 9) if name.startswith("ieee") else (5, 7)
     for page in drawn:
@@ -117,7 +117,7 @@ def test_screen_is_the_default_and_others_are_named() -> None:
     with our_style() as style:
         assert style.name == "screen"
     with pytest.raises(FedtideError, match="no style 'acm'; use one of screen, ieee"):
-        named("acm")
+        style_named("acm")
     for words in (["paper", "--style", "acm"], ["worlds", "--draw-only", "--style", "acm"]):
         done = CliRunner().invoke(app, words)
         assert (done.exit_code, "no style 'acm'" in done.output) == (2, True)
@@ -130,7 +130,7 @@ def values(page: Any) -> np.ndarray:
 def test_nothing_is_drawn_outside_0_to_1(curves: Any, drawn: list[Any]) -> None:
     figure = FIGURES["schedulers"]
     wild = {name: {seed: jagged(0.5 + 0.45 * (seed % 2), seed) for seed in runs} for name, runs in curves.items()}
-    draw.draw(figure, wild, Path("f"))
+    draw.draw_figure(figure, wild, Path("f"))
     draw.draw_resources(figure, wild, Path("f"))
     for page in drawn:
         assert values(page).min() >= 0
@@ -140,12 +140,12 @@ def test_nothing_is_drawn_outside_0_to_1(curves: Any, drawn: list[Any]) -> None:
 
 def test_the_committed_results_stay_within_0_and_1(drawn: list[Any]) -> None:
     found = collect(["period"], Store(ROOT / "results" / "paper"), None, 0)["period"]
-    draw.draw(FIGURES["period"], found, Path("f"))
+    draw.draw_figure(FIGURES["period"], found, Path("f"))
     assert (values(drawn[0]).min() >= 0, values(drawn[0]).max() <= 1) == (True, True)
 
 
 def test_curves_are_means_seeds_and_an_interval_at_the_end(curves: Any, drawn: list[Any]) -> None:
-    draw.draw(FIGURES["schedulers"], curves, Path("f"))
+    draw.draw_figure(FIGURES["schedulers"], curves, Path("f"))
     panel = drawn[0].axes[0]
     count = {kind: [line.get_label() for line in panel.get_lines()].count(kind) for kind in ("_seeds", "_end")}
     # three seeds of five curves (Matplotlib numbers lines of one call), a bar and a marker each
@@ -198,17 +198,17 @@ def test_smoothing_is_over_one_t_max() -> None:
 
 def test_many_points_are_thinned_and_keep_their_ends() -> None:
     kept = thinned(10_000)
-    assert (len(kept), kept[0], kept[-1]) == (POINTS, 0, 9_999)
+    assert (len(kept), kept[0], kept[-1]) == (CURVE_POINTS, 0, 9_999)
     assert thinned(5).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_other_drawings_for_print(tmp_path: Path) -> None:
     found = worlds_page.decided(WORLDS[:2], collect_worlds(WORLDS[:2], Store(ROOT / "results" / "worlds")))
     results = collect(["schedulers"], Store(ROOT / "results" / "paper"), None, 0)
-    worlds_page.draw(found, tmp_path / "worlds", "ieee")
-    timelines.ages(tmp_path / "ages", style="ieee")
-    timelines.frameworks(tmp_path / "frameworks", style="nature")
-    verdicts_figure.draw([decide(claim, results) for claim in CLAIMS], tmp_path / "verdicts", "ieee")
+    worlds_page.draw_worlds(found, tmp_path / "worlds", "ieee")
+    draw.draw_ages(tmp_path / "ages", style="ieee")
+    draw.draw_frameworks(tmp_path / "frameworks", style="nature")
+    draw.draw_verdicts([decide(claim, results) for claim in CLAIMS], tmp_path / "verdicts", "ieee")
     draw.draw_effects(FIGURES["schedulers"], results["schedulers"], tmp_path / "effects", "ieee")
     made = sorted(tmp_path.glob("*.pdf"))
     assert len(made) == 5

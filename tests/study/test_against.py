@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.errors import FedtideError
-from fedtide.studies.against import references
-from fedtide.studies.result import Store
-from fedtide.studies.spec import Study, make, read
-from fedtide.studies.table import rows
+from fedtide.studies.spec import Study, make_study, read_study
+from fedtide.studies.store import Store
+from fedtide.studies.table import references, table_rows
 from stored import put
 
 AXES = "axes: {policy.limit: [8, 4], data.partition: [iid, shards]}\n"
@@ -31,18 +30,18 @@ def compared(study: Study, against: str | None = None) -> dict[str, str | None]:
 
 
 def test_the_first_axis_within_the_others(grid: Path) -> None:
-    assert compared(read(grid)) == {
+    assert compared(read_study(grid)) == {
         "limit=8, partition=iid": None,
         "limit=8, partition=shards": None,
         "limit=4, partition=iid": "limit=8, partition=iid",
         "limit=4, partition=shards": "limit=8, partition=shards",
     }
-    assert references(read(grid))["limit=4, partition=iid"].text == "limit=8"
+    assert references(read_study(grid))["limit=4, partition=iid"].text == "limit=8"
 
 
 @pytest.mark.parametrize("against", ["partition=shards", "data.partition=shards", "shards"])
 def test_a_value_of_another_axis(grid: Path, against: str) -> None:
-    assert compared(read(grid), against) == {
+    assert compared(read_study(grid), against) == {
         "limit=8, partition=iid": "limit=8, partition=shards",
         "limit=8, partition=shards": None,
         "limit=4, partition=iid": "limit=4, partition=shards",
@@ -52,7 +51,7 @@ def test_a_value_of_another_axis(grid: Path, against: str) -> None:
 
 @pytest.mark.parametrize("against", ["limit=4, partition=iid", "iid,4", "4, iid"])
 def test_one_variant_for_all(grid: Path, against: str) -> None:
-    found = compared(read(grid), against)
+    found = compared(read_study(grid), against)
     assert set(found.values()) == {None, "limit=4, partition=iid"}
     assert found["limit=4, partition=iid"] is None
 
@@ -62,11 +61,11 @@ def test_variants_come_before_axes_and_an_axis_of_one_value_does_not_count(tmp_p
     path.write_text(
         "version: 1\nname: x\nvariants: {a: {}, b: {policy: {age_base: 2}}}\naxes: {policy.limit: [8, 4]}\n"
     )
-    assert compared(read(path))["b, limit=4"] == "a, limit=4"
-    assert compared(read(path), "b")["a, limit=4"] == "b, limit=4"
+    assert compared(read_study(path))["b, limit=4"] == "a, limit=4"
+    assert compared(read_study(path), "b")["a, limit=4"] == "b, limit=4"
     path.write_text("version: 1\nname: x\naxes: {policy.limit: [8], data.partition: [iid, shards]}\n")
-    assert compared(read(path))["limit=8, partition=shards"] == "limit=8, partition=iid"
-    listed = make("x", {"one": {}, "two": {"policy": {"limit": 2}}, "three": {"policy": {"limit": 3}}}, [0])
+    assert compared(read_study(path))["limit=8, partition=shards"] == "limit=8, partition=iid"
+    listed = make_study("x", {"one": {}, "two": {"policy": {"limit": 2}}, "three": {"policy": {"limit": 3}}}, [0])
     assert compared(listed) == {"one": None, "two": "one", "three": "one"}
 
 
@@ -81,7 +80,7 @@ def test_variants_come_before_axes_and_an_axis_of_one_value_does_not_count(tmp_p
 )
 def test_what_is_no_variant_is_said(grid: Path, against: str, says: str) -> None:
     with pytest.raises(FedtideError, match=says) as caught:
-        references(read(grid), against)
+        references(read_study(grid), against)
     assert len(str(caught.value)) < 400
 
 
@@ -89,12 +88,12 @@ def test_a_value_on_two_axes_is_ambiguous(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("version: 1\nname: x\naxes: {policy.limit: [8, 4], codec.num_levels: [8, 4]}\n")
     with pytest.raises(FedtideError, match=r"'4' is on several axes \(policy.limit, codec.num_levels\)"):
-        references(read(path), "4")
+        references(read_study(path), "4")
 
 
 def filled(path: Path, folder: Path) -> Study:
     """Results whose accuracy is 0.5 + limit/100 + seed/1000, and 0.2 more with i.i.d. data."""
-    study, store = read(path), Store(folder)
+    study, store = read_study(path), Store(folder)
     for run in study.runs:
         e = run.experiment
         level = 0.5 + e.policy.limit / 100 + e.seed / 1000 + 0.2 * (e.data.partition == "iid")
@@ -103,7 +102,9 @@ def filled(path: Path, folder: Path) -> Study:
 
 
 def test_the_table_compares_within_the_other_axes(grid: Path, tmp_path: Path) -> None:
-    table = {row["variant"]: row for row in rows(filled(grid, tmp_path / "r"), Store(tmp_path / "r"), "final_accuracy")}
+    table = {
+        row["variant"]: row for row in table_rows(filled(grid, tmp_path / "r"), Store(tmp_path / "r"), "final_accuracy")
+    }
     assert table["limit=8, partition=shards"]["against"] is None
     assert "difference" not in table["limit=8, partition=shards"]
     assert table["limit=8, partition=shards"]["mean"] == pytest.approx(0.5805)

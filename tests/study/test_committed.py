@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedtide import config
-from fedtide.paper.figures import FIGURES, study
-from fedtide.studies.result import Store
-from fedtide.studies.spec import Study, name_of, read
-from fedtide.studies.work import missing
+from fedtide.studies.run import missing
+from fedtide.studies.spec import Study, name_of, read_study
+from fedtide.studies.store import Store
+from fedtide_lab.paper.figures import FIGURES, figure_study
 
 ROOT = Path(__file__).parents[2]
 STORE = Store(ROOT / "results" / "paper")
@@ -24,7 +24,9 @@ FOUND = {
 
 def the_study(name: str) -> Study:
     return (
-        read(ROOT / "examples" / name) if name.endswith(".yaml") else study(FIGURES[name], range(FIGURES[name].seeds))
+        read_study(ROOT / "examples" / name)
+        if name.endswith(".yaml")
+        else figure_study(FIGURES[name], range(FIGURES[name].seeds))
     )
 
 
@@ -47,7 +49,7 @@ def test_every_figure_of_runs_is_in_the_table() -> None:
 
 
 def test_every_committed_result_belongs_to_a_study() -> None:
-    studies = [study(figure, range(SEEDS)) for figure in FIGURES.values()]
+    studies = [figure_study(figure, range(SEEDS)) for figure in FIGURES.values()]
     studies += [the_study(name) for name in FOUND if name.endswith(".yaml")]
     known = {run.name for each in studies for run in each.runs}
     assert set(STORE.all_files()) <= known

@@ -10,17 +10,16 @@ import yaml
 from typer.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.paper import draw
-from fedtide.paper.claims import Check, Claim, decide
-from fedtide.paper.figures import Figure
-from fedtide.paper.rows import claims_rows, effect
 from fedtide.studies import plot
-from fedtide.studies.export import export, long_rows
-from fedtide.studies.pairing import mixed, note, on_one_path, paired, summary, unknown
-from fedtide.studies.result import Store
-from fedtide.studies.spec import read
-from fedtide.studies.statistics import difference_band, mean_accuracy, shared
-from fedtide.studies.table import by_label, rows
+from fedtide.studies.paths import mixed, note, on_one_path, paired, summary, unknown
+from fedtide.studies.spec import read_study
+from fedtide.studies.statistics import difference_band, mean_accuracy, shared_seeds
+from fedtide.studies.store import Store
+from fedtide.studies.table import by_label, export, long_rows, table_rows
+from fedtide_lab.paper import draw
+from fedtide_lab.paper.claims import Check, Claim, decide
+from fedtide_lab.paper.figures import Figure
+from fedtide_lab.paper.reproduce import claims_rows, effect
 from stored import TINY, put, result, two_variants
 
 
@@ -72,7 +71,7 @@ def test_variants_that_differ_in_the_trainer_differ_on_purpose():
 def test_differences_and_means_are_read_on_one_path():
     a, b = {0: both("avx512", "avx2", level=0.5)}, {0: both("avx2", level=0.3)}
     assert [each.path for each in paired(a, b)[0]] == ["avx2", "avx2"]
-    assert [runs[0].path for runs in shared({"a": a, "b": b}).values()] == ["avx2", "avx2"]
+    assert [runs[0].path for runs in shared_seeds({"a": a, "b": b}).values()] == ["avx2", "avx2"]
     drawn = difference_band(a, b, "test_accuracy")
     assert drawn is not None
     assert drawn.mean[-1] == pytest.approx(0.3 / 2)  # 0.6 - 0.3, from half-time on
@@ -96,7 +95,7 @@ def two_paths(tmp_path):
     path = tmp_path / "two.yaml"
     tree = {"version": 1, "name": "two", "base": TINY, "axes": {"policy.limit": [1, 2]}, "seeds": 3}
     path.write_text(yaml.safe_dump(tree))
-    study, store = read(path), Store(tmp_path / "store")
+    study, store = read_study(path), Store(tmp_path / "store")
     isas = {0: (["avx512"], ["avx512"]), 1: (["avx512"], ["avx2"]), 2: (["avx512", "avx2"], ["avx2"])}
     for run in study.runs:
         for position, isa in enumerate(isas[run.experiment.seed][run.label != "limit=1"]):
@@ -109,7 +108,7 @@ NOTE = "1 of 3 pairs mixes instruction paths (avx2, avx512)"
 
 def test_the_table_says_so(two_paths):
     path, study, store = two_paths
-    first, second = rows(study, store, "mean_accuracy")
+    first, second = table_rows(study, store, "mean_accuracy")
     assert (first["paths_note"], second["paths_note"]) == ("", NOTE)
     assert (first["paths"], second["paths"]) == ({"avx512": 3, "avx2": 1}, {"avx512": 1, "avx2": 2})
     assert second["num_seeds"] == 3
@@ -126,7 +125,7 @@ def test_the_table_says_of_how_many_results_nothing_is_known(tmp_path):
     study, store = two_variants(2), Store(tmp_path)
     for run in study.runs:
         put(store, run)
-    assert [row["paths_note"] for row in rows(study, store, "mean_accuracy")] == ["", ""]
+    assert [row["paths_note"] for row in table_rows(study, store, "mean_accuracy")] == ["", ""]
     every = [each for runs in by_label(study, store).values() for each in runs.values()]
     assert unknown(every) == "The instruction path of 4 of 4 results is unknown."
     assert summary([*every, *every]) == "Instruction paths of the 4 runs: 4 on a path that is not known."
@@ -145,7 +144,7 @@ def test_figures_say_so(two_paths, tmp_path, monkeypatch):
     figure = Figure("R", "t", "c", {}, {"limit=1": {}, "limit=2": {}}, settings=("i.i.d.",), against={"": "limit=1"})
     curves = {f"{label} | i.i.d.": runs for label, runs in by_label(study, store).items()}
     monkeypatch.setattr(draw, "save", lambda figure, stem: drawn.append(figure) or [])
-    draw.draw(figure, curves, tmp_path / "x")
+    draw.draw_figure(figure, curves, tmp_path / "x")
     draw.draw_difference(figure, curves, tmp_path / "x")
     assert [each.axes[0].get_title() for each in drawn[2:]] == [
         "i.i.d. data (3 seeds)\n1 of 3 seeds mixes instruction paths (avx2, avx512)",

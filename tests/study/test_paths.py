@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 from fedtide import config
 from fedtide.cli.main import app
 from fedtide.learning.native import isas
-from fedtide.studies import identify, strict
-from fedtide.studies.checking import unpack
-from fedtide.studies.result import RunResult, Store
-from fedtide.studies.spec import read
-from fedtide.studies.strict import plan
-from fedtide.studies.table import rows
-from fedtide.studies.work import run_one, run_study
+from fedtide.studies import identify
+from fedtide.studies import paths as studies_paths
+from fedtide.studies.paths import plan_paths
+from fedtide.studies.run import run_one, run_study
+from fedtide.studies.spec import read_study
+from fedtide.studies.store import RunResult, Store
+from fedtide.studies.stored_format import unpack_result
+from fedtide.studies.table import table_rows
 from stored import TINY, put, result, two_variants, write
 
 HERE = ["avx2", "baseline"]
@@ -26,7 +27,7 @@ HERE = ["avx2", "baseline"]
 
 @pytest.fixture
 def offers(monkeypatch):
-    monkeypatch.setattr(strict, "offered", lambda trainer: HERE)
+    monkeypatch.setattr(studies_paths, "offered", lambda trainer: HERE)
 
 
 # What seed 0 has of the variants a and b, and what is then done on which path, in each mode; "!" is a warning.
@@ -53,7 +54,7 @@ def test_what_is_run_on_which_path(tmp_path, case, mode):
     for run, paths in zip(study.runs, have, strict=True):
         for isa in paths.split("+") if paths else []:
             put(store, run, None if isa == "unknown" else isa)
-    found = plan([study], store, mode)
+    found = plan_paths([study], store, mode)
     words = [f"{run.label}:{found.path[run.name]}" if run.name in found.path else run.label for run in found.todo]
     assert [*words, *("!" for _ in found.warnings)] == wanted[mode].split()
 
@@ -64,7 +65,7 @@ def test_what_cannot_be_run_here_is_said_in_one_line(tmp_path):
     for run in study.runs:
         if run.label == "a":
             put(store, run, "avx512" if run.experiment.seed == 0 else None)
-    known, unknown = plan([study], store, "pair").warnings
+    known, unknown = plan_paths([study], store, "pair").warnings
     assert known == (
         "1 run (seed 0) left out: the others of the same seed are on avx512, which this machine does not offer; do them on a "
         "machine with avx512, or use --isa-redo to do these seeds anew on avx2 and keep both"
@@ -79,10 +80,10 @@ def test_figures_are_planned_each_for_itself_and_runs_once(tmp_path):
     study, store = two_variants(1), Store(tmp_path)
     other = study._replace(runs=tuple(run for run in study.runs if run.label == "b"))
     put(store, study.runs[0], "avx512")
-    found = plan([study, other], store, "pair")
+    found = plan_paths([study, other], store, "pair")
     assert [run.label for run in found.todo] == ["b"]
     assert len(found.warnings) == 1
-    assert [run.label for run in plan([other, other], store, "pair").todo] == ["b"]
+    assert [run.label for run in plan_paths([other, other], store, "pair").todo] == ["b"]
 
 
 @pytest.mark.skipif(len(isas()) < 2, reason="this machine offers one instruction path")
@@ -91,7 +92,7 @@ def test_a_study_begun_elsewhere_is_completed_without_mixed_pairs(tmp_path):
     file, store = tmp_path / "two.yaml", Store(tmp_path / "store")
     axes = {"policy.limit": [1, 2]}
     file.write_text(yaml.safe_dump({"version": 1, "name": "two", "base": TINY, "axes": axes, "seeds": 2}))
-    study, words = read(file), ["study", "run", str(file), "--store", str(store.folder), "-j", "1"]
+    study, words = read_study(file), ["study", "run", str(file), "--store", str(store.folder), "-j", "1"]
     put(store, study.runs[0], "avx1024")
     put(store, study.runs[2], isas()[1])
     found = CliRunner().invoke(app, [*words, "--isa-strict"])
@@ -102,7 +103,7 @@ def test_a_study_begun_elsewhere_is_completed_without_mixed_pairs(tmp_path):
     found = CliRunner().invoke(app, [*words, "--isa-redo"])
     assert found.exit_code == 0, found.output
     assert store.load(study.runs[0].name).paths == ["avx1024", isas()[0]]
-    assert [row["paths_note"] for row in rows(study, store, "mean_accuracy")] == ["", ""]
+    assert [row["paths_note"] for row in table_rows(study, store, "mean_accuracy")] == ["", ""]
     assert not any((store.folder / ".work").iterdir())
     assert "FEDTIDE_ISA" not in os.environ
     before = {path: path.stat().st_mtime_ns for path in store.folder.glob("*.gz")}
@@ -115,7 +116,7 @@ def test_a_study_begun_elsewhere_is_completed_without_mixed_pairs(tmp_path):
 
 def test_a_path_that_is_not_here_is_a_failure_of_its_run(tmp_path):
     study = two_variants(1)
-    one = strict.Plan([study.runs[0]], {study.runs[0].name: "avx1024"}, [])
+    one = studies_paths.PathPlan([study.runs[0]], {study.runs[0].name: "avx1024"}, [])
     failures = run_study(study, Store(tmp_path), workers=1, plan=one)
     assert "FEDTIDE_ISA is 'avx1024'" in failures[0].reason
 
@@ -131,11 +132,11 @@ def made_here(tmp_path):
 
 def test_the_path_of_an_older_result_is_found_by_replay(made_here):
     store, name, made = made_here
-    before = unpack((store.folder / f"{name}.json.gz").read_bytes())
+    before = unpack_result((store.folder / f"{name}.json.gz").read_bytes())
     found = CliRunner().invoke(app, ["study", "paths", str(store.folder), "--identify", "--json"])
     assert found.exit_code == 0, found.output
     origin = json.loads(found.stdout)
-    after = unpack((store.folder / f"{name}.json.gz").read_bytes())
+    after = unpack_result((store.folder / f"{name}.json.gz").read_bytes())
     assert {**after, "provenance": None} == before  # not a number is another
     if len(isas()) > 1 and origin[0]["path"] == "unknown":  # a run so small may be the same on both
         assert "give the same" in found.stderr

@@ -8,14 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.core import forms
+from fedtide.core import yaml12
 from fedtide.errors import FedtideError
-from fedtide.records import Ledger, RoundRecord
-from fedtide.records.energy import Prices, joules, prices
 from fedtide.report.summary import summarise
-from fedtide.studies.reaching import named
-from fedtide.studies.result import RunResult, Store
-from fedtide.studies.table import rows
+from fedtide.runs import Ledger, RoundRecord
+from fedtide.runs.ledger import Prices, joules, prices
+from fedtide.studies.statistics import reaching_named
+from fedtide.studies.store import RunResult, Store
+from fedtide.studies.table import table_rows
 from helpers import small
 from stored import TINY, put, result, two_variants
 
@@ -48,35 +48,41 @@ def made(experiment=PRICED, **more) -> RunResult:
     ],
 )
 def test_the_first_evaluation_that_shows_it_counts(name, value):
-    found = named(name)(made())
+    found = reaching_named(name)(made())
     assert math.isnan(found) if value is None else found == value
 
 
 def test_what_was_counted_goes_before_the_prices():
     counted = {"joules": [1.0, 3.0, 9.0], "bits_down": [64.0, 128.0, 192.0], "air_time": [0.5, 1.5, 2.0]}
     for name, value in (("joules", 3.0), ("bits_down", 128.0), ("air_time", 1.5)):
-        assert named(f"{name}_to_0.8")(made(**counted)) == named(f"{name}_to_0.8")(made({}, **counted)) == value
+        assert (
+            reaching_named(f"{name}_to_0.8")(made(**counted))
+            == reaching_named(f"{name}_to_0.8")(made({}, **counted))
+            == value
+        )
     another = {"fleet": {"energy": "cubic", "joules_per_sample": 0.5}}  # the prices are not its own
-    assert math.isnan(named("joules_to_0.8")(made(another)))
-    assert named("air_time_to_0.8").reason([made()]).startswith("radio.symbol_rate is 0")
-    assert named("bits_down_to_0.8").reason([made()]).startswith("stored by an older fedtide")
-    assert named("bits_down_to_0.9").reason([made(**counted)]) == "0 of 1 seeds reach 0.9"
+    assert math.isnan(reaching_named("joules_to_0.8")(made(another)))
+    assert reaching_named("air_time_to_0.8").reason([made()]).startswith("radio.symbol_rate is 0")
+    assert reaching_named("bits_down_to_0.8").reason([made()]).startswith("stored by an older fedtide")
+    assert reaching_named("bits_down_to_0.9").reason([made(**counted)]) == "0 of 1 seeds reach 0.9"
 
 
 def test_bits_are_those_of_control_too():
-    assert named("bits_to_0.8")(made(control_bits=[1.0, 2.0, 3.0])) == 202.0
+    assert reaching_named("bits_to_0.8")(made(control_bits=[1.0, 2.0, 3.0])) == 202.0
 
 
 @pytest.mark.parametrize("name", ["time_to_0", "time_to_2", "time_to_", "time_to_0.9x", "cost_to_0.9", "bits_to_-0.5"])
 def test_what_is_no_such_metric(name):
-    assert named(name) is None
+    assert reaching_named(name) is None
 
 
 def test_why_there_is_no_number():
-    assert named("time_to_0.9").reason([made(), made(test_accuracy=[0.9, 0.9, 0.9])]) == "1 of 2 seeds reach 0.9"
-    assert named("time_to_0.8").reason([made()]) == ""
-    assert "radio.joules_per_symbol and fleet.joules_per_sample" in named("joules_to_0.8").reason([made({})])
-    assert named("joules_to_0.9").reason([made()]) == "0 of 1 seeds reach 0.9"
+    assert (
+        reaching_named("time_to_0.9").reason([made(), made(test_accuracy=[0.9, 0.9, 0.9])]) == "1 of 2 seeds reach 0.9"
+    )
+    assert reaching_named("time_to_0.8").reason([made()]) == ""
+    assert "radio.joules_per_symbol and fleet.joules_per_sample" in reaching_named("joules_to_0.8").reason([made({})])
+    assert reaching_named("joules_to_0.9").reason([made()]) == "0 of 1 seeds reach 0.9"
 
 
 def test_joules():
@@ -95,7 +101,7 @@ def filled(folder: Path, levels) -> Store:
 
 
 def test_the_table_compares_what_is_reached(tmp_path):
-    table = rows(two_variants(2), filled(tmp_path, {"a": 0.5, "b": 0.6}), "bits_to_0.5")
+    table = table_rows(two_variants(2), filled(tmp_path, {"a": 0.5, "b": 0.6}), "bits_to_0.5")
     assert [(row["median"], row["reached"], row["reached_of"]) for row in table] == [(5.0, 2, 2)] * 2
     assert [row["reason"] for row in table] == ["", ""]
     assert table[1]["verdict"] == "no difference"
@@ -110,7 +116,7 @@ def test_the_table_compares_what_is_reached(tmp_path):
     ],
 )
 def test_the_table_says_why_there_is_nothing_to_compare(tmp_path, metric, levels, medians, reasons):
-    table = rows(two_variants(2), filled(tmp_path, levels), metric)
+    table = table_rows(two_variants(2), filled(tmp_path, levels), metric)
     assert [row["median"] for row in table] == medians
     for row, reason in zip(table, reasons, strict=True):
         assert reason in row["reason"]
@@ -131,7 +137,7 @@ def test_a_seed_that_does_not_get_there_is_later_than_all(tmp_path, levels, medi
     study, store = two_variants(len(levels)), Store(tmp_path)
     for run in study.runs:
         put(store, run, level=levels[run.experiment.seed] if run.label == "a" else 0.6)
-    row, other = rows(study, store, "time_to_0.6")
+    row, other = table_rows(study, store, "time_to_0.6")
     assert (row["median"], row["reached"], row["reached_of"]) == (median, reached, len(levels))
     assert ("difference" in other) == (reached == len(levels))
     assert reached == len(levels) or f"{reached} of {len(levels)} seeds reach 0.6" in row["reason"]
@@ -143,7 +149,7 @@ def test_the_command_says_how_many_seeds_get_there(tmp_path):
     for run in study.runs:
         put(store, run, level=0.5 if run.label == "b" and run.experiment.seed == 2 else 0.6)
     (tmp_path / "two.yaml").write_text(
-        forms.write(
+        yaml12.to_yaml(
             {"version": 1, "name": "two", "seeds": 3, "base": TINY,
              "variants": {"a": {"policy": {"limit": 1}}, "b": {"policy": {"limit": 2}}}}
         )
@@ -156,7 +162,7 @@ def test_the_command_says_how_many_seeds_get_there(tmp_path):
 
 def test_an_unknown_metric_is_told_of_these(tmp_path):
     with pytest.raises(FedtideError, match=r"time_to_A, bits_to_A, joules_to_A, .* with an accuracy A"):
-        rows(two_variants(2), filled(tmp_path, {"a": 0.5, "b": 0.5}), "time_to_2")
+        table_rows(two_variants(2), filled(tmp_path, {"a": 0.5, "b": 0.5}), "time_to_2")
 
 
 def test_the_command_shows_the_reason(tmp_path, monkeypatch):
@@ -198,4 +204,4 @@ def test_a_runs_summary_has_them():
 
 
 def test_results_made_by_hand_are_as_before():
-    assert named("time_to_0.5")(result()) == 0.5
+    assert reaching_named("time_to_0.5")(result()) == 0.5

@@ -8,8 +8,8 @@ import yaml
 
 from fedtide import config
 from fedtide.errors import FedtideError
-from fedtide.studies.spec import make, read
-from fedtide.studies.work import run_one
+from fedtide.studies.run import run_one
+from fedtide.studies.spec import make_study, read_study
 
 
 def write(tmp_path, text):
@@ -19,7 +19,7 @@ def write(tmp_path, text):
 
 
 def test_grid_crosses_variants_axes_and_seeds(tmp_path):
-    study = read(write(tmp_path, """
+    study = read_study(write(tmp_path, """
 version: 1
 name: grid
 base: {fleet: {num_devices: 10}, policy: {limit: 2}}
@@ -36,10 +36,10 @@ seeds: [3, 5]
 
 
 def test_equal_experiments_share_a_name():
-    a = make("a", {"x": {"policy": {"limit": 4}}}, [0])
-    b = make("b", {"y": {"policy": {"limit": 4, "scheduler": "data_importance"}}}, [0])
+    a = make_study("a", {"x": {"policy": {"limit": 4}}}, [0])
+    b = make_study("b", {"y": {"policy": {"limit": 4, "scheduler": "data_importance"}}}, [0])
     assert a.runs[0].name == b.runs[0].name
-    assert a.runs[0].name != make("a", {"x": {"policy": {"limit": 4}}}, [1]).runs[0].name
+    assert a.runs[0].name != make_study("a", {"x": {"policy": {"limit": 4}}}, [1]).runs[0].name
 
 
 @pytest.mark.parametrize(
@@ -66,26 +66,28 @@ def test_equal_experiments_share_a_name():
 )
 def test_bad_files_say_what_is_wrong(tmp_path, text, words):
     with pytest.raises(FedtideError) as caught:
-        read(write(tmp_path, text))
+        read_study(write(tmp_path, text))
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_a_missing_study(tmp_path):
     with pytest.raises(FedtideError, match=r"no study file .*nowhere\.yaml; name a YAML file$"):
-        read(tmp_path / "nowhere.yaml")
+        read_study(tmp_path / "nowhere.yaml")
 
 
 def test_long_values_arrive_whole_and_are_numbered_in_labels(tmp_path):
     scales = [[1.0] * 40, [round(1 + k / 1000, 3) for k in range(40)]]
-    study = read(write(tmp_path, f"version: 1\nname: x\naxes: {{radio.large_scale: {scales}, policy.limit: [2, 4]}}"))
+    study = read_study(
+        write(tmp_path, f"version: 1\nname: x\naxes: {{radio.large_scale: {scales}, policy.limit: [2, 4]}}")
+    )
     assert [list(run.experiment.radio.large_scale) for run in study.runs] == [scales[0]] * 2 + [scales[1]] * 2
     assert study.labels == [f"large_scale=#{n}, limit={limit}" for n in (1, 2) for limit in (2, 4)]
 
 
 def test_an_edited_policy_file_is_another_run(tmp_path):
     def name() -> str:
-        return make("x", {"x": {"policy": {"scheduler": f"{path}:first"}}}, [0]).runs[0].name
+        return make_study("x", {"x": {"policy": {"scheduler": f"{path}:first"}}}, [0]).runs[0].name
 
     path = tmp_path / "mine.py"
     path.write_text("def first(candidates, limit, rng):\n    return list(range(limit))\n")
@@ -103,14 +105,14 @@ def test_policies_are_looked_for_beside_the_study(tmp_path, monkeypatch):
     (tmp_path / "sub" / "mine.py").write_text(MINE)
     (tmp_path / "sub" / "s.yaml").write_text("version: 1\nname: x\nbase: {policy: {scheduler: 'mine.py:first'}}\n")
     monkeypatch.chdir(tmp_path / "sub")
-    before = make("x", {"x": {"policy": {"scheduler": "mine.py:first"}}}, [0]).runs[0].name
-    assert read(Path("s.yaml")).runs[0].name == before
+    before = make_study("x", {"x": {"policy": {"scheduler": "mine.py:first"}}}, [0]).runs[0].name
+    assert read_study(Path("s.yaml")).runs[0].name == before
     monkeypatch.chdir(tmp_path)
-    run = read(Path("sub/s.yaml")).runs[0]
+    run = read_study(Path("sub/s.yaml")).runs[0]
     assert (run.name, run.experiment.policy.scheduler) == (before, "mine.py:first")  # the same run from anywhere
     (tmp_path / "mine.py").write_text("# another\n")
     with pytest.raises(FedtideError, match="twice with different contents"):
-        read(Path("sub/s.yaml"))
+        read_study(Path("sub/s.yaml"))
 
 
 def test_a_study_runs_from_another_folder(tmp_path, monkeypatch):
@@ -125,7 +127,7 @@ def test_a_study_runs_from_another_folder(tmp_path, monkeypatch):
     }
     (tmp_path / "sub" / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "x", "base": base}))
     monkeypatch.chdir(tmp_path)
-    run = read(Path("sub/s.yaml")).runs[0]
+    run = read_study(Path("sub/s.yaml")).runs[0]
     result = run_one(config.dump(run.experiment), str(tmp_path / "work"), run.name, beside=str(run.beside))
     assert result["totals"]["aggregations"] == 2
     assert json.loads((tmp_path / "work" / "versions.json").read_text())["beside"] == str(tmp_path / "sub")
@@ -134,7 +136,7 @@ def test_a_study_runs_from_another_folder(tmp_path, monkeypatch):
 
 
 def test_dotted_keys_in_base_and_variants(tmp_path):
-    study = read(
+    study = read_study(
         write(tmp_path, "version: 1\nname: x\nbase: {fleet.num_devices: 10}\nvariants: {a: {policy.limit: 2}, b: {}}")
     )
     assert [(run.experiment.fleet.num_devices, run.experiment.policy.limit) for run in study.runs] == [(10, 2), (10, 8)]

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedtide.studies.result import COLUMNS, RunResult
 from fedtide.studies.statistics import (
     band,
-    compare,
     difference_band,
     diverged,
     final_accuracy,
     mean_accuracy,
+    paired_difference,
     roughness,
-    shared,
+    shared_seeds,
     unmeasured,
     variation,
 )
+from fedtide.studies.store import COLUMNS, RunResult
 
 numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 
@@ -33,7 +33,7 @@ def result(accuracy, time=None):
 
 @given(st.lists(numbers, min_size=2, max_size=8))
 def test_identical_policies_come_out_as_no_difference(values):
-    found = compare(values, values)
+    found = paired_difference(values, values)
     assert found.verdict == "no difference"
     assert found.seeds_needed is None
 
@@ -42,10 +42,10 @@ def test_identical_policies_come_out_as_no_difference(values):
 def test_a_planted_worse_policy_is_found(values, loss):
     """The same noise on both sides, as paired seeds have it, and a constant loss with a little noise of its own."""
     noise = np.linspace(-1, 1, len(values)) * loss / 20
-    found = compare(np.array(values) - loss + noise, values)
+    found = paired_difference(np.array(values) - loss + noise, values)
     assert found.verdict == "lower"
     assert found.high < 0
-    assert compare(values, np.array(values) - loss + noise).verdict == "higher"
+    assert paired_difference(values, np.array(values) - loss + noise).verdict == "higher"
 
 
 def test_pairing_is_what_finds_it():
@@ -53,14 +53,14 @@ def test_pairing_is_what_finds_it():
     rng = np.random.default_rng(0)
     seeds = rng.normal(0, 1, 5)
     a, b = seeds + 0.05 + rng.normal(0, 0.005, 5), seeds
-    assert compare(a, b).verdict == "higher"
+    assert paired_difference(a, b).verdict == "higher"
     assert stats.ttest_ind(a, b).pvalue > 0.5
 
 
 def test_the_interval_is_students():
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(2, 6))
-    found, expected = compare(a, b), stats.ttest_rel(a, b).confidence_interval(0.95)
+    found, expected = paired_difference(a, b), stats.ttest_rel(a, b).confidence_interval(0.95)
     assert found.low == pytest.approx(expected.low)
     assert found.high == pytest.approx(expected.high)
 
@@ -68,27 +68,30 @@ def test_the_interval_is_students():
 def test_the_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(2)
     hits = [
-        found.low <= 0.3 <= found.high for found in (compare(rng.normal(0.3, 1, 4), np.zeros(4)) for _ in range(3000))
+        found.low <= 0.3 <= found.high
+        for found in (paired_difference(rng.normal(0.3, 1, 4), np.zeros(4)) for _ in range(3000))
     ]
     assert np.mean(hits) == pytest.approx(0.95, abs=0.015)
 
 
 def test_seeds_needed_would_indeed_resolve():
     difference = np.array([0.5, -0.3, 0.4, 0.0])
-    found = compare(difference, np.zeros(4))
+    found = paired_difference(difference, np.zeros(4))
     assert found.verdict == "not resolved"
     n = found.seeds_needed
     assert n is not None
     rng = np.random.default_rng(0)
-    again = [compare(rng.normal(difference.mean(), difference.std(ddof=1), n), np.zeros(n)) for _ in range(1000)]
+    again = [
+        paired_difference(rng.normal(difference.mean(), difference.std(ddof=1), n), np.zeros(n)) for _ in range(1000)
+    ]
     assert np.mean([each.verdict == "higher" for each in again]) == pytest.approx(0.8, abs=0.05)
-    assert compare([0.5, -0.4], [0.0, 0.0]).seeds_needed is None  # two seeds say too little about the spread
+    assert paired_difference([0.5, -0.4], [0.0, 0.0]).seeds_needed is None  # two seeds say too little about the spread
     width = stats.t.ppf(0.975, n - 1) * difference.std(ddof=1) / math.sqrt(n)
     assert width < difference.mean()
 
 
 def test_one_seed_resolves_nothing():
-    found = compare([0.9], [0.1])
+    found = paired_difference([0.9], [0.1])
     assert found.verdict == "not resolved"
     assert math.isinf(found.high)
 
@@ -165,11 +168,11 @@ def test_what_was_not_counted_is_not_drawn_over():
 def test_means_are_compared_on_shared_seeds():
     one, two, three, four = (result([level]) for level in (0.1, 0.2, 0.3, 0.4))
     many, fewer = {0: one, 1: two, 2: three, 3: four}, {1: four, 2: three, 3: two}
-    assert shared({"a": many, "b": fewer, "none yet": {}}) == {"a": [two, three, four], "b": [four, three, two]}
+    assert shared_seeds({"a": many, "b": fewer, "none yet": {}}) == {"a": [two, three, four], "b": [four, three, two]}
     # a curve with one or two seeds does not cost the others theirs
-    assert shared({"a": many, "b": {7: one}}) == {"a": [one, two, three, four], "b": [one]}
-    assert shared({"a": {0: one}, "b": {1: two}}) == {"a": [one], "b": [two]}
-    assert shared({}) == {}
+    assert shared_seeds({"a": many, "b": {7: one}}) == {"a": [one, two, three, four], "b": [one]}
+    assert shared_seeds({"a": {0: one}, "b": {1: two}}) == {"a": [one], "b": [two]}
+    assert shared_seeds({}) == {}
 
 
 def test_curves_end_where_the_first_of_them_ends():

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from fedtide import config
-from fedtide.core import files
+from fedtide.core import files as core_files
 from fedtide.errors import RunFolderError
-from fedtide.studies.checking import pack
-from fedtide.studies.result import COLUMNS, LATER, SUMS, ZERO, RunResult, Store, same
 from fedtide.studies.spec import name_of
+from fedtide.studies.store import COLUMNS, LATER, SUMS, ZERO, RunResult, Store, same
+from fedtide.studies.stored_format import pack_result
 from stored import TINY, name, put, result, tree, two_variants, write
 
 NAME = name()
@@ -52,7 +52,7 @@ def test_every_committed_result_has_its_checksum():
 def edit(file: Path, accuracy: float) -> None:
     held = json.loads(gzip.decompress(file.read_bytes()))
     held["columns"]["test_accuracy"][-1] = accuracy
-    file.write_bytes(pack(held))
+    file.write_bytes(pack_result(held))
 
 
 def test_an_edited_result_is_noticed(tmp_path):
@@ -153,7 +153,7 @@ def test_writers_at_the_same_moment_lose_nothing(tmp_path, monkeypatch, links):
     store = Store(tmp_path)
 
     def meanwhile(source, target):
-        Store(tmp_path).write(tmp_path / f"{NAME}.json.gz", pack(tree(provenance={"isa": "avx512"})))
+        Store(tmp_path).write(tmp_path / f"{NAME}.json.gz", pack_result(tree(provenance={"isa": "avx512"})))
         if not links:
             raise PermissionError(errno.EPERM, "no hard links here")
         raise FileExistsError(errno.EEXIST, "File exists")
@@ -193,7 +193,7 @@ def test_what_a_killed_writer_left_is_cleared_away(tmp_path):
     assert store.all_files() == {}
     store.prepare()
     assert {path.name for path in tmp_path.iterdir()} == set(kept)
-    assert files._runs(os.getpid())
+    assert core_files._runs(os.getpid())
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_fault_of_the_machine_is_not_called_damage(tmp_path, monkeypatch, erro
     def fails(*_):
         raise error
 
-    monkeypatch.setattr("fedtide.studies.result._without_waiting", fails)
+    monkeypatch.setattr("fedtide.studies.store._without_waiting", fails)
     with pytest.raises(RunFolderError, match=says) as found:
         store.load(NAME)
     assert "damaged" not in str(found.value)

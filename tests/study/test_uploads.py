@@ -11,11 +11,10 @@ import pytest
 
 from fedtide import config
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.records.columns import pack
-from fedtide.studies.checking import unpack
-from fedtide.studies.result import FORMAT, Store, from_rounds, same
+from fedtide.runs.record import pack_column
 from fedtide.studies.spec import name_of
-from fedtide.studies.uploads import EACH, FLAT
+from fedtide.studies.store import FORMAT, Store, from_rounds, same
+from fedtide.studies.stored_format import EACH, FLAT, unpack_result
 from helpers import run, small
 
 EXPERIMENT = small()
@@ -69,7 +68,7 @@ def test_one_look_at_the_folder_is_enough_for_all(tmp_path, monkeypatch):
 
 
 N, U = len(ROUNDS), sum(len(each.picked) for each in ROUNDS)
-BOMB = pack(np.zeros(10**6, np.int64))
+BOMB = pack_column(np.zeros(10**6, np.int64))
 
 
 @pytest.mark.parametrize(
@@ -79,13 +78,13 @@ BOMB = pack(np.zeros(10**6, np.int64))
         ({"picked": None}, "the picked of its rounds: a column is neither"),
         ({"picked": BOMB}, rf"the picked of its rounds: a packed column has more than {U}"),
         ({"time": BOMB.replace("<i8", "<f8")}, f"time of its rounds: a packed column has more than {N}"),
-        ({"age": pack(np.zeros(U))}, "age of its rounds has .* entries of float64"),
-        ({"age": pack(np.zeros(U - 1, np.int64))}, f"entries of int64, and should have {U}"),
-        ({"age": pack(np.full(U, -1))}, "age of its rounds holds what cannot be"),
-        ({"picked": pack(np.full(U, 6))}, "picked of its rounds holds what cannot be: they go from 0 to 5"),
-        ({"capacity": pack(np.full(U, np.nan, np.float32))}, "capacity of its rounds holds"),
-        ({"lost": pack(np.full(U, 2))}, "from 0 to 1"),
-        ({"counts": pack(np.zeros(N, np.int64))}, "counts of its rounds are not those"),
+        ({"age": pack_column(np.zeros(U))}, "age of its rounds has .* entries of float64"),
+        ({"age": pack_column(np.zeros(U - 1, np.int64))}, f"entries of int64, and should have {U}"),
+        ({"age": pack_column(np.full(U, -1))}, "age of its rounds holds what cannot be"),
+        ({"picked": pack_column(np.full(U, 6))}, "picked of its rounds holds what cannot be: they go from 0 to 5"),
+        ({"capacity": pack_column(np.full(U, np.nan, np.float32))}, "capacity of its rounds holds"),
+        ({"lost": pack_column(np.full(U, 2))}, "from 0 to 1"),
+        ({"counts": pack_column(np.zeros(N, np.int64))}, "counts of its rounds are not those"),
     ],
 )
 def test_columns_that_cannot_be(tmp_path, changes, says):
@@ -111,5 +110,5 @@ def test_a_run_of_the_default_size_stays_small(tmp_path):
     store = Store(tmp_path)
     store.save(name_of(default), from_rounds(default, rounds, 1000, 1.0))
     (file,) = tmp_path.glob("*.json.gz")
-    assert set(unpack(file.read_bytes())["rounds"]) == {*EACH, *FLAT}
+    assert set(unpack_result(file.read_bytes())["rounds"]) == {*EACH, *FLAT}
     assert file.stat().st_size < 12_000

@@ -20,12 +20,11 @@ from typer.testing import CliRunner
 from fedtide.cli.main import app
 from fedtide.config import merge
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.studies.export import export
-from fedtide.studies.result import Store, same
-from fedtide.studies.spec import make, read
+from fedtide.studies.run import expected_work, missing, run_study
+from fedtide.studies.spec import make_study, read_study
 from fedtide.studies.statistics import final_accuracy
-from fedtide.studies.table import by_label, rows
-from fedtide.studies.work import expected_work, missing, run_study
+from fedtide.studies.store import Store, same
+from fedtide.studies.table import by_label, export, table_rows
 from stored import TINY
 
 TIMEOUT = 120.0
@@ -49,18 +48,18 @@ def assert_same(study, one: Store, other: Store):
 def undisturbed(study_file, tmp_path):
     """The study run in this process, one run after the other."""
     from fedtide import config
-    from fedtide.studies.result import RunResult
-    from fedtide.studies.work import run_one
+    from fedtide.studies.run import run_one
+    from fedtide.studies.store import RunResult
 
     store = Store(tmp_path / "undisturbed")
-    for run in read(study_file).runs:
+    for run in read_study(study_file).runs:
         store.save(run.name, RunResult(**run_one(config.dump(run.experiment), None)))
     return store
 
 
 @pytest.mark.slow
 def test_sigkill_of_the_study_repeats_no_finished_run(study_file, undisturbed, tmp_path):
-    study, folder = read(study_file), tmp_path / "store"
+    study, folder = read_study(study_file), tmp_path / "store"
     process = subprocess.Popen(
         [*COMMAND, "study", "run", str(study_file), "--store", str(folder), "-j", "2"], start_new_session=True
     )
@@ -72,12 +71,12 @@ def test_sigkill_of_the_study_repeats_no_finished_run(study_file, undisturbed, t
     assert run_study(study, Store(folder), workers=2) == []
     assert all(path.stat().st_mtime_ns == before for path, before in finished.items())
     assert_same(study, Store(folder), undisturbed)
-    assert rows(study, Store(folder), "mean_accuracy") == rows(study, undisturbed, "mean_accuracy")
+    assert table_rows(study, Store(folder), "mean_accuracy") == table_rows(study, undisturbed, "mean_accuracy")
 
 
 @pytest.mark.slow
 def test_sigkill_of_the_parent_alone_leaves_no_orphan(study_file, undisturbed, tmp_path):
-    study, store = read(study_file), Store(tmp_path / "store")
+    study, store = read_study(study_file), Store(tmp_path / "store")
     process = subprocess.Popen([*COMMAND, "study", "run", str(study_file), "--store", str(store.folder), "-j", "2"])
     wait_for(lambda: any((store.folder / ".work").glob("*/rounds.jsonl")), "a run under way")
     workers = psutil.Process(process.pid).children()
@@ -97,7 +96,7 @@ def test_a_run_that_kills_its_worker_takes_no_other_with_it(tmp_path):
         "deadly": {"policy": {"scheduler": f"{tmp_path}/killer.py:die"}},
         "b": {"policy": {"limit": 1}},
     }
-    study, store = make("mixed", variants, [0], TINY), Store(tmp_path / "store")
+    study, store = make_study("mixed", variants, [0], TINY), Store(tmp_path / "store")
     failures = run_study(study, store, workers=3)
     assert [(failure.run.label, "died 3 times" in failure.reason) for failure in failures] == [("deadly", True)]
     assert [run.label for run in missing(study, store)] == ["deadly"]
@@ -122,8 +121,8 @@ def test_sigint_of_the_parent_alone_ends_its_workers_at_once(study_file, undistu
     assert b"Traceback" not in said
     _, alive = psutil.wait_procs(workers, timeout=5)
     assert not alive
-    assert run_study(read(study_file), store, workers=2) == []
-    assert_same(read(study_file), store, undisturbed)
+    assert run_study(read_study(study_file), store, workers=2) == []
+    assert_same(read_study(study_file), store, undisturbed)
 
 
 @pytest.mark.slow
@@ -133,11 +132,11 @@ def test_two_studies_on_one_store_share_the_work(study_file, undisturbed, tmp_pa
     for process in both:
         _, said = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 0, said
-    assert_same(read(study_file), store, undisturbed)
+    assert_same(read_study(study_file), store, undisturbed)
 
 
 def test_a_policy_file_that_is_edited_while_the_study_runs_is_noticed(study_file, tmp_path):
-    study, store, file = read(study_file), Store(tmp_path / "store"), tmp_path / "slow.py"
+    study, store, file = read_study(study_file), Store(tmp_path / "store"), tmp_path / "slow.py"
     before = file.read_text()
     file.write_text(before + "\n# edited\n")
     failures = run_study(study._replace(runs=study.runs[:1]), store, workers=1)
@@ -148,7 +147,7 @@ def test_a_policy_file_that_is_edited_while_the_study_runs_is_noticed(study_file
 
 
 def test_a_damaged_part_of_a_run_is_begun_anew(study_file, undisturbed, tmp_path):
-    study, store = read(study_file), Store(tmp_path / "store")
+    study, store = read_study(study_file), Store(tmp_path / "store")
     folder = store.folder / ".work" / study.runs[0].name
     folder.mkdir(parents=True)
     (folder / "experiment.yaml").write_text("seed: [")
@@ -157,7 +156,7 @@ def test_a_damaged_part_of_a_run_is_begun_anew(study_file, undisturbed, tmp_path
 
 
 def test_a_result_that_cannot_be_stored_keeps_its_checkpoint(tmp_path, monkeypatch):
-    study, store = make("x", {"x": {}}, [0], TINY), Store(tmp_path / "store")
+    study, store = make_study("x", {"x": {}}, [0], TINY), Store(tmp_path / "store")
 
     def full(self, name, result):
         raise RunFolderError("the disk is full")
@@ -176,7 +175,7 @@ def test_a_result_that_cannot_be_stored_keeps_its_checkpoint(tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_sigkill_of_a_pool_worker_loses_nothing(study_file, undisturbed, tmp_path):
-    study, store = read(study_file), Store(tmp_path / "store")
+    study, store = read_study(study_file), Store(tmp_path / "store")
     process = subprocess.Popen([*COMMAND, "study", "run", str(study_file), "--store", str(store.folder), "-j", "2"])
     work = store.folder / ".work"
     wait_for(lambda: len(list(store.folder.glob("*.gz"))) >= 1 and any(work.glob("*/rounds.jsonl")), "a run under way")
@@ -191,7 +190,7 @@ def test_sigkill_of_a_pool_worker_loses_nothing(study_file, undisturbed, tmp_pat
 def test_dask_with_a_killed_worker_agrees(study_file, undisturbed, tmp_path):
     from distributed import Client, LocalCluster
 
-    study, store = read(study_file), Store(tmp_path / "store")
+    study, store = read_study(study_file), Store(tmp_path / "store")
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         pids = list(Client(cluster).run(os.getpid).values())
         assert len(pids) == 2
@@ -232,14 +231,14 @@ def test_dask_looks_for_policies_beside_the_study_too(tmp_path, monkeypatch):
 
     stand_in = types.SimpleNamespace(Client=Client, LocalCluster=None, as_completed=iter)
     monkeypatch.setitem(sys.modules, "distributed", stand_in)
-    study, store = read(file), Store(tmp_path / "store")
+    study, store = read_study(file), Store(tmp_path / "store")
     assert run_study(study, store, backend="dask", address="tcp://host:1") == []
     assert missing(study, store) == []
 
 
 def test_a_policy_that_raises_what_ctrl_c_raises_is_the_culprit(tmp_path):
     (tmp_path / "mine.py").write_text("def cut(candidates, limit, rng):\n    raise KeyboardInterrupt\n")
-    study = make("own", {"own": {"policy": {"scheduler": f"{tmp_path}/mine.py:cut"}}}, [0], TINY)
+    study = make_study("own", {"own": {"policy": {"scheduler": f"{tmp_path}/mine.py:cut"}}}, [0], TINY)
     [failure] = run_study(study, Store(tmp_path / "store"), workers=1)
     assert "mine.py:cut' raised KeyboardInterrupt" in failure.reason
     assert failure.exit_code == 5
@@ -251,7 +250,7 @@ def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):
         "bad": {"policy": {"scheduler": "nowhere.py:nothing"}},
         "diverges": {"learning": {"learning_rate": 1e30}},
     }
-    study, store = make("mixed", variants, [0, 1], TINY), Store(tmp_path / "store")
+    study, store = make_study("mixed", variants, [0, 1], TINY), Store(tmp_path / "store")
     seen = []
     failures = run_study(study, store, workers=1, on_done=seen.append)
     assert len(seen) == 6
@@ -265,7 +264,7 @@ def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every)
     """From the moment of divergence on it is a guess, at all evaluations that the others have."""
     learning = {"training_loss": True, "evaluate_every": every}
     variants = {"good": {}, "diverges": {"learning": {"learning_rate": 1e30}}}
-    study, store = make("two", variants, [0, 1], merge(TINY, {"learning": learning})), Store(tmp_path / "store")
+    study, store = make_study("two", variants, [0, 1], merge(TINY, {"learning": learning})), Store(tmp_path / "store")
     assert run_study(study, store, workers=1, backend="here") == []
     assert missing(study, store) == []
     found = by_label(study, Store(tmp_path / "store"))
@@ -279,7 +278,7 @@ def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every)
         assert set(good.column("time")) <= set(bad.column("time"))
         assert final_accuracy(bad) == 0.1
         assert bad.column("time")[-1] == good.column("time")[-1]
-    reference, row = rows(study, store, "mean_accuracy")
+    reference, row = table_rows(study, store, "mean_accuracy")
     assert row["diverged_note"] == "2 of 2 diverged"
     assert reference["diverged_note"] == ""
     path = tmp_path / "two.yaml"
@@ -289,7 +288,7 @@ def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every)
 
 
 def test_an_unknown_backend_and_a_silent_scheduler(tmp_path):
-    study = make("x", {"x": {}}, [0])
+    study = make_study("x", {"x": {}}, [0])
     with pytest.raises(FedtideError, match="use local, dask or here"):
         run_study(study, Store(tmp_path), backend="cloud")
     with pytest.raises(FedtideError, match="no Dask scheduler"):
@@ -337,7 +336,7 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("done")
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump({"version": 1, "name": "tiny", "base": TINY, "axes": {"policy.limit": [1, 2]}}))
-    assert run_study(read(path), Store(folder / "store"), workers=1) == []
+    assert run_study(read_study(path), Store(folder / "store"), workers=1) == []
     return path, folder / "store"
 
 
@@ -398,7 +397,9 @@ def test_names_are_printed_as_they_are(done, tmp_path):
 def test_lists_on_an_axis_are_exported(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     base = TINY | {"timeline": {"horizon": 0.25}}
-    study = make("s", {"a": {"radio": {"large_scale": 2.0}}, "b": {"radio": {"large_scale": [1.0] * 4}}}, [0], base)
+    study = make_study(
+        "s", {"a": {"radio": {"large_scale": 2.0}}, "b": {"radio": {"large_scale": [1.0] * 4}}}, [0], base
+    )
     assert run_study(study, Store(tmp_path), workers=1) == []
     export(study, Store(tmp_path), tmp_path / "x.parquet")
     table = parquet.read_table(tmp_path / "x.parquet")
@@ -431,7 +432,7 @@ def slow(seed, device, job):
 
 def work(tmp_path, tree):
     base = {"learning": {"evaluate_every": 35.0}, "data": {"num_test": 1}}
-    (run,) = make("x", {"x": tree}, [0], base).runs
+    (run,) = make_study("x", {"x": tree}, [0], base).runs
     return expected_work(run._replace(beside=tmp_path))
 
 

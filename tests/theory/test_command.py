@@ -6,15 +6,15 @@ import pytest
 from rich.console import Console
 
 from fedtide.errors import FedtideError
-from fedtide.theory import command, figures
-from fedtide.theory.options import Options, make, parse
+from fedtide_lab.theory import command, figures
+from fedtide_lab.theory.options import Options, make_options, parse_options
 
 QUICK = ["num_devices=5", "num_samples=20", "num_features=3", "num_ticks=30", "num_seeds=3", "num_draws=20", "limit=2"]
 
 
 def run(words, out=None, **given):
     text = io.StringIO()
-    report = command.run([*QUICK, *words], out, Console(file=text, width=200), **given)
+    report = command.run_theory([*QUICK, *words], out, Console(file=text, width=200), **given)
     return report, text.getvalue()
 
 
@@ -36,12 +36,12 @@ def run(words, out=None, **given):
 )
 def test_wrong_words_are_explained_in_one_line(words, says):
     with pytest.raises(FedtideError, match=says) as caught:
-        parse(words)
+        parse_options(words)
     assert "\n" not in str(caught.value)
 
 
 def test_options_are_frozen_and_described():
-    assert parse([]) == Options()
+    assert parse_options([]) == Options()
     assert all(field.description for field in Options.model_fields.values())
     with pytest.raises(Exception, match="frozen"):
         Options().limit = 3
@@ -110,4 +110,4 @@ def test_a_sweep_moves_one_key_and_keeps_the_step():
 def test_softmax_runs_too():
     report, _ = run(["task=softmax"])
     assert all(report.below.values())
-    assert make(task="softmax").task == "softmax"
+    assert make_options(task="softmax").task == "softmax"

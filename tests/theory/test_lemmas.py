@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.errors import FedtideError
-from fedtide.theory import lemmas
-from fedtide.theory.bound import SHARP, paper_quantiser, tight_quantiser
-from fedtide.theory.lemmas import Instance
-from fedtide.theory.objectives import LeastSquares, Softmax
+from fedtide_lab.theory import lemmas
+from fedtide_lab.theory.bound import SHARP, paper_quantiser, tight_quantiser
+from fedtide_lab.theory.lemmas import Instance
+from fedtide_lab.theory.objectives import LeastSquares, Softmax
 
 
 @st.composite

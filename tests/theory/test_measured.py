@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 
 from fedtide.codec.sparse_quantized import Ideal
-from fedtide.drivers.planned import planned
-from fedtide.drivers.simulate import simulate
-from fedtide.theory import bound, constants, measure
-from fedtide.theory.bound import PAPER, SHARP
-from fedtide.theory.objectives import gradient
-from fedtide.theory.options import make
-from fedtide.theory.problem import at_seed, make_problem
-from fedtide.theory.sweeps import SWEEPS, sweep
+from fedtide.engine.simulate import simulate
+from fedtide.engine.ticks import planned
+from fedtide_lab.theory import bound, measure
+from fedtide_lab.theory.bound import PAPER_BOUND, SHARP
+from fedtide_lab.theory.measure import at_seed, make_problem
+from fedtide_lab.theory.objectives import gradient
+from fedtide_lab.theory.options import make_options
+from fedtide_lab.theory.sweeps import SWEEPS, run_sweep
 
 SMALL = {"num_devices": 8, "num_samples": 30, "num_features": 4, "num_ticks": 100, "num_draws": 100, "batch_size": 10}
 SYSTEMS = {
@@ -37,15 +37,15 @@ SYSTEMS = {
 
 
 def problem_of(**given):
-    return make_problem(make(**{**SMALL, **given}))
+    return make_problem(make_options(**{**SMALL, **given}))
 
 
 @pytest.mark.parametrize("given", SYSTEMS.values(), ids=SYSTEMS)
 def test_the_measured_error_stays_below_every_bound_at_every_t(given):
     problem = problem_of(**given)
-    c = constants.of(problem)
-    alpha = 0.5 * PAPER.step_limit(c)
-    curves = [bound.curve(variant, c, alpha, problem.system.ticks) for variant in bound.VARIANTS]
+    c = bound.of(problem)
+    alpha = 0.5 * PAPER_BOUND.step_limit(c)
+    curves = [bound.bound_curve(variant, c, alpha, problem.system.ticks) for variant in bound.VARIANTS]
     assert all(each.holds for each in curves)
     measured = measure.squared_errors(problem, alpha, 6)
     for each in curves:
@@ -55,12 +55,12 @@ def test_the_measured_error_stays_below_every_bound_at_every_t(given):
 
 def test_the_sharp_bound_holds_far_beyond_the_papers_step_limit():
     problem = problem_of(num_ticks=200)
-    c = constants.of(problem)
+    c = bound.of(problem)
     alpha = 0.99 * SHARP.step_limit(c)
-    assert alpha > 10 * PAPER.step_limit(c)
-    assert not bound.curve(PAPER, c, alpha, problem.system.ticks).holds
+    assert alpha > 10 * PAPER_BOUND.step_limit(c)
+    assert not bound.bound_curve(PAPER_BOUND, c, alpha, problem.system.ticks).holds
     measured = measure.squared_errors(problem, alpha, 6)
-    assert np.all(measured.mean <= bound.curve(SHARP, c, alpha, problem.system.ticks).values)
+    assert np.all(measured.mean <= bound.bound_curve(SHARP, c, alpha, problem.system.ticks).values)
 
 
 def test_an_empty_round_contradicts_the_theorem_as_printed():
@@ -68,17 +68,17 @@ def test_an_empty_round_contradicts_the_theorem_as_printed():
     problem = problem_of(
         num_devices=3, limit=2, min_duration=0.9, heterogeneity=0.0, noise=0.0, l2=0.0, batch_size=30, num_ticks=40
     )
-    c = constants.of(problem)
-    alpha = 0.5 * PAPER.step_limit(c)
+    c = bound.of(problem)
+    alpha = 0.5 * PAPER_BOUND.step_limit(c)
     ticks = problem.system.ticks
     measured = measure.squared_errors(problem, alpha, 2)
-    printed = PAPER.asymptote(c, alpha) + c.initial * PAPER.contraction(c, alpha) ** bound.exponents(
+    printed = PAPER_BOUND.asymptote(c, alpha) + c.initial * PAPER_BOUND.contraction(c, alpha) ** bound.exponents(
         c.a_lim, len(ticks)
     )
     assert measured.mean[0] == c.initial
     assert printed[0] < (1 - 1e-4) * c.initial
-    assert "no ready device" in bound.curve(PAPER, c, alpha, ticks).problem
-    assert np.all(measured.mean <= bound.curve(SHARP, c, alpha, ticks).values)
+    assert "no ready device" in bound.bound_curve(PAPER_BOUND, c, alpha, ticks).problem
+    assert np.all(measured.mean <= bound.bound_curve(SHARP, c, alpha, ticks).values)
 
 
 def test_the_simulator_agrees_with_the_recursion_in_float64():
@@ -110,20 +110,20 @@ def test_runs_differ_in_their_draws_only():
 
 @pytest.mark.parametrize("task", ["least_squares", "softmax"])
 def test_more_heterogeneity_means_a_larger_zeta(task):
-    zetas = [constants.of(problem_of(task=task, heterogeneity=h), []).zeta for h in (0.0, 0.5, 1.0)]
+    zetas = [bound.of(problem_of(task=task, heterogeneity=h), []).zeta for h in (0.0, 0.5, 1.0)]
     assert zetas == sorted(zetas)
     assert zetas[2] > 2 * zetas[0]
 
 
 def test_the_gap_is_within_what_smoothness_allows():
-    c = constants.of(problem_of(heterogeneity=1.0), [])
+    c = bound.of(problem_of(heterogeneity=1.0), [])
     assert c.mu / 2 * c.zeta <= c.local_gap * (1 + 1e-9)
     assert c.local_gap <= c.L / 2 * c.zeta * (1 + 1e-9)
 
 
 def test_r_min_grows_with_the_symbols_and_falls_with_the_levels():
     def r_min(**given):
-        return constants.least_kept(constants.kept_by_ready_set(problem_of(**given)))
+        return bound.least_kept(bound.kept_by_ready_set(problem_of(**given)))
 
     few, more, all_of_it = (r_min(num_symbols=n) for n in (40, 60, 1e6))
     assert 0 < few < more < all_of_it == 4.0
@@ -132,7 +132,7 @@ def test_r_min_grows_with_the_symbols_and_falls_with_the_levels():
 
 def test_r_min_by_draws_and_by_the_schedule_planned_agree():
     problem = problem_of(num_draws=400, num_symbols=60, num_ticks=60)
-    kept = constants.kept_by_ready_set(problem)
+    kept = bound.kept_by_ready_set(problem)
     sent = measure.squared_errors(problem, 0.01, 20).num_kept
     by_set = {}
     for tick, column in zip(problem.system.ticks, sent.T, strict=True):
@@ -146,11 +146,11 @@ def test_r_min_by_draws_and_by_the_schedule_planned_agree():
 
 def test_measured_remarks_heterogeneity_lifts_the_floor_and_bits_speed_it_up():
     """And r_min does not move the floor, against Remark 2's reading of the bound (it is in our bound's favour)."""
-    base = make(**{**SMALL, "sweep_ticks": 160, "sweep_seeds": 4, "num_symbols": 90})
-    devices = sweep(base, SWEEPS["heterogeneity"], lambda _: None)
+    base = make_options(**{**SMALL, "sweep_ticks": 160, "sweep_seeds": 4, "num_symbols": 90})
+    devices = run_sweep(base, SWEEPS["heterogeneity"], lambda _: None)
     assert devices[-1].floor > 10 * devices[0].floor
     assert [point.constants.zeta for point in devices] == sorted(point.constants.zeta for point in devices)
-    symbols = sweep(base, SWEEPS["num_symbols"], lambda _: None)
+    symbols = run_sweep(base, SWEEPS["num_symbols"], lambda _: None)
     lives = [point.measured_half_life for point in symbols]
     assert lives == sorted(lives, reverse=True)
     assert symbols[0].constants.rho < 0.7 * symbols[-1].constants.rho

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.errors import FedtideError
-from fedtide.theory.objectives import LeastSquares, Softmax, batch_factor, gradient
+from fedtide_lab.theory.objectives import LeastSquares, Softmax, batch_factor, gradient
 
 NAMES = ["least_squares", "softmax"]
 

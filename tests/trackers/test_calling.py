@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.core import stop
+from fedtide.core import signals
 from fedtide.errors import FedtideError
+from fedtide.parts import user_code
 from fedtide.trackers import Trackers, make_trackers
 
 
@@ -96,7 +97,7 @@ def test_ctrl_c_that_a_tracker_swallowed_passes_all_the_same(
     result: fedtide.Result, monkeypatch: pytest.MonkeyPatch, swallows: bool
 ) -> None:
     def tracker(record: Any) -> None:
-        monkeypatch.setattr(stop, "_asked", 2)
+        monkeypatch.setattr(signals, "_asked", 2)
         if not swallows:
             raise RuntimeError("was disturbed")
 
@@ -120,7 +121,7 @@ def test_a_failure_while_an_interrupted_run_ends_only_warns(
     log, warnings = Log(), []
     trackers = Trackers([Fails(), log], warnings.append)
     trackers.begin(result.experiment, None, 12)
-    monkeypatch.setattr(stop, "_asked", 2)
+    monkeypatch.setattr(signals, "_asked", 2)
     trackers.end(None)
     assert log.calls[-1] == ("end", False)
     assert len(warnings) == 1
@@ -195,9 +196,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("args", [{}, {"tag": "mine"}])
 def test_ones_own_file(session: Any, result: fedtide.Result, name: str, args: dict[str, str]) -> None:
     session([{"name": f"own.py:{name}", **args}], result, slice(2))
-    from fedtide.core import parts
 
-    seen = parts.attribute("tracker", "own.py:SEEN")
+    seen = user_code.attribute("tracker", "own.py:SEEN")
     assert seen[-2:] == [(args.get("tag", "none"), 1), (args.get("tag", "none"), 2)]
     assert session.warnings == []
 

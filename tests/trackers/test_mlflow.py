@@ -106,7 +106,7 @@ def test_names_that_it_refuses(stored: Any, result: fedtide.Result) -> None:
         metrics = {"joules [J]": 2.5}  # noqa: RUF012
 
     odd = result._replace(rounds=[WithMetrics(*result.rounds[0])])
-    from fedtide.trackers.mlflow import MLflow
+    from fedtide.trackers.adapters import MLflow
 
     tracker = MLflow()
     tracker.begin(odd.experiment, stored.folder, 1)

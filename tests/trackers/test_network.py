@@ -15,7 +15,7 @@ OFFLINE = """
 import sys
 from pathlib import Path
 from fedtide import config
-from fedtide.records import Ledger, RoundRecord
+from fedtide.runs import Ledger, RoundRecord
 from fedtide.trackers import Trackers
 trackers = Trackers(sys.argv[2:], lambda line: sys.exit(line))
 trackers.begin(config.experiment({}), Path(sys.argv[1]), 1)

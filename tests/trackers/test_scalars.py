@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedtide.records import Ledger, RoundRecord
+from fedtide.runs import Ledger, RoundRecord
 from fedtide.trackers import dotted, scalars
 
 RECORD = RoundRecord(

@@ -25,10 +25,10 @@ from rich.console import Console, ConsoleDimensions
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
-from fedtide.core import faults, stop
+from fedtide.core import faults, signals
 from fedtide.errors import FedtideError
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _Console(Console):
@@ -42,10 +42,10 @@ class _Page(_Console):
     def size(self) -> ConsoleDimensions:
         """At least so wide that a table can be read; a narrower terminal breaks the lines itself."""
         found = super().size
-        return ConsoleDimensions(max(found.width, NARROWEST), found.height)
+        return ConsoleDimensions(max(found.width, _NARROWEST), found.height)
 
 
-NARROWEST = 50
+_NARROWEST = 50
 if not os.environ.get("COLUMNS", "").strip("0"):  # of a terminal that does not know its width
     os.environ.pop("COLUMNS", None)
 out = _Page()
@@ -66,7 +66,7 @@ def _plainer(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("fedtide", _plainer)
 
 
-def friendly(command: F) -> F:
+def friendly(command: _F) -> _F:
     """Turn whatever goes wrong in a command into one line and an exit code; keep what it prints as JSON clean."""
 
     @functools.wraps(command)
@@ -81,7 +81,7 @@ def friendly(command: F) -> F:
         except (click.exceptions.Exit, SystemExit):
             raise
         except BaseException as error:
-            raise typer.Exit(report(error)) from None
+            raise typer.Exit(report_error(error)) from None
 
     return wrapped  # type: ignore[return-value]
 
@@ -117,9 +117,9 @@ class Border(TyperGroup):
                 raise
             code = 0  # typer's 1, as in `fedtide league --help | head`
         except BaseException as error:
-            code = report(error)
-        if code == 130 and stop.asked():  # typer's, whatever the signal was
-            code = stop.exit_code()
+            code = report_error(error)
+        if code == 130 and signals.stop_requested():  # typer's, whatever the signal was
+            code = signals.exit_code()
         raise SystemExit(code if isinstance(code, int) else 0)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -164,11 +164,11 @@ def _imported(name: str, module: str, attribute: str) -> click.Command:
     return group.commands[name]
 
 
-def report(error: BaseException) -> int:
+def report_error(error: BaseException) -> int:
     """Tell what happened in one line, and return the exit code."""
-    if stop.wanted(error):
+    if signals.wanted(error):
         _tell("[yellow]interrupted[/]")
-        return stop.exit_code()
+        return signals.exit_code()
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code

@@ -23,7 +23,7 @@ deploy_app = typer.Typer(
     help="Run the policies on real devices with Flower (needs the extra `flower`).",
 )
 
-Words = Annotated[
+_Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="An experiment file, then keys that differ.")
 ]
 
@@ -36,7 +36,7 @@ def _need_flower() -> None:
 @deploy_app.command("demo")
 @friendly
 def deploy_demo(
-    words: Words = None,
+    words: _Overrides = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder (default: runs/demo-<time>).")] = None,
     periods: Annotated[int, typer.Option("--periods", min=1, help="How many aggregations.")] = 20,
     period: Annotated[float, typer.Option("--period", min=5, help="Seconds between two aggregations.")] = 15.0,
@@ -53,9 +53,9 @@ def deploy_demo(
     [dim]fedtide show RUN[/]   [dim]fedtide replay RUN[/]   [dim]fedtide replay RUN policy.scheduler=random[/]
     """
     _need_flower()
-    from fedtide.flower.demo import Demo, View, demo_terms, run_demo, table
-    from fedtide.flower.settings import doubts
-    from fedtide.system import build, load_dataset, make_trainer
+    from fedtide.deploy.demo import Demo, View, demo_table, demo_terms, run_demo
+    from fedtide.deploy.settings import doubts
+    from fedtide.engine.system import build, load_dataset, make_trainer
 
     if not math.isfinite(period):
         raise FedtideError(f"--period {period}: timeline.period is a number of seconds; give 5 or more")
@@ -76,7 +76,7 @@ def deploy_demo(
         def show(view: View) -> None:
             nonlocal seen
             if err.is_terminal:
-                live.update(table(experiment, view), refresh=True)
+                live.update(demo_table(experiment, view), refresh=True)
             elif len(view.rounds) != seen:
                 seen = len(view.rounds)
                 last = view.rounds[-1] if view.rounds else None
@@ -91,16 +91,16 @@ def deploy_demo(
 
 
 def _summary(folder: Path, as_json: bool) -> None:
-    from fedtide.flower.demo import View, table
-    from fedtide.flower.trace import read
-    from fedtide.records import read_run
+    from fedtide.deploy.demo import View, demo_table
+    from fedtide.deploy.trace import read_trace
     from fedtide.report.summary import summarise
+    from fedtide.runs import read_run
 
     experiment, rounds, num_parameters, _ = read_run(folder)
     if as_json:
         print_json({"folder": str(folder), **summarise(experiment, rounds, num_parameters)})
         return
-    out.print(table(experiment, View(rounds, read(folder).periods, "done")), highlight=False)
+    out.print(demo_table(experiment, View(rounds, read_trace(folder).periods, "done")), highlight=False)
     out.print(
         f"\n[dim]fedtide show {escape(str(folder))}\nfedtide replay {escape(str(folder))}[/]",
         highlight=False,
@@ -112,7 +112,7 @@ def _summary(folder: Path, as_json: bool) -> None:
 @friendly
 def deploy_make_app(
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write the Flower app.")],
-    words: Words = None,
+    words: _Overrides = None,
     run_folder: Annotated[Path, typer.Option("--run", help="Run folder, on the server's host.")] = Path("run"),
     setting: Annotated[
         list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="A deployment setting; see --settings.")
@@ -124,8 +124,8 @@ def deploy_make_app(
     [dim]fedtide deploy app federation fleet.num_devices=20 timeline.period=60 timeline.horizon=6000 -s min_nodes=20[/]
     """
     _need_flower()
-    from fedtide.flower.bundle import write_app
-    from fedtide.flower.settings import Deployment, Terms, check_terms, deployment, doubts
+    from fedtide.deploy.app_folder import write_app
+    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts
 
     if show_settings:
         listed = Table(box=None, padding=(0, 2))
@@ -159,7 +159,7 @@ def deploy_keys(
 ) -> None:
     """Make certificates and keys for a test federation: an authority, the SuperLink's certificate, a key per node."""
     _need_flower()
-    from fedtide.flower.credentials import make_credentials
+    from fedtide.deploy.credentials import make_credentials
 
     made = make_credentials(folder, host or ["localhost", "127.0.0.1"], nodes, days)
     for path in (made.authority, made.certificate, made.key, *(path for pair in made.nodes for path in pair)):
@@ -169,16 +169,16 @@ def deploy_keys(
 @deploy_app.command("privacy")
 @friendly
 def deploy_privacy(
-    words: Words = None,
+    words: _Overrides = None,
     epsilon: Annotated[list[float] | None, typer.Option("--epsilon", "-e", help="Repeat for several.")] = None,
     draws: Annotated[int, typer.Option("--draws", min=1, help="Draws of the noise.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Show what private label histograms cost the schedule; nothing is trained."""
-    from fedtide.flower.privacy_study import study
+    from fedtide.deploy.privacy import privacy_cost
 
     experiment = config.experiment(config.read_words(words or []))
-    prices = study(experiment, epsilon or [0.001, 0.003, 0.01, 0.03, 0.1, 1.0], draws)
+    prices = privacy_cost(experiment, epsilon or [0.001, 0.003, 0.01, 0.03, 0.1, 1.0], draws)
     if as_json:
         print_json([price._asdict() for price in prices])
         return
@@ -211,8 +211,8 @@ def replay(
     [dim]fedtide replay runs/demo[/]   the same models, bit for bit
     [dim]fedtide replay runs/demo policy.scheduler=random[/]   the same devices and links, another policy
     """
-    from fedtide.flower.replay import replay as play
-    from fedtide.records import read_rounds
+    from fedtide.deploy.replay import replay as play
+    from fedtide.runs import read_rounds
 
     result = play(run, config.parse_overrides(words or []), folder, threads)
     before, after = (each[-1].test_accuracy if each else None for each in (read_rounds(run), result.rounds))

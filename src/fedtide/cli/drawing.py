@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-SCREEN = "screen"  # as in report.style, which --help need not import
+SCREEN_STYLE = "screen"  # as in report.style, which --help need not import
 DrawingStyle = Annotated[
     str,
     typer.Option(

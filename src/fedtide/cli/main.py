@@ -16,15 +16,16 @@ import typer
 from rich.markup import escape
 
 from fedtide.cli.command import CORES, AsJson, Border, err, friendly, out, print_json, say, uncollected, warn
-from fedtide.cli.drawing import SCREEN, DrawingStyle
+from fedtide.cli.drawing import SCREEN_STYLE, DrawingStyle
 from fedtide.cli.progress import shown_progress
-from fedtide.core import stop
+from fedtide.core import signals
 from fedtide.core.faults import explain
 from fedtide.errors import FedtideError
+from fedtide.parts import user_code
 
 if TYPE_CHECKING:
     from fedtide.config import Experiment
-    from fedtide.records import RoundRecord
+    from fedtide.runs import RoundRecord
 
 
 class Commands(Border):
@@ -47,17 +48,17 @@ class Commands(Border):
             "Play a deployment's trace again in the simulator: to the bit, or with another scheduler, weighting or codec.",
         ),
         "worlds": (
-            "fedtide.cli.worlds",
+            "fedtide_lab.commands",
             "worlds",
             "Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.",
         ),
         "league": (
-            "fedtide.cli.league",
+            "fedtide_lab.commands",
             "league",
             "Ask which method to deploy: schedulers, servers, codecs and local methods, ranked with paired intervals.",
         ),
         "paper": (
-            "fedtide.cli.paper",
+            "fedtide_lab.commands",
             "paper",
             "Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.",
         ),
@@ -67,7 +68,7 @@ class Commands(Border):
             "Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated.",
         ),
         "scenario": (
-            "fedtide.cli.scenario",
+            "fedtide.cli.pages",
             "scenario_app",
             "Worlds to learn in: data, devices and radio of a paper's system section, by one name.",
         ),
@@ -93,7 +94,7 @@ app = typer.Typer(
     "6 the machine cannot, 130 interrupted, 143 terminated.",
 )
 
-Words = Annotated[
+Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="An experiment file (YAML), then keys that differ from it."),
 ]
@@ -112,7 +113,7 @@ def _experiment(words: list[str] | None) -> Experiment:
 @app.command()
 @friendly
 def run(
-    words: Words = None,
+    words: Overrides = None,
     folder: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Run folder (default: runs/, named by what it holds)."),
@@ -133,11 +134,11 @@ def run(
     The same experiment continues where it stopped; a finished one is shown again.
     """
     if show_keys:
-        from fedtide.cli.keys import list_keys
+        from fedtide.cli.parts import list_keys
 
         list_keys(as_json)
         return
-    from fedtide.cli.naming import default_folder
+    from fedtide.cli.progress import default_folder
 
     experiment = _experiment(words)
     folder = folder or default_folder(experiment)
@@ -149,18 +150,17 @@ def run(
 @friendly
 def resume(run: RunPath, threads: Threads = CORES, as_json: AsJson = False) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
-    from fedtide.core import parts
-    from fedtide.records import policy_folder, read_experiment, refuse_pipes
+    from fedtide.runs import part_files_folder, read_experiment, refuse_pipes
 
     refuse_pipes(run)
-    with parts.beside(policy_folder(run)):
+    with user_code.search_folder(part_files_folder(run)):
         _run(read_experiment(run), run, threads, as_json)
 
 
 def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
     from fedtide.config.effort import long_work
-    from fedtide.drivers.simulate import simulate
-    from fedtide.records import check_folder, is_complete, is_deployment
+    from fedtide.engine.simulate import simulate
+    from fedtide.runs import check_folder, is_complete, is_deployment
 
     if is_complete(folder) and not is_deployment(folder):
         check_folder(folder, experiment)
@@ -173,14 +173,14 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
         with shown_progress("training") as advance:
             result = simulate(experiment, folder, threads=threads, say=say, on_round=advance, warn=warn)
     except KeyboardInterrupt as error:
-        if stop.foreign(error):
+        if signals.foreign(error):
             raise
         err.print(
             f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}",
             highlight=False,
             soft_wrap=True,
         )
-        raise typer.Exit(stop.exit_code()) from None
+        raise typer.Exit(signals.exit_code()) from None
     trained = time.perf_counter()
     _show(folder, as_json, draw=True)
     if not as_json:
@@ -198,10 +198,10 @@ def _wall_time(spent: dict[str, float], total: float) -> str:
 
 def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -> None:
     """Draw the figure of a finished run, if there is none or only a part; a run without a figure is still a run."""
-    from fedtide.report.figure import is_whole, run_figure
+    from fedtide.plot.figure import is_whole_figure, run_figure
 
     path = folder / "curve.png"
-    if is_whole(path):
+    if is_whole_figure(path):
         return
     try:
         run_figure(experiment, rounds, path)
@@ -211,14 +211,14 @@ def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -
 
 def _check_handed(folder: Path, experiment: Experiment) -> None:
     """Raise if a finished run was made in Python with data, a system or a trainer that this experiment does not give."""
-    from fedtide.records import check_folder, check_identity, identity, is_complete, read_versions
+    from fedtide.runs import check_folder, check_identity, identity, is_complete, read_versions
 
     if not is_complete(folder):
         return  # whoever continues it looks
     check_folder(folder, experiment)
     begun = read_versions(folder)
     if begun.get("handed"):  # else the experiment made everything itself
-        from fedtide.system import build, make_trainer
+        from fedtide.engine.system import build, make_trainer
 
         system = build(experiment, say=say)
         check_identity(folder, begun.get("identity"), identity(system, make_trainer(system)))
@@ -226,12 +226,12 @@ def _check_handed(folder: Path, experiment: Experiment) -> None:
 
 @app.command()
 @friendly
-def show(run: RunPath, style: DrawingStyle = SCREEN, as_json: AsJson = False) -> None:
+def show(run: RunPath, style: DrawingStyle = SCREEN_STYLE, as_json: AsJson = False) -> None:
     """Show a run, finished or not: its numbers and its curve. With a --style for print, draw curve-STYLE.pdf beside it."""
     _show(run, as_json)
-    if style != SCREEN:
-        from fedtide.records import read_run
-        from fedtide.report.figure import run_figure
+    if style != SCREEN_STYLE:
+        from fedtide.plot.figure import run_figure
+        from fedtide.runs import read_run
 
         experiment, rounds, *_ = read_run(run)
         path = run / f"curve-{style}.pdf"
@@ -240,11 +240,10 @@ def show(run: RunPath, style: DrawingStyle = SCREEN, as_json: AsJson = False) ->
 
 
 def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
-    from fedtide.records import is_deployment, made_on, read_run, refuse_pipes
     from fedtide.report.ages import stale
-    from fedtide.report.chance import chance
-    from fedtide.report.summary import evaluated, summarise
-    from fedtide.report.terminal import curve, summary_table
+    from fedtide.report.summary import chance, evaluated, summarise
+    from fedtide.report.terminal import curve_lines, summary_table
+    from fedtide.runs import is_deployment, made_on, read_run, refuse_pipes
 
     refuse_pipes(folder)
     experiment, rounds, num_parameters, complete = read_run(folder)
@@ -256,7 +255,7 @@ def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
         return
     scored = evaluated(rounds)
     times, accuracies = [each.time for each in scored], [each.test_accuracy or 0.0 for each in scored]
-    out.print(curve(times, accuracies, out.width, chance(experiment)))
+    out.print(curve_lines(times, accuracies, out.width, chance(experiment)))
     how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
     state = "complete" if complete else f"stopped at time {summary['time']:g}: {how}"
     out.print(summary_table(f"{folder} ({state})", summary, out.width), highlight=False)
@@ -270,7 +269,7 @@ def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
 @app.command()
 @friendly
 def plan(
-    words: Words = None,
+    words: Overrides = None,
     as_json: AsJson = False,
     ticks: Annotated[int, typer.Option("--ticks", min=0, help="How many aggregations to list.")] = 12,
 ) -> None:
@@ -279,9 +278,9 @@ def plan(
     [dim]fedtide plan radio.num_symbols=50000 policy.limit=20[/]
     """
     with uncollected():
+        from fedtide.engine.system import build, load_dataset
         from fedtide.report.ages import stale
         from fedtide.report.plan import plan_rows, plan_summary, plan_tables
-        from fedtide.system import build, load_dataset
 
         experiment = _experiment(words)
     system = build(experiment, dataset=load_dataset(experiment, say, images=False))
@@ -325,7 +324,7 @@ def policies(as_json: AsJson = False) -> None:
 
     [dim]fedtide policies --json[/]
     """
-    from fedtide.cli.keys import list_policies
+    from fedtide.cli.parts import list_policies
 
     list_policies(as_json)
 
@@ -347,7 +346,7 @@ def data(
     [dim]fedtide data fashion_mnist cifar10[/]
     """
     from fedtide.data import fetched
-    from fedtide.report.tables import Column, listed
+    from fedtide.report.terminal import TableColumn, listed
 
     found = {name: fetched(name, folder, None if status else say) for name in names or ["mnist"]}
     states = {name: {file.name: file.problem or "verified" for file in each.files} for name, each in found.items()}
@@ -363,7 +362,7 @@ def data(
             (escape(file), "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
             for file, state in states[name].items()
         ]
-        columns = (Column("file"), Column("state", wraps=True))
+        columns = (TableColumn("file"), TableColumn("state", wraps=True))
         out.print(listed(columns, rows, out.width, escape(f"{each.title} in {each.folder}")), highlight=False)
 
 
@@ -376,7 +375,7 @@ def theory(
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="A folder for theory.json and the figures.")
     ] = None,
-    style: DrawingStyle = SCREEN,
+    style: DrawingStyle = SCREEN_STYLE,
     as_json: AsJson = False,
     show_keys: Annotated[bool, typer.Option("--keys", help="List every key with its default, and stop.")] = False,
 ) -> None:
@@ -385,16 +384,16 @@ def theory(
     [dim]fedtide theory task=softmax num_levels=8 --out theory[/]
     """
     if show_keys:
-        from fedtide.cli.keys import key_row, print_keys
-        from fedtide.theory.options import Options
+        from fedtide.cli.parts import key_row, print_keys
+        from fedtide_lab.theory.options import Options
 
         fields = Options.model_fields
         print_keys({key: key_row(each.default, each) for key, each in fields.items()}, as_json)
         return
-    from fedtide.report.style import named
-    from fedtide.theory.command import run as evaluate
+    from fedtide.plot.style import style_named
+    from fedtide_lab.theory.command import run_theory as evaluate
 
-    evaluate(list(words or []), folder, out, as_json, say, named(style).name)
+    evaluate(list(words or []), folder, out, as_json, say, style_named(style).name)
 
 
 @app.callback(invoke_without_command=True)

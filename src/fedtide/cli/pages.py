@@ -1,4 +1,4 @@
-"""`fedtide report` and `fedtide explore`: pages for a browser."""
+"""`fedtide report`, `fedtide explore` and `fedtide scenario`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from fedtide.cli.command import friendly, say
-from fedtide.core import stop
+from fedtide import config
+from fedtide.cli.command import AsJson, friendly, out, print_json, print_text, say
+from fedtide.config import Experiment
+from fedtide.config.presets import scenario, scenario_names
+from fedtide.core import signals
 from fedtide.errors import FedtideError, RunFolderError
 
-Paths = Annotated[
+# `fedtide report` and `fedtide explore`: pages for a browser.
+
+
+_PagePaths = Annotated[
     list[Path],
     typer.Argument(metavar="RUN [RUN] | STUDY", help="A run folder, two to be beside each other, or a study."),
 ]
@@ -23,7 +31,7 @@ StoreOf = Annotated[Path | None, typer.Option("--store", help="Where the results
 
 @friendly
 def report(
-    paths: Paths,
+    paths: _PagePaths,
     to: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
     store: StoreOf = None,
 ) -> None:
@@ -38,7 +46,7 @@ def report(
 
 @friendly
 def explore(
-    paths: Paths,
+    paths: _PagePaths,
     live: Annotated[bool, typer.Option("--live", help="Follow a run under way, until Ctrl-C.")] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --live: 0 is any that is free.")] = 0,
     browser: Annotated[
@@ -64,8 +72,8 @@ def explore(
 def _written(paths: list[Path], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
     from fedtide.core.files import is_there, refuse_other_kind, write_output
+    from fedtide.pages.choose import are_runs, page_of
     from fedtide.pages.shell import BEGINNING
-    from fedtide.pages.which import are_runs, page_of
 
     if to.is_dir():
         raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
@@ -80,15 +88,15 @@ def _written(paths: list[Path], to: Path, store: Path | None) -> int:
 
 
 def _follow(paths: list[Path], port: int, browser: bool) -> None:
+    from fedtide.pages.choose import are_runs
     from fedtide.pages.live import serve
     from fedtide.pages.run import check_count
-    from fedtide.pages.which import are_runs
-    from fedtide.records import in_use
+    from fedtide.runs import in_use
 
     if not are_runs(paths):
         raise FedtideError(f"{paths[0]} is no run folder: --live follows runs; leave it out for a study")
     check_count(paths)
-    stop.ready()
+    signals.ready()
     told = False
     while absent := [path for path in paths if _is_empty(path)]:
         for path in absent:
@@ -105,7 +113,7 @@ def _follow(paths: list[Path], port: int, browser: bool) -> None:
 
 
 def _is_empty(folder: Path) -> bool:
-    from fedtide.records import is_complete, read_run
+    from fedtide.runs import is_complete, read_run
 
     return not read_run(folder).rounds and not is_complete(folder)
 
@@ -114,3 +122,75 @@ def _open(address: str, browser: bool, more: str = "") -> None:
     say(f"{address}{more}")
     if browser and not webbrowser.open(address):
         say("no browser could be opened: open that address yourself")
+
+
+# `fedtide scenario`: the worlds that the package brings along.
+
+
+scenario_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Worlds to learn in: data, devices and radio of a paper's system section, by one name.\n\n"
+    "[dim]fedtide run scenario=paper[/]",
+)
+# What a radio is made of, each with the name that is not worth a word.
+_RADIO = {"coverage": "equal", "channel": "", "csi": "perfect", "allocation": "equal_bits", "downlink": "instant"}
+
+
+@scenario_app.command("list")
+@friendly
+def list_scenarios(as_json: AsJson = False) -> None:
+    """List the scenarios: what world each one is, its data set, its devices and its radio.
+
+    [dim]fedtide scenario list[/]
+    """
+    rows = {}
+    for name in scenario_names():
+        experiment = config.experiment(scenario=name)
+        rows[name] = {
+            "about": scenario(name).about,
+            "data": experiment.data.name,
+            "num_devices": experiment.fleet.num_devices,
+            "radio": _radio(experiment),
+        }
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column("scenario", style="cyan", no_wrap=True)
+    table.add_column("world", overflow="fold")
+    for name, row in rows.items():
+        made_of = f"{row['data']}, N = {row['num_devices']}, {row['radio']}"
+        table.add_row(name, f"{escape(str(row['about']))}\n[dim]{escape(made_of)}[/]")
+    out.print(table, highlight=False)
+    out.print(
+        "\nfedtide run scenario=NAME [KEY=VALUE]... runs one; keys that you give yourself win. `fedtide scenario show NAME` "
+        "prints its file.",
+        highlight=False,
+        style="dim",
+    )
+
+
+@scenario_app.command()
+@friendly
+def show_scenario(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One of `fedtide scenario list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print the file of a scenario: its keys, and in its comments the papers that it follows and what differs.
+
+    [dim]fedtide scenario show paper[/]
+    [dim]fedtide scenario show paper > mine.yaml[/]     a world of your own to begin with: fedtide run mine.yaml
+    """  # fmt: skip
+    found = scenario(name)
+    if as_json:
+        resolved = config.dump(config.experiment(scenario=name))
+        print_json({"name": name, "about": found.about, "keys": found.keys, "text": found.text, "experiment": resolved})
+    else:  # as it is: no line of a file may be broken or padded
+        print_text(found.text)
+
+
+def _radio(experiment: Experiment) -> str:
+    """Say in a few words what a radio is made of."""
+    chosen = {key: str(getattr(experiment.radio, key)) for key in _RADIO}
+    return ", ".join(name for key, name in chosen.items() if name != _RADIO[key])

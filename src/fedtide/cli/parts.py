@@ -1,4 +1,4 @@
-"""`fedtide parts`: every kind of part, what there is of it, what each takes, and how to bring one's own."""
+"""`fedtide parts` and `--keys`: every kind of part and every key, with choices, defaults and meaning."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import difflib
 import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -17,12 +18,33 @@ from rich.table import Table
 from rich.text import Text
 
 from fedtide import config
-from fedtide.cli.command import out, print_json
-from fedtide.cli.presets import presets
-from fedtide.core import parts
-from fedtide.core.arguments import NO_DEFAULT, Parameter
-from fedtide.core.kinds import KINDS, Kind, table
+from fedtide.cli.command import choices, out, print_json
+from fedtide.config import presets as config_presets
+from fedtide.config.presets import scenario_names
 from fedtide.errors import FedtideError
+from fedtide.parts import registry, user_code
+from fedtide.parts.arguments import NO_DEFAULT, Parameter
+from fedtide.parts.kinds import KINDS, Kind, builtin_parts
+from fedtide.report.terminal import TableColumn, listed
+
+# Frameworks, profiles and scenarios: names for several keys at once, as the lists of the command line show them.
+
+
+def presets() -> dict[str, dict[str, str]]:
+    """Return what each framework and profile fills in, by name, and what world a scenario is."""
+    known = {"framework": config.FRAMEWORKS, "profile": config.PROFILES}
+    filled = {key: {name: _flat(tree) or "the defaults" for name, tree in each.items()} for key, each in known.items()}
+    return filled | {
+        "scenario": {name: config_presets.scenario(name).about for name in config_presets.scenario_names()}
+    }
+
+
+def _flat(tree: Mapping[str, Any]) -> str:
+    return ", ".join(f"{group}.{key}={value}" for group, keys in tree.items() for key, value in keys.items())
+
+
+# `fedtide parts`: every kind of part, what there is of it, what each takes, and how to bring one's own.
+
 
 _SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _RUN = "run."  # begins what a driver fills in, which no experiment can give
@@ -43,9 +65,9 @@ def list_parts(kind: str | None, as_json: bool) -> None:
         return
     for name, each in listed.items():
         out.print(_overview(name, each), highlight=False)
-    for name, choices in presets().items():
+    for name, offered in presets().items():
         out.print(_heading(name, "a preset: keys that you give yourself win"), highlight=False)
-        out.print(Padding(_pairs({choice: escape(text) for choice, text in choices.items()}), (0, 0, 1, 2)))
+        out.print(Padding(_pairs({choice: escape(text) for choice, text in offered.items()}), (0, 0, 1, 2)))
     out.print(
         "[bold]fedtide parts KIND[/]: every parameter with unit, bounds and meaning, how a part is called, how to name yours.",
         highlight=False,
@@ -65,7 +87,7 @@ def described(kind: str) -> dict[str, Any]:
         "called": _signatures(known, known.calls),
         "with_memory": _with_memory(known),
         "fills": {**known.fills},
-        "parts": {name: _described(kind, name, origin) for name, origin in parts.named_parts(kind).items()},
+        "parts": {name: _described(kind, name, origin) for name, origin in registry.named_parts(kind).items()},
     }
 
 
@@ -96,11 +118,11 @@ def _with_memory(known: Kind) -> list[str]:
 def _described(kind: str, name: str, origin: str) -> dict[str, Any]:
     """Describe one part; one that cannot be loaded here, or raises when it is looked at, says so itself."""
     try:
-        with parts.reported(kind, name, None):
-            found = parts.find(kind, name, table(kind))
+        with user_code.reported(kind, name, None):
+            found = registry.find_part(kind, name, builtin_parts(kind))
             about = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
             declared = [
-                each for each in parts.own_parameters(kind, found) if not (each.about.key or "").startswith(_RUN)
+                each for each in registry.own_parameters(kind, found) if not (each.about.key or "").startswith(_RUN)
             ]
     except FedtideError as error:
         return {"from": origin, "about": f"cannot be used here: {error}", "parameters": {}}
@@ -115,7 +137,7 @@ def _parameter(found: Parameter) -> dict[str, Any]:
         filled = keys[key].get_default(call_default_factory=True)
         default = filled if filled is not None or default is NO_DEFAULT else default
     return {
-        "type": type_name(found.type),
+        "type": type_text(found.type),
         "required": required,
         "default": None if default is NO_DEFAULT else _plain(default),
         "unit": found.about.unit or None,
@@ -129,7 +151,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, list, dict, type(None))) else str(value)
 
 
-def type_name(wanted: Any) -> str:
+def type_text(wanted: Any) -> str:
     """Write a type as a user would say it."""
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if wanted is Any or wanted is inspect.Parameter.empty:
@@ -141,11 +163,11 @@ def type_name(wanted: Any) -> str:
     if origin is typing.Literal:
         return " | ".join(map(str, inner))
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(type_name(each) for each in inner)
+        return " | ".join(type_text(each) for each in inner)
     name = getattr(origin or wanted, "__name__", str(wanted))
     if name == "ndarray":
         return "array"
-    return f"{name}[{', '.join(type_name(each) for each in inner)}]" if inner else name
+    return f"{name}[{', '.join(type_text(each) for each in inner)}]" if inner else name
 
 
 # ---- as people read it
@@ -272,3 +294,75 @@ def _with_argument(listed: Mapping[str, Any]) -> Iterator[str]:
 def _lacks(part: Mapping[str, Any]) -> bool:
     """Say whether something must be given to a part."""
     return any(about["required"] for about in part["parameters"].values())
+
+
+# Lists of what there is to choose by key: `fedtide policies`, and `--keys` of the commands that take keys.
+
+
+def list_policies(as_json: bool) -> None:
+    """Print everything that can be chosen by name, by key, with what it does: `fedtide parts` in one table."""
+    kinds = {KINDS[kind].key: described(kind)["parts"] for kind in KINDS}
+    listed = {key: {name: each["about"] for name, each in known.items()} for key, known in kinds.items()} | presets()
+    if as_json:
+        print_json(listed)
+        return
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)  # every column counts in 80
+    for heading in ("key", "value"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what it does", overflow="fold")  # a value too long for the line is wrapped, not cut off
+    for key, known in listed.items():
+        for position, (name, text) in enumerate(known.items()):
+            table.add_row(f"[bold]{key}[/]" if position == 0 else "", f"[cyan]{escape(name)}[/]", escape(text))
+    out.print(table, highlight=False)
+    out.print("\nMore, with parameters and how to bring your own: fedtide parts, fedtide parts KIND.", highlight=False)
+
+
+def list_keys(as_json: bool) -> None:
+    """Print every key of an experiment: its default, its meaning, its choices."""
+    print_keys(key_rows(), as_json)
+
+
+def key_rows() -> dict[str, dict[str, Any]]:
+    """Describe every key of an experiment."""
+    defaults = config.dump(config.Experiment())
+    known = {KINDS[kind].key: [*registry.named_parts(kind), "your own"] for kind in KINDS} | {
+        "scenario": [*scenario_names(), None]
+    }
+    rows = {}
+    for key, field in config.all_keys().items():
+        group, _, leaf = key.rpartition(".")
+        rows[key] = key_row(defaults[group][leaf] if group else defaults[leaf], field, known.get(key, ()))
+    return rows
+
+
+def key_row(default: Any, field: Any, names: Iterable[str | None] = ()) -> dict[str, Any]:
+    """Describe a key: its default, its meaning and, where it has some, its choices."""
+    found = [*names] or _literals(field.annotation)
+    return {"default": default, "about": field.description, **({"choices": found} if found else {})}
+
+
+def _literals(annotation: Any) -> list[Any]:
+    """Return the values that a type admits, if these can be counted."""
+    if annotation is bool:
+        return [True, False]
+    if annotation is type(None):
+        return [None]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    either = [_literals(each) for each in get_args(annotation)] if get_origin(annotation) in (Union, UnionType) else []
+    return [value for each in either for value in each] if all(either) else []
+
+
+def print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
+    """Print rows as key_row makes them, by key."""
+    if as_json:
+        print_json(rows)
+        return
+    told = []
+    for key, row in rows.items():
+        about = escape(row["about"] or "")
+        if "choices" in row:
+            about += f"\n[dim]{escape(choices(row['choices']))}[/]"
+        told.append((key, escape(str(row["default"])), about))
+    columns = (TableColumn("key", style="cyan"), TableColumn("default", wraps=True), TableColumn("meaning", wraps=True))
+    out.print(listed(columns, told, out.width), highlight=False)

@@ -1,18 +1,60 @@
-"""A run as it goes: a bar on a terminal, elsewhere a line now and then."""
+"""A run as it goes: a bar on a terminal, elsewhere a line now and then; and where a run is stored by default."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
+from fedtide import config
 from fedtide.cli.command import err, say
-from fedtide.core import stop
+from fedtide.config import Experiment
+from fedtide.core import signals
 
-LEAST_BAR = 10  # columns of a bar that still shows something
+# Where a run goes if nobody says: runs/<framework>-<scheduler>-<data>-s<seed>-<hash>.
+
+
+_RUNS = Path("runs")
+_LONGEST = 40  # characters of a part's name: the folder's stays below the 255 that file systems allow
+
+
+def folder_name(experiment: Experiment) -> str:
+    """Return what a person would look for: framework, scheduler, data set, seed, and a hash that tells the rest."""
+    framework = experiment.framework or experiment.timeline.name
+    words = [_plain(name) for name in (framework, experiment.policy.scheduler, experiment.data.name)]
+    return "-".join([*words, f"s{experiment.seed}", _hash(experiment)])
+
+
+def default_folder(experiment: Experiment, runs: Path = _RUNS) -> Path:
+    """Return the folder of an experiment: the one that is there under whatever name with its hash, else a new one.
+
+    The same experiment may be written in several ways (a framework, or its keys one by one), and earlier versions named
+    their folders otherwise.
+    """
+    wanted = runs / folder_name(experiment)
+    there = [] if wanted.exists() else sorted(runs.glob(f"*-{_hash(experiment)}"))
+    return next((each for each in there if (each / "experiment.yaml").is_file()), wanted)
+
+
+def _hash(experiment: Experiment) -> str:
+    return config.digest(experiment)[:8]
+
+
+def _plain(name: str) -> str:
+    """Return a part's name as a word that any file system takes; of `path/file.py:name` only the name."""
+    own = name.rpartition(":")[2].replace("\\", "/").rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9._]+", "_", own).strip("._")[:_LONGEST] or "own"
+
+
+# A run as it goes: a bar on a terminal, elsewhere a line now and then.
+
+
+_LEAST_BAR = 10  # columns of a bar that still shows something
 LINE_SECONDS = 15.0  # between two lines about a run whose stderr is no terminal
 
 
@@ -37,7 +79,7 @@ def shown_progress(label: str) -> Iterator[Callable[[Any, int], None]]:
         task = progress.add_task(label, total=None, time=0.0, accuracy="-")
 
         def advance(record: Any, total: int) -> None:
-            stop.check()
+            signals.raise_if_stopped()
             progress.update(task, total=total, completed=record.index, time=record.time)
             if record.test_accuracy is not None:
                 progress.update(task, accuracy=f"{record.test_accuracy:.4f}")
@@ -83,7 +125,7 @@ def study_columns(name: int, runs: int) -> tuple[Any, ...]:
 
     count = 2 * len(str(runs)) + len("/ runs")
     beside = count + len("0:00:00 left 0:00:00") + 5  # with the gaps
-    title = max(min(name, err.width // 3, err.width - beside - LEAST_BAR), 4)
+    title = max(min(name, err.width // 3, err.width - beside - _LEAST_BAR), 4)
     return (
         rich.TextColumn(
             "[bold]{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", width=title)
@@ -98,7 +140,7 @@ def study_columns(name: int, runs: int) -> tuple[Any, ...]:
 
 def bar_width(beside: int) -> int:
     """Return how wide a bar may be next to so many columns of words."""
-    return max(LEAST_BAR, min(40, err.width - beside))
+    return max(_LEAST_BAR, min(40, err.width - beside))
 
 
 def _lines(label: str) -> Callable[[Any, int], None]:
@@ -109,7 +151,7 @@ def _lines(label: str) -> Callable[[Any, int], None]:
 
     def advance(record: Any, total: int) -> None:
         nonlocal first, told, accuracy
-        stop.check()
+        signals.raise_if_stopped()
         now = time.monotonic()
         first = record.index if first is None else first
         if record.test_accuracy is not None:

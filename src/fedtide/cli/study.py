@@ -10,17 +10,15 @@ import typer
 from rich.markup import escape
 
 from fedtide.cli.command import CORES, AsJson, err, friendly, out, print_json, say, warn
-from fedtide.cli.drawing import SCREEN, DrawingStyle
+from fedtide.cli.drawing import SCREEN_STYLE, DrawingStyle
 from fedtide.cli.progress import study_progress
 from fedtide.errors import FedtideError
-from fedtide.report.tables import Column, listed
-from fedtide.report.terminal import NOT_REACHED
-from fedtide.studies.reaching import HELP
-from fedtide.studies.result import Store
-from fedtide.studies.spec import Study, read
-from fedtide.studies.statistics import METRICS
-from fedtide.studies.strict import Mode, plan
-from fedtide.studies.work import Failure, Outcome, expected_work, missing, run_study
+from fedtide.report.terminal import NOT_REACHED, TableColumn, listed
+from fedtide.studies.paths import Mode, plan_paths
+from fedtide.studies.run import Failure, Outcome, expected_work, missing, run_study
+from fedtide.studies.spec import Study, read_study
+from fedtide.studies.statistics import HELP, METRICS
+from fedtide.studies.store import Store
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -79,7 +77,7 @@ def do_runs(
 ) -> list[Failure]:
     """Run what is missing of some studies under a progress bar; tell every cause of a failure once, when it is met."""
     study = Study(name, tuple({run.name: run for part in studies for run in part.runs}.values()))
-    plans = plan(studies, store, mode)
+    plans = plan_paths(studies, store, mode)
     todo, have = plans.todo, len(study.runs) - len(missing(study, store))
     if have:
         say(f"{have} of {len(study.runs)} runs are in {store.folder} already")
@@ -138,7 +136,7 @@ def study_run(
     isa_redo: Redo = False,
 ) -> None:
     """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
-    study = read(file)
+    study = read_study(file)
     mode = mode_of(isa_strict, isa_redo)
     failures = do_runs(study.name, [study], Store(store), workers, backend, address, mode)
     _print_table(study, Store(store), "mean_accuracy")
@@ -158,7 +156,7 @@ def study_show(
 
     That is the one with the first value on the first axis (or the first variant), all else being equal; or see --against.
     """
-    study = read(file)
+    study = read_study(file)
     if len(missing(study, Store(store))) == len({run.name for run in study.runs}):
         raise FedtideError(
             f"{store} holds no run of {study.name!r}: `fedtide study run {file}` first, or name its --store"
@@ -184,12 +182,12 @@ def study_plot(
         str, typer.Option("--over", help="Against what: time, index, bits, symbols, samples_trained.")
     ] = "time",
     against: Against = None,
-    style: DrawingStyle = SCREEN,
+    style: DrawingStyle = SCREEN_STYLE,
 ) -> None:
     """Plot mean curves, seeds and 95 % intervals, as PDF, SVG and PNG; with --against paired gains, averaged up to then."""
     from fedtide.studies.plot import draw_study
 
-    study = read(file)
+    study = read_study(file)
     for path in draw_study(study, Store(store), to or Path(study.stem), column, over, against, style):
         out.print(escape(str(path)), highlight=False, soft_wrap=True)
 
@@ -202,9 +200,9 @@ def study_export(
     store: StorePath = Path("results"),
 ) -> None:
     """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""
-    from fedtide.studies.export import export
+    from fedtide.studies.table import export
 
-    count = export(read(file), Store(store), to)
+    count = export(read_study(file), Store(store), to)
     out.print(f"{count:,} rows in {escape(str(to))}", highlight=False, soft_wrap=True)
 
 
@@ -239,18 +237,18 @@ def study_paths(
         for path, found_by, version, commit, count in sources
     ]
     names = ("instruction path", "found by", "version", "commit")
-    columns = (Column("results", right=True), *(Column(name, wraps=True) for name in names))
+    columns = (TableColumn("results", right=True), *(TableColumn(name, wraps=True) for name in names))
     out.print(listed(columns, rows, out.width, escape(str(store))), highlight=False)
 
 
 def _rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
-    from fedtide.studies.table import rows
+    from fedtide.studies.table import table_rows
 
-    return rows(study, store, metric, against)
+    return table_rows(study, store, metric, against)
 
 
 def _compared(row: dict[str, Any]) -> tuple[str, str]:
-    from fedtide.paper.rows import effect
+    from fedtide_lab.paper.reproduce import effect
 
     if "difference" in row:
         return effect(row), row["verdict"]
@@ -267,7 +265,7 @@ def _middle(row: dict[str, Any]) -> str:
 
 def _nothing(row: dict[str, Any]) -> str:
     """Say in the place of a number that there is none, and whether that is because a target was not reached."""
-    from fedtide.studies.reaching import UNCOUNTED
+    from fedtide.studies.statistics import UNCOUNTED
 
     counted = not any(row["reason"].endswith(each) for each in UNCOUNTED.values())
     return NOT_REACHED if row["reason"] and counted else "-"
@@ -277,18 +275,18 @@ def _print_table(study: Study, store: Store, metric: str, against: str | None = 
     rows = _rows(study, store, metric, against)
     other = next((row["against_part"] for row in rows if row["against_part"]), "another")
     columns = [
-        Column("variant", wraps=True),
-        Column("seeds", right=True),
-        Column("median" if rows and "median" in rows[0] else "mean", right=True),
-        Column(f"difference from {other} (95 % interval)", wraps=True),
-        Column("verdict", wraps=True),
+        TableColumn("variant", wraps=True),
+        TableColumn("seeds", right=True),
+        TableColumn("median" if rows and "median" in rows[0] else "mean", right=True),
+        TableColumn(f"difference from {other} (95 % interval)", wraps=True),
+        TableColumn("verdict", wraps=True),
     ]
     cells = [
         [escape(row["variant"]), f"{row['done']}/{row['seeds']}", _middle(row), *map(escape, _compared(row))]
         for row in rows
     ]
     if any(row["lost_share"] for row in rows):
-        columns.append(Column("uploads lost", right=True))
+        columns.append(TableColumn("uploads lost", right=True))
         for row, cell in zip(rows, cells, strict=True):
             cell.append("-" if row["lost_share"] is None else f"{row['lost_share']:.1%}")
     out.print(listed(columns, cells, out.width, escape(f"{study.name}: {metric}")), highlight=False)
@@ -298,7 +296,7 @@ def _print_table(study: Study, store: Store, metric: str, against: str | None = 
 
 def _foot(study: Study, store: Store, is_mixed: bool) -> list[str]:
     """Return what stands below a table about instruction paths."""
-    from fedtide.studies.pairing import WHY, unknown
+    from fedtide.studies.paths import WHY, unknown
     from fedtide.studies.table import by_label
 
     lines = [f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one."] if is_mixed else []

@@ -21,9 +21,8 @@ import numpy as np
 
 from fedtide.codec import dead_zone_coding as coding
 from fedtide.codec import native
-from fedtide.codec.base import Packet, packet
+from fedtide.codec.base import Packet, PacketError, packet, unseal
 from fedtide.codec.dead_zone_coding import OCTAVES, WIDTHS
-from fedtide.codec.wire import PacketError, unseal
 from fedtide.errors import FedtideError
 from fedtide.types import Rng, Vector
 
@@ -79,7 +78,7 @@ class DeadZone:
         ]  # whole bits are sent: the code is over by one at least, or fits
         rows, draws = [updates[at] for at in coded], [rngs[at] for at in coded]
         if native.extension is None:
-            made = [coding.encode(*each) for each in zip(rows, whole, draws, strict=True)]
+            made = [coding.encode_dead_zone(*each) for each in zip(rows, whole, draws, strict=True)]
         else:
             given = native.contiguous(rows), whole, native.capsules(draws)
             made = native.extension.dead_zone_encode(*given, threads) if coded else []
@@ -111,7 +110,7 @@ class DeadZone:
         payloads = [each for each in read if isinstance(each, tuple)]
         if native.extension is None or len(sizes) > 1:
             for at, each in zip(coded, payloads, strict=True):
-                found[at] = coding.decode(*each, packets[at].num_parameters)
+                found[at] = coding.decode_dead_zone(*each, packets[at].num_parameters)
         elif coded:
             data, bits = zip(*payloads, strict=True)
             rows, refused = native.extension.dead_zone_decode(list(data), list(bits), sizes.pop(), threads)

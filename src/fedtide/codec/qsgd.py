@@ -1,17 +1,4 @@
-"""QSGD (Alistarh, Grubic, Li, Tomioka and Vojnovic 2017): every element rounded at random to levels of the norm, unbiased.
-
-    Q_s(u)_i = |u|_2 sgn(u_i) xi_i,   xi_i = l/s or (l+1)/s with l = floor(s |u_i| / |u|_2),
-                                      the larger with probability s |u_i| / |u|_2 - l, so that E[Q_s(u)] = u
-
-s is the largest whose code fits: the mean length of the code and four of its standard deviations. It is chosen before the
-draw, since a choice after it would prefer draws with few elements, a bias. A draw that is longer all the same (seldom: see
-docs/codec.md) is drawn anew with half the s. Below one level, s < 1, xi_i = 1/s is drawn with probability s |u_i| / |u|_2:
-still unbiased, and ever noisier. A budget that carries not one element sends nothing.
-
-Code: the paper sends the norm, and for every non-zero level its distance from the one before, its sign and the level, both
-numbers in Elias's code. Here the places are sent as the number of their set among the C(d, n), which no code of
-the distances undercuts; the levels are in Elias's gamma code. In place of norm and s, |u|_2 / s is sent, in 31 bits.
-"""
+"""Elias's gamma code (Elias 1975): a whole number l >= 1 as floor(log2 l) zeros and then l in binary."""
 
 from __future__ import annotations
 
@@ -23,12 +10,60 @@ from typing import Annotated
 import numpy as np
 
 from fedtide.codec import native
-from fedtide.codec.base import Packet, packet
-from fedtide.codec.elias import gamma_bits, gamma_decode, gamma_encode
+from fedtide.codec.base import Packet, PacketError, join, packet, split, unseal
 from fedtide.codec.subsets import index_bits, rank, unrank
-from fedtide.codec.wire import PacketError, join, split, unseal
-from fedtide.core.arguments import arg
-from fedtide.types import Floats, Rng, Vector
+from fedtide.parts.arguments import arg
+from fedtide.types import Floats, Ints, Rng, Vector
+
+
+def gamma_bits(numbers: Ints) -> Ints:
+    """Return the length of each number's code [n]: 2 floor(log2 l) + 1."""
+    return np.asarray(2 * np.frexp(numbers)[1] - 1, np.int64)
+
+
+def gamma_encode(numbers: Ints) -> tuple[int, int]:
+    """Return the codes of numbers [n] one after the other, as one number, and how many bits it has."""
+    widths = gamma_bits(numbers)
+    ends, total = np.cumsum(widths), int(widths.sum())
+    bits = np.zeros(total, np.uint8)
+    for place in range(int(numbers.max()).bit_length() if len(numbers) else 0):  # the zeros before l are there already
+        is_set = numbers >> place & 1 == 1
+        bits[ends[is_set] - 1 - place] = 1
+    return int.from_bytes(np.packbits(bits).tobytes(), "big") >> -total % 8, total
+
+
+def gamma_decode(number: int, num_bits: int, count: int, most: int) -> Ints:
+    """Return the `count` numbers of a code of num_bits; raise PacketError if it holds others, or one beyond `most`."""
+    text = f"{number:0{num_bits}b}" if num_bits else ""
+    longest, at, found = most.bit_length(), 0, []
+    for _ in range(count):
+        first = text.find("1", at, at + longest)
+        end = 2 * first - at + 1
+        if first < 0 or end > num_bits:
+            raise PacketError(f"a packet's code does not hold {count} numbers of up to {longest} bits")
+        found.append(int(text[first:end], 2))
+        at = end
+    if at != num_bits:
+        raise PacketError("a packet's code goes on after the last element")
+    if found and max(found) > most:
+        raise PacketError(f"a packet has a level beyond {most}")
+    return np.array(found, np.int64)
+
+
+# QSGD (Alistarh, Grubic, Li, Tomioka and Vojnovic 2017): every element rounded at random to levels of the norm, unbiased.
+#
+#     Q_s(u)_i = |u|_2 sgn(u_i) xi_i,   xi_i = l/s or (l+1)/s with l = floor(s |u_i| / |u|_2),
+#                                       the larger with probability s |u_i| / |u|_2 - l, so that E[Q_s(u)] = u
+#
+# s is the largest whose code fits: the mean length of the code and four of its standard deviations. It is chosen before the
+# draw, since a choice after it would prefer draws with few elements, a bias. A draw that is longer all the same (seldom:
+# see docs/codec.md) is drawn anew with half the s. Below one level, s < 1, xi_i = 1/s is drawn with probability s |u_i| /
+# |u|_2: still unbiased, and ever noisier. A budget that carries not one element sends nothing.
+#
+# Code: the paper sends the norm, and for every non-zero level its distance from the one before, its sign and the level,
+# both numbers in Elias's code. Here the places are sent as the number of their set among the C(d, n), which no code of the
+# distances undercuts; the levels are in Elias's gamma code. In place of norm and s, |u|_2 / s is sent, in 31 bits.
+
 
 _STEP_BITS = 31  # a float32 that is not negative: its sign bit is not sent
 _LARGEST = float(np.finfo(np.float32).max)

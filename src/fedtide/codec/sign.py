@@ -19,9 +19,8 @@ from typing import Annotated
 
 import numpy as np
 
-from fedtide.codec.base import Packet, packet
-from fedtide.codec.wire import PacketError, join, split, unseal
-from fedtide.core.arguments import arg
+from fedtide.codec.base import Packet, PacketError, join, packet, split, unseal
+from fedtide.parts.arguments import arg
 from fedtide.types import Rng, Vector
 
 _SCALE_BITS = 31  # a float32 that is not negative: its sign bit is not sent

@@ -24,7 +24,7 @@ import numpy as np
 from fedtide.codec import native
 from fedtide.types import Ints
 
-BLOCK = 64  # positions; C(64, 32) < 2^63
+_BLOCK = 64  # positions; C(64, 32) < 2^63
 _EXACT_BITS = 192  # binomials below 2^192 are exact
 _DIGITS = 96  # significant bits of the larger ones
 _TABLES_UP_TO = 256  # positions of a left node whose splits are kept in tables
@@ -35,7 +35,7 @@ Bound = tuple[int, int]  # (m, e) stands for m * 2^e
 @lru_cache(maxsize=1)
 def _pascal() -> Ints:
     """Return C(position, i) for positions 0..63 and i 0..64 [64 65]."""
-    return np.array([[math.comb(position, i) for i in range(BLOCK + 1)] for position in range(BLOCK)], np.int64)
+    return np.array([[math.comb(position, i) for i in range(_BLOCK + 1)] for position in range(_BLOCK)], np.int64)
 
 
 class _Factorials:
@@ -69,7 +69,7 @@ def _rounded_up(n: int, k: int) -> Bound:
         _factorials.grow(n)
     (top, e), (left, e1), (right, e2) = _factorials[n], _factorials[k], _factorials[n - k]
     quotient = (top << 256) // (left * right)
-    level = (-(-n // BLOCK) - 1).bit_length()
+    level = (-(-n // _BLOCK) - 1).bit_length()
     quotient += quotient >> (72 - 2 * level)
     shift = quotient.bit_length() - _DIGITS
     return (quotient >> shift) + 1, e - e1 - e2 - 256 + shift
@@ -167,7 +167,7 @@ def _find(n1: int, n2: int, k: int, number: int) -> tuple[int, int]:
 @lru_cache(maxsize=8)
 def _tree(num_positions: int) -> list[list[int]]:
     """Return the sizes of the nodes, level by level from the blocks to the root."""
-    sizes = [BLOCK] * (num_positions // BLOCK) + [num_positions % BLOCK] * (num_positions % BLOCK > 0)
+    sizes = [_BLOCK] * (num_positions // _BLOCK) + [num_positions % _BLOCK] * (num_positions % _BLOCK > 0)
     levels = [sizes]
     while len(sizes) > 1:
         sizes = [sum(sizes[at : at + 2]) for at in range(0, len(sizes), 2)]
@@ -182,7 +182,7 @@ def rank(kept: Ints, num_positions: int) -> int:
         chosen[kept] = 1
         return int.from_bytes(native.extension.rank(chosen), "little")
     levels = _tree(num_positions)
-    block, place = np.divmod(kept, BLOCK)
+    block, place = np.divmod(kept, _BLOCK)
     count = np.bincount(block, minlength=len(levels[0]))
     first = np.cumsum(count) - count
     below = np.zeros(len(kept) + 1, np.int64)  # sums over all blocks may wrap around; their differences come out right
@@ -228,8 +228,8 @@ def unrank(number: int, num_kept: int, num_positions: int) -> Ints | None:
 def _unrank_blocks(count: Ints, number: Ints) -> Ints:
     """Return the positions of blocks with these counts [b] and numbers [b], found from the last place down."""
     pascal, left, rest = _pascal(), count.copy(), number.copy()
-    chosen = np.zeros((BLOCK, len(count)), bool)
-    for place in range(BLOCK - 1, -1, -1):
+    chosen = np.zeros((_BLOCK, len(count)), bool)
+    for place in range(_BLOCK - 1, -1, -1):
         ways = pascal[place].take(left)
         taken = np.greater_equal(rest, ways, out=chosen[place])  # never where none is left: there rest = 0 and ways = 1
         rest -= ways * taken

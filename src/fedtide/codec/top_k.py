@@ -15,11 +15,10 @@ from typing import Annotated, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.codec.base import Packet, packet
-from fedtide.codec.budget import NORM_BITS, max_kept
+from fedtide.codec.base import Packet, PacketError, join, packet, split, unseal
+from fedtide.codec.sparse_quantized import NORM_BITS, max_kept
 from fedtide.codec.subsets import index_bits, rank, unrank
-from fedtide.codec.wire import PacketError, join, split, unseal
-from fedtide.core.arguments import arg
+from fedtide.parts.arguments import arg
 from fedtide.types import Ints, Rng, Vector
 
 _OCTAVE_BITS, _OCTAVE_OFFSET = 8, 127  # of the largest magnitude, which 16-bit values are relative to

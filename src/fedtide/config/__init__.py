@@ -6,22 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedtide.config.identity import POLICY_KEYS, argument_files, digest, dump, own_files
+    from fedtide.config.build import experiment, nearest, read_words
+    from fedtide.config.identity import POLICY_KEYS, digest, dump, experiment_argument_files, own_files
     from fedtide.config.keys import (
         CodecConfig,
         Data,
         Experiment,
         FleetConfig,
         Learning,
-        Policy,
+        PolicyConfig,
         Radio,
         TimelineConfig,
         all_keys,
-        value,
+        key_value,
     )
-    from fedtide.config.making import experiment, nearest, read_words
-    from fedtide.config.presets import FRAMEWORKS, PROFILES
-    from fedtide.config.trees import lay, merge, nest
+    from fedtide.config.presets import FRAMEWORKS, PROFILES, lay, merge, nest
     from fedtide.core.reading import parse_overrides, read_file
 
 __all__ = [
@@ -33,14 +32,15 @@ __all__ = [
     "Experiment",
     "FleetConfig",
     "Learning",
-    "Policy",
+    "PolicyConfig",
     "Radio",
     "TimelineConfig",
     "all_keys",
-    "argument_files",
     "digest",
     "dump",
     "experiment",
+    "experiment_argument_files",
+    "key_value",
     "lay",
     "merge",
     "nearest",
@@ -49,11 +49,10 @@ __all__ = [
     "parse_overrides",
     "read_file",
     "read_words",
-    "value",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("POLICY_KEYS", "argument_files", "digest", "dump", "own_files"), "config.identity"),
+    **dict.fromkeys(("POLICY_KEYS", "experiment_argument_files", "digest", "dump", "own_files"), "config.identity"),
     **dict.fromkeys(
         (
             "CodecConfig",
@@ -61,17 +60,17 @@ _HOMES = {
             "Experiment",
             "FleetConfig",
             "Learning",
-            "Policy",
+            "PolicyConfig",
             "Radio",
             "TimelineConfig",
             "all_keys",
-            "value",
+            "key_value",
         ),
         "config.keys",
     ),
-    **dict.fromkeys(("experiment", "nearest", "read_words"), "config.making"),
+    **dict.fromkeys(("experiment", "nearest", "read_words"), "config.build"),
     **dict.fromkeys(("FRAMEWORKS", "PROFILES"), "config.presets"),
-    **dict.fromkeys(("lay", "merge", "nest"), "config.trees"),
+    **dict.fromkeys(("lay", "merge", "nest"), "config.presets"),
     **dict.fromkeys(("parse_overrides", "read_file"), "core.reading"),
 }
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from fedtide.core import parts
-from fedtide.core.arguments import parameters
-from fedtide.core.kinds import table
+from fedtide.parts import registry
+from fedtide.parts.arguments import part_parameters
+from fedtide.parts.kinds import builtin_parts
 
 if TYPE_CHECKING:
     from fedtide.config.keys import Experiment
 
 MOST_TICKS: Final = 10_000_000  # aggregations of a run
 MOST_DEVICES: Final = 10_000_000
-LARGE: Final = 10_000  # devices; of more, nobody lists who is ready at every tick: not in memory and not on record
+LARGE_FLEET_DEVICES: Final = (
+    10_000  # devices; of more, nobody lists who is ready at every tick: not in memory and not on record
+)
 MOST_IMAGES: Final = 100_000_000  # of the synthetic set
 MOST_PER_JOB: Final = 1_000_000_000  # samples that one device visits with one model
 MOST_SAMPLES: Final = 1e13  # that a run trains on
@@ -26,11 +28,11 @@ _IMAGE_BYTES: Final = 28 * 28 * 4
 
 def _timeline(e: Experiment) -> Any:
     """Return the timeline of ours that an experiment names; None for a user's own, or one that its arguments do not make."""
-    if e.timeline.name not in table("timeline"):
+    if e.timeline.name not in builtin_parts("timeline"):
         return None
-    from fedtide.config.keys import value
+    from fedtide.config.keys import key_value
 
-    return parts.resolve("timeline", e.timeline.name, e.timeline.args, lambda key: value(e, key))
+    return registry.resolve("timeline", e.timeline.name, e.timeline.args, lambda key: key_value(e, key))
 
 
 def timeline_problem(e: Experiment) -> str | None:
@@ -66,10 +68,12 @@ def num_test(e: Experiment) -> int | None:
 
 
 def _size(e: Experiment, key: str, wanted: int | None) -> int | None:
-    ours = table("data")
+    ours = builtin_parts("data")
     if e.data.name not in ours:
         return wanted
-    declared = parameters(parts.find("data", e.data.name, ours))  # one that is named by its place is imported
+    declared = part_parameters(
+        registry.find_part("data", e.data.name, ours)
+    )  # one that is named by its place is imported
     found = next((each for each in declared if each.about.key == key), None)
     most = int(found.about.le) if found and found.about.le is not None else None
     given = e.data.args.get(found.name) if found else None
@@ -105,7 +109,7 @@ def beyond_reach(e: Experiment) -> str | None:
             f"take {fleet.num_devices * 200 / 1e9:,.3g} GB; use fewer"
         )
     train, test = max(e.data.num_train or 0, num_train(e) or 0), max(e.data.num_test or 0, num_test(e) or 0)
-    if (num_train(e) or 0) > MOST_IMAGES or (e.data.name in table("data") and train + test > MOST_IMAGES):
+    if (num_train(e) or 0) > MOST_IMAGES or (e.data.name in builtin_parts("data") and train + test > MOST_IMAGES):
         return (
             f"data.num_train={train}, data.num_test={test}: the images would take "
             f"{(train + test) * _IMAGE_BYTES / 1e9:,.3g} GB; the {e.data.name} set has at most {MOST_IMAGES:,}"

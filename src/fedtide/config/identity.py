@@ -6,10 +6,10 @@ import hashlib
 import json
 from typing import Any
 
-from fedtide.config.keys import Experiment, all_keys, is_later, value
-from fedtide.core import parts
-from fedtide.core.kinds import NAMED
+from fedtide.config.keys import Experiment, all_keys, is_later, key_value
 from fedtide.core.reading import is_own_file
+from fedtide.parts import registry
+from fedtide.parts.kinds import NAMED
 
 
 def dump(experiment: Experiment) -> dict[str, Any]:
@@ -28,11 +28,11 @@ def own_files(experiment: Experiment) -> dict[str, str]:
     return {key: name for key, name in names.items() if is_own_file(name)}
 
 
-def argument_files(experiment: Experiment) -> dict[str, str]:
+def experiment_argument_files(experiment: Experiment) -> dict[str, str]:
     """Return the arguments of the user's own parts that name a file, by dotted key, each with the name as it was given."""
     found: dict[str, str] = {}
     for name, kind in NAMED.items():
-        files = parts.argument_files(name, value(experiment, kind.key), value(experiment, kind.args))
+        files = registry.part_argument_files(name, key_value(experiment, kind.key), key_value(experiment, kind.args))
         found |= {f"{kind.args}.{each}": place for each, place in files.items()}
     return found
 

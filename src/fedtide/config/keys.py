@@ -3,22 +3,101 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from fedtide.config import effort
-from fedtide.config.describe import document
-from fedtide.config.fields import Args, Count, Decibels, Name, NotNegative, Positive, Scale, Whole
-from fedtide.config.presets import FRAMEWORKS, PROFILES
-from fedtide.config.scenarios import scenario
-from fedtide.config.trees import lay, merge, split_parts, with_room
-from fedtide.core import parts
-from fedtide.core.forms import shown
-from fedtide.core.kinds import NAMED
+from fedtide.config.presets import FRAMEWORKS, PROFILES, lay, merge, scenario, split_parts, with_room
+from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
+from fedtide.help_text import document
+from fedtide.parts import registry
+from fedtide.parts.kinds import NAMED
+
+# The types of keys, and one line for whatever a key is given that it does not take.
+
+
+_EXACT = 2**53  # beyond it a float leaves integers out
+_FIRST = 3  # problems that one line tells of
+
+
+def _number(value: Any) -> Any:
+    """Refuse true and false, which Python takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("no_number", "true and false are no numbers; write the number")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """Refuse a float that may stand for another integer than was written."""
+    if isinstance(value, float) and _EXACT <= abs(value) < float("inf"):
+        raise PydanticCustomError("no_integer", "so large an integer is written without a point or an exponent")
+    return _number(value)
+
+
+def _named(args: dict[str, Any]) -> dict[str, Any]:
+    """Refuse arguments that no function can have."""
+    for name in args:
+        if not name.isidentifier():
+            raise PydanticCustomError("no_name", "{name} is no name of an argument", {"name": shown(name)})
+    return args
+
+
+Decibels = Annotated[float, Field(ge=-300, le=300, allow_inf_nan=False), BeforeValidator(_number)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_number)]
+Scale = Annotated[
+    float, Field(gt=0, le=1e30, allow_inf_nan=False), BeforeValidator(_number)
+]  # its products stay finite
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
+NonNegativeInt = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1, lt=2**63), BeforeValidator(_whole)]
+Name = Annotated[str, Field(max_length=500)]  # of a policy: ours, or a path
+Args = Annotated[dict[str, Any], AfterValidator(_named)]
+
+
+def explain_validation(
+    error: ValidationError, about: Callable[[str], str | None], unknown: Callable[[str], str], kind: str = "key"
+) -> str:
+    """Say in one line what pydantic found: key, value, meaning, reason.
+
+    about: what a key means, or None; unknown: what to say of a key that there is none of; kind: what a key is called.
+    """
+    found = error.errors(include_url=False)
+    lines = [_line(each, about, unknown, kind) for each in found[:_FIRST]]
+    return "; ".join(lines) + (f"; and {len(found) - _FIRST:,} more like this" if len(found) > _FIRST else "")
+
+
+def _line(error: Any, about: Callable[[str], str | None], unknown: Callable[[str], str], kind: str) -> str:
+    path = [str(part) for part in error["loc"] if not str(part).startswith("<")]  # <...>: which kind of value it is
+    key = ".".join(path)
+    key = key[:200] if key.isprintable() else shown(key)
+    if error["type"] == "value_error":  # of several keys together; it names them
+        return str(error["ctx"]["error"])
+    if error["type"] == "extra_forbidden":
+        return f"{key} is not a {kind}{unknown(key)}"
+    if error["type"] in ("model_type", "model_attributes_type"):
+        return f"{key}={shown(error['input'])}{unknown(key)}"
+    meaning = about(".".join(path[:2])) or about(path[0] if path else "")
+    message = error["msg"][0].lower() + error["msg"][1:]
+    return f"{key}={shown(error['input'])}{f' ({meaning})' if meaning else ''}: {message}"
+
+
+# An experiment, as a frozen value: every key, its default (the paper's), its bounds. Nothing else is configuration.
 
 
 def _later(default: Any, description: str) -> Any:
@@ -147,7 +226,7 @@ class Radio(_Group):
     joules_per_symbol: NotNegative = _later(0.0, "energy of sending one symbol, in J; 0: not counted")
 
 
-class Policy(_Group):
+class PolicyConfig(_Group):
     """Who uploads, and how what arrives is weighed and combined."""
 
     scheduler: Name = Field("data_importance", description="who uploads; see `fedtide parts`")
@@ -192,7 +271,7 @@ class Learning(_Group):
 class Experiment(_Group):
     """One run: same experiment, same bits."""
 
-    seed: Whole = Field(0, description="names every random stream")
+    seed: NonNegativeInt = Field(0, description="names every random stream")
     framework: Literal["periodic", "fedavg", "fedasync", "fedbuff"] | None = Field(
         None, description="a preset for timeline, aggregation and learning; keys you give yourself win"
     )
@@ -204,7 +283,7 @@ class Experiment(_Group):
     fleet: FleetConfig = FleetConfig()
     timeline: TimelineConfig = TimelineConfig()
     radio: Radio = Radio()
-    policy: Policy = Policy()
+    policy: PolicyConfig = PolicyConfig()
     codec: CodecConfig = CodecConfig()
     learning: Learning = Learning()
     tracker: list[NameOrMapping] = _later(list, "who watches the run: a list of names, or of {name: ..., arguments}")
@@ -239,12 +318,12 @@ class Experiment(_Group):
                 "give one number or one per device"
             )
         for kind in NAMED:
-            parts.check_name(kind, str(value(self, NAMED[kind].key)))
+            registry.check_name(kind, str(key_value(self, NAMED[kind].key)))
         for each in self.tracker:
             name = each.get("name") if isinstance(each, Mapping) else each
             if not isinstance(name, str):
                 raise ValueError(f"tracker={shown(each)} has no name; write {{name: tensorboard, ...}}")
-            parts.check_name("tracker", name)
+            registry.check_name("tracker", name)
         if problem := effort.timeline_problem(self):
             raise ValueError(problem)
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
@@ -289,7 +368,7 @@ def has_all_keys(tree: Mapping[str, Any]) -> bool:
     return True
 
 
-def value(experiment: Experiment, key: str) -> Any:
+def key_value(experiment: Experiment, key: str) -> Any:
     """Return the value of a dotted key."""
     found: Any = experiment
     for name in key.split("."):

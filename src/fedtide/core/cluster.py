@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fedtide.core import stop
+from fedtide.core import signals
 from fedtide.errors import FedtideError
 
 CONNECT_SECONDS = 10
@@ -27,7 +27,7 @@ def connect(asked: str, key: str, address: str | None, workers: int, **local: An
 
     asked: who needs Dask, key: what gives the address, for the error's line. local: what else a cluster here is made with.
     """
-    need(asked)
+    require_dask(asked)
     from distributed import Client, LocalCluster
 
     with contextlib.ExitStack() as open_now:
@@ -58,10 +58,10 @@ def connect(asked: str, key: str, address: str | None, workers: int, **local: An
 
 def dask_setup(worker: Any) -> None:
     """Begin in a worker process that was started here; Dask calls this by its name."""
-    stop.leave_to_parent()
+    signals.leave_to_parent()
 
 
-def need(asked: str) -> None:
+def require_dask(asked: str) -> None:
     """Raise if Dask is not installed. asked: who needs it."""
     try:
         import distributed  # noqa: F401

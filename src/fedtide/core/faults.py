@@ -11,14 +11,14 @@ from pathlib import Path
 from fedtide.errors import FedtideError, TrainingError
 
 MACHINE = 6  # the exit code of "the machine cannot"
-DEFECT = 1
-LONGEST = 900  # characters of a line; more is cut out of its middle
+_DEFECT = 1
+_LONGEST = 900  # characters of a line; more is cut out of its middle
 
 _PLACE = "name another place, or ask for the right to it"
 _FULL = "free space, or name another disk"
 _FILES = "close other programs or raise the limit (`ulimit -n`); nothing is wrong with the file"
 _MEMORY = "free memory, or ask for less: fewer devices, samples or threads, a smaller model"
-REMEDIES = {
+_REMEDIES = {
     errno.EACCES: _PLACE,
     errno.EPERM: _PLACE,
     errno.EROFS: "name a place that can be written to",
@@ -39,7 +39,7 @@ REMEDIES = {
     errno.ENOMEM: _MEMORY,
     errno.EAGAIN: "too many processes or threads: end some, or ask for fewer",
 }
-OF_THE_FILES = (None, errno.ENOENT, errno.EISDIR)  # what lies there, not what the machine can do
+_OF_THE_FILES = (None, errno.ENOENT, errno.EISDIR)  # what lies there, not what the machine can do
 _TOO_BIG = re.compile(
     r"array is too big|maximum (allowed|supported) (size|dimension)|maximum possible size", re.IGNORECASE
 )
@@ -53,7 +53,7 @@ def said(error: BaseException) -> str:
         return ""
 
 
-def named(error: BaseException) -> str:
+def part_name(error: BaseException) -> str:
     """Return an exception as `Kind: what it says`."""
     text = said(error)
     return f"{type(error).__name__}{': ' if text else ''}{text[:300]}"
@@ -64,7 +64,7 @@ def explain(error: BaseException, about: str | None = None) -> tuple[str, int]:
     line, code = _explain(error, about)
     line = re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", lambda found: repr(found.group())[1:-1], line)
     line = re.sub(r"\S{200,}", lambda found: f"{found.group()[:80]}...{found.group()[-40:]}", line)
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 300]} ... {line[-290:]}", code
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 300]} ... {line[-290:]}", code
 
 
 def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
@@ -75,7 +75,7 @@ def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
         return text, error.exit_code
     own = _own_file(error)
     if own is not None:
-        return f"your own code raised {named(error)} ({own}); correct it there", TrainingError.exit_code
+        return f"your own code raised {part_name(error)} ({own}); correct it there", TrainingError.exit_code
     if isinstance(error, MemoryError):
         text = said(error)
         return f"this machine has not enough memory{f' ({text})' if text else ''}: {_MEMORY}", MACHINE
@@ -92,20 +92,20 @@ def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno is not None:
         return _of_the_machine(error, about), MACHINE
     return (
-        f"this is a defect of fedtide, not of what you gave: {named(error)} ({_where(error)}); set FEDTIDE_TRACEBACK=1 "
+        f"this is a defect of fedtide, not of what you gave: {part_name(error)} ({_where(error)}); set FEDTIDE_TRACEBACK=1 "
         "to see how it came to it, and report it with the command",
-        DEFECT,
+        _DEFECT,
     )
 
 
-def reason(error: OSError) -> str:
+def fault_reason(error: OSError) -> str:
     """Return why the machine refused, in its own words."""
     return (error.strerror or said(error) or type(error).__name__).rstrip(".")
 
 
 def remedy(error: OSError) -> str:
     """Return what to do when the machine refused."""
-    return REMEDIES.get(error.errno or 0, "check it, and try again")
+    return _REMEDIES.get(error.errno or 0, "check it, and try again")
 
 
 def _text(error: FedtideError) -> str:
@@ -119,7 +119,7 @@ def machine(error: BaseException) -> BaseException | None:
     """Return the refusal of the machine that an error of ours came from, if it did: then no file is to blame."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno not in OF_THE_FILES):
+        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno not in _OF_THE_FILES):
             return seen
         seen = seen.__cause__
     return None
@@ -128,7 +128,7 @@ def machine(error: BaseException) -> BaseException | None:
 def _of_the_machine(error: OSError, about: str | None) -> str:
     names = [os.fsdecode(each) for each in (error.filename, error.filename2) if isinstance(each, str | bytes)]
     what = about or " and ".join(names)
-    told = f"{what}: {reason(error)}" if what else f"{reason(error)} ({_where(error)})"
+    told = f"{what}: {fault_reason(error)}" if what else f"{fault_reason(error)} ({_where(error)})"
     return f"{told}; {remedy(error)}"
 
 

@@ -1,20 +1,26 @@
-"""Files that are never half written."""
+"""Files: small ones that a user names are read with limits, and none is ever half written."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
+import select
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedtide.core.faults import reason, remedy
+from fedtide.core.faults import fault_reason, remedy
 from fedtide.errors import FedtideError, RunFolderError
 
+# Files that are never half written.
+
+
 # A write takes moments. A process of another host that shares the folder has a number that says nothing here.
-FRESH_SECONDS, SURELY_LEFT_SECONDS = 10.0, 3600.0
+_FRESH_SECONDS, _SURELY_LEFT_SECONDS = 10.0, 3600.0
 # Nobody else names files like this: .NAME.fedtide-PROCESS-RANDOM.part
 _ASIDE = re.compile(r"\..+\.fedtide-(\d+)-[0-9a-f]{8}\.part")
 _HEAD_BYTES = 100_000  # of a file, by which its kind is recognised
@@ -25,7 +31,7 @@ def machine_fault(path: Path, doing: str, error: OSError) -> RunFolderError:
 
     The file itself may be as good as ever.
     """
-    return RunFolderError(f"{path} cannot be {doing} ({reason(error)}): {remedy(error)}")
+    return RunFolderError(f"{path} cannot be {doing} ({fault_reason(error)}): {remedy(error)}")
 
 
 def is_there(path: Path) -> bool:
@@ -123,12 +129,12 @@ def write_new(path: Path, content: bytes) -> bool:
     return True
 
 
-def sweep(folder: Path) -> None:
+def remove_temporary(folder: Path) -> None:
     """Remove what processes that are gone left half written in a folder; what is being written stays."""
     for path, writer in leftovers(folder):
         with contextlib.suppress(OSError):  # gone meanwhile, or not ours to remove
             age = time.time() - path.stat().st_mtime
-            if age > SURELY_LEFT_SECONDS or (age > FRESH_SECONDS and not _runs(writer)):
+            if age > _SURELY_LEFT_SECONDS or (age > _FRESH_SECONDS and not _runs(writer)):
                 path.unlink()
 
 
@@ -143,3 +149,39 @@ def _runs(process: int) -> bool:
     except (OSError, OverflowError):
         return True
     return True
+
+
+# Reading a small file that a user names: it ends, and soon, whatever the name leads to.
+
+
+_MOST_BYTES = 16 * 2**20
+PIPE_SECONDS = 5.0  # for `<(command)` of a shell to say all it has to say
+
+
+def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
+    """Return what a file holds, at most so many bytes, or a pipe that somebody writes to; OSError says why it cannot be had."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
+        return _read(handle, path, stat.S_ISFIFO(mode), most)
+    finally:
+        os.close(handle)
+
+
+def _read(handle: int, path: Path, is_pipe: bool, most: int) -> bytes:
+    content, end = bytearray(), time.monotonic() + PIPE_SECONDS
+    while True:
+        if is_pipe and not select.select([handle], [], [], max(end - time.monotonic(), 0))[0]:
+            raise TimeoutError(errno.ETIMEDOUT, f"nobody wrote to this pipe for {PIPE_SECONDS:g} s", str(path))
+        part = os.read(handle, 1 << 16)
+        if not part and is_pipe and not content:
+            raise OSError(errno.EINVAL, "it is a pipe that nobody writes to", str(path))
+        if not part:
+            return bytes(content)
+        content += part
+        if len(content) > most:
+            raise OSError(errno.EFBIG, f"it holds more than {most // 2**20} MB", str(path))

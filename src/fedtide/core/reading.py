@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedtide.core.forms import NotAForm, parse, shown, wrong_text
-from fedtide.core.inputs import read_bytes
+from fedtide.core.files import read_bytes
+from fedtide.core.yaml12 import ConfigSyntaxError, parse_yaml, shown, wrong_text
 from fedtide.errors import FedtideError
 
 
@@ -18,7 +19,7 @@ def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
     """Read an experiment file (YAML), or one of another kind."""
     named = str(path) if str(path).isprintable() else shown(str(path))
     try:
-        tree = parse(_text(path))
+        tree = parse_yaml(_text(path))
     except FileNotFoundError as error:
         words = ", or give key=value words" if kind == "experiment" else ""
         raise FedtideError(f"there is no {kind} file {named}; name a YAML file{words}") from error
@@ -36,12 +37,14 @@ def _text(path: Path) -> str:
     """Return a file's text; OSError or NotAForm say why it cannot be had."""
     content = read_bytes(path)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise NotAForm("it is UTF-16; save it as UTF-8")
+        raise ConfigSyntaxError("it is UTF-16; save it as UTF-8")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise NotAForm(f"line {line}: byte 0x{content[error.start]:02x} is not UTF-8; save it as UTF-8 text") from error
+        raise ConfigSyntaxError(
+            f"line {line}: byte 0x{content[error.start]:02x} is not UTF-8; save it as UTF-8 text"
+        ) from error
 
 
 def parse_word(word: str) -> tuple[str, Any]:
@@ -82,8 +85,8 @@ def _value(word: str, text: str) -> Any:
     if problem := wrong_text(text):
         raise FedtideError(f"{word.partition('=')[0]}: {problem}")
     try:
-        value = parse(text)
-    except NotAForm as error:
+        value = parse_yaml(text)
+    except ConfigSyntaxError as error:
         reason = re.sub(r"^line 1(, column \d+)?: ", "", str(error))
         raise FedtideError(f"{shown(word)}: the value is not YAML ({reason}); quote it") from error
     if value is None and text.strip() not in ("", "~", "null", "Null", "NULL"):
@@ -104,7 +107,7 @@ def is_own_file(name: str) -> bool:
     return name.rpartition(":")[0].endswith(".py")
 
 
-def locate(place: str, folder: Path | None) -> Path:
+def locate_file(place: str, folder: Path | None) -> Path:
     """Return where a user's own file is: in the working folder, or in that of the form that names it.
 
     What is in neither comes out as it is. Two different files of one name are refused: nobody knows which was meant.
@@ -123,8 +126,31 @@ def locate(place: str, folder: Path | None) -> Path:
     return here if is_file(here) else there
 
 
-def beside(name: str, folder: Path) -> str:
+def files_beside(name: str, folder: Path) -> str:
     """Return a policy's name such that its file is found from anywhere, if it lies beside the form alone."""
     place, _, attribute = name.rpartition(":")
-    found = locate(place, folder) if is_own_file(name) else Path(place)
+    found = locate_file(place, folder) if is_own_file(name) else Path(place)
     return name if found == Path(place) else f"{os.path.abspath(found)}:{attribute}"
+
+
+# JSON that was copied between machines and edited by hand: read as it is meant, or refused with the reason.
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text (bytes: of UTF-8) says; raise ValueError for NaN, a field twice, or nesting beyond reason."""
+    words = text.decode("utf-8") if isinstance(text, bytes) else text
+    try:
+        return json.loads(words, parse_constant=_no_constant, object_pairs_hook=_no_doubles)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    tree = dict(pairs)
+    if len(tree) != len(pairs):
+        raise ValueError("it has a field twice")
+    return tree

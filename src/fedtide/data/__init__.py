@@ -10,22 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from fedtide.core import parts
-from fedtide.core.arguments import arg
-from fedtide.data.cut import cut
+from fedtide.data.adapters import from_huggingface, from_torchvision
+from fedtide.data.dataset import first_samples
+from fedtide.data.fetch import Say, Whereabouts, to_stderr
 from fedtide.data.holdings import label_counts
-from fedtide.data.mnist import load_mnist, locate
-from fedtide.data.objects import from_huggingface, from_torchvision
-from fedtide.data.obtain import Say, Whereabouts, to_stderr
+from fedtide.data.mnist import load_mnist, locate_mnist
 from fedtide.data.partition import PARTITIONS, dirichlet, iid, natural, shards, slow_labels, speed_sizes
 from fedtide.data.synthetic import synthetic
 from fedtide.errors import FedtideError
+from fedtide.parts import registry
+from fedtide.parts.arguments import arg
 from fedtide.types import Dataset
 
 __all__ = [
     "DATASETS",
-    "FETCHED",
     "PARTITIONS",
+    "_FETCHED",
     "dirichlet",
     "drawn",
     "fetched",
@@ -35,7 +35,7 @@ __all__ = [
     "label_counts",
     "load",
     "load_mnist",
-    "locate",
+    "locate_mnist",
     "natural",
     "of_mnist",
     "shards",
@@ -53,7 +53,7 @@ def of_mnist(
     images: Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")] = True,
 ) -> Dataset:
     """Handwritten digits: 60,000 training and 10,000 test images, from a folder or wherever they can be had."""
-    return cut(load_mnist(folder, say, images=images), num_train, num_test)
+    return first_samples(load_mnist(folder, say, images=images), num_train, num_test)
 
 
 def drawn(
@@ -69,39 +69,39 @@ def load(name: str, **args: Any) -> Dataset:
     """Return one of our data sets by name."""
     if name not in DATASETS:
         raise FedtideError(f"no data set is called {name!r}: use one of {', '.join(DATASETS)}")
-    made: Dataset = parts.find("data", name, DATASETS)(**args)
+    made: Dataset = registry.find_part("data", name, DATASETS)(**args)
     return made
 
 
 # One of ours may be named by its place, and is then imported when it is used.
 DATASETS: Final[dict[str, Callable[..., Dataset] | str]] = {
     "mnist": of_mnist,
-    "fashion_mnist": "fedtide.data.fashion:fashion_mnist",
-    "cifar10": "fedtide.data.cifar10:cifar10",
+    "fashion_mnist": "fedtide.data.mnist:fashion_mnist",
+    "cifar10": "fedtide.data.cifar:cifar10",
     "shakespeare": "fedtide.data.shakespeare:of_shakespeare",
-    "cifar100": "fedtide.data.cifar100:cifar100",
+    "cifar100": "fedtide.data.cifar:cifar100",
     "svhn": "fedtide.data.svhn:svhn",
     "emnist": "fedtide.data.emnist:emnist",
-    "femnist": "fedtide.data.femnist:femnist",
+    "femnist": "fedtide.data.emnist:femnist",
     "speech_commands": "fedtide.data.speech:speech_commands",
     "synthetic": drawn,
-    "npz": "fedtide.data.npz:npz",
-    "image_folder": "fedtide.data.image_folder:image_folder",
+    "npz": "fedtide.data.user_files:npz",
+    "image_folder": "fedtide.data.user_files:image_folder",
 }
 
 # Those that can be downloaded, each with what says where they are.
-FETCHED: Final[dict[str, str]] = {
-    "mnist": "fedtide.data.mnist:locate",
-    "fashion_mnist": "fedtide.data.fashion:locate",
-    "cifar10": "fedtide.data.cifar10:locate",
-    "shakespeare": "fedtide.data.texts:locate",
+_FETCHED: Final[dict[str, str]] = {
+    "mnist": "fedtide.data.mnist:locate_mnist",
+    "fashion_mnist": "fedtide.data.mnist:locate_fashion",
+    "cifar10": "fedtide.data.cifar:locate_cifar10",
+    "shakespeare": "fedtide.data.shakespeare:locate_plays",
 }
 
 
 def fetched(name: str, folder: Path | None, say: Say | None) -> Whereabouts:
     """Download a set into the cache, or look at it in a folder, and report where it is. say: None to fetch nothing."""
-    if name not in FETCHED:
-        known = ", ".join(FETCHED)
+    if name not in _FETCHED:
+        known = ", ".join(_FETCHED)
         if name in DATASETS:
             raise FedtideError(
                 f"{name} is not downloaded by fedtide: only {known} are; docs/data.md says how to have {name}"
@@ -109,5 +109,5 @@ def fetched(name: str, folder: Path | None, say: Say | None) -> Whereabouts:
         raise FedtideError(f"no data set is called {name!r}: use one of {known}")
     if say is not None:
         load(name, folder=folder, say=say)
-    found: Whereabouts = parts.find("data", name, FETCHED)(folder)
+    found: Whereabouts = registry.find_part("data", name, _FETCHED)(folder)
     return found

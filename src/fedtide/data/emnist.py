@@ -1,30 +1,38 @@
-"""EMNIST: handwritten digits and letters, in the official IDX files."""
+"""EMNIST and FEMNIST: handwritten digits and letters."""
 
 from __future__ import annotations
 
+import json
+import re
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fedtide.core.arguments import arg
-from fedtide.data.cut import cut
-from fedtide.data.folder import read_whole
-from fedtide.data.idx import GZIP_MAGIC, Bytes, Raw, gunzip, parse
-from fedtide.data.official import check_md5, first_file, named_folder
-from fedtide.data.own import Part, dataset
+import numpy as np
+
+from fedtide.data.adapters import Part, dataset
+from fedtide.data.dataset import first_samples
+from fedtide.data.fetch import read_whole
+from fedtide.data.idx import GZIP_MAGIC, Bytes, Raw, gunzip, parse_idx
+from fedtide.data.official import check_md5, first_file, named_folder, regular
 from fedtide.errors import DataError
+from fedtide.parts.arguments import arg
 from fedtide.types import Dataset
+
+# EMNIST: handwritten digits and letters, in the official IDX files.
+
 
 Split: TypeAlias = Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"]
 
-NUM_LABELS: Final = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
-ARCHIVE: Final = "gzip.zip"
-MD5: Final = "58c8d27c78d21e728a6bc7b3cc06412e"
-INNER: Final = (".", "gzip", "EMNIST/raw")  # plain; as unpacked; torchvision's root
-LIMIT: Final = 1 << 30  # bytes of one file; the largest has 547,178,704
-HOLDS: Final = "gzip.zip, or what was in it (emnist-balanced-train-images-idx3-ubyte.gz and so on)"
-GET: Final = "gzip.zip from https://www.nist.gov/itl/products-and-services/emnist-dataset"
+_EMNIST_LABELS: Final = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+_ARCHIVE: Final = "gzip.zip"
+EMNIST_MD5: Final = "58c8d27c78d21e728a6bc7b3cc06412e"
+_INNER: Final = (".", "gzip", "EMNIST/raw")  # plain; as unpacked; torchvision's root
+_EMNIST_FILE_BYTES: Final = 1 << 30  # bytes of one file; the largest has 547,178,704
+_EMNIST_HOLDS: Final = "gzip.zip, or what was in it (emnist-balanced-train-images-idx3-ubyte.gz and so on)"
+_EMNIST_GET: Final = "gzip.zip from https://www.nist.gov/itl/products-and-services/emnist-dataset"
 
 
 def emnist(
@@ -38,9 +46,11 @@ def emnist(
     From the official files; gzip.zip is checked by its MD5, loose files by their structure. Turned upright; labels from 0.
     Images uint8 [n 1 28 28], normalised by mean and deviation of the training images.
     """
-    place = named_folder("EMNIST", folder, HOLDS, GET)
+    place = named_folder("EMNIST", folder, _EMNIST_HOLDS, _EMNIST_GET)
     train, test = (_part(place, split, part) for part in ("train", "test"))
-    return cut(dataset("emnist", str(place), train, test, num_labels=NUM_LABELS[split]), num_train, num_test)
+    return first_samples(
+        dataset("emnist", str(place), train, test, num_labels=_EMNIST_LABELS[split]), num_train, num_test
+    )
 
 
 def _part(folder: Path, split: str, part: str) -> Part:
@@ -53,33 +63,146 @@ def _part(folder: Path, split: str, part: str) -> Part:
             f"EMNIST in {folder}: {part} has images {list(images.shape)} and {len(labels)} labels, expected [n 28 28] and n"
         )
     first = 1 if split == "letters" else 0  # letters count from 1
-    if not len(labels) or labels.min() < first or labels.max() >= NUM_LABELS[split] + first:
+    if not len(labels) or labels.min() < first or labels.max() >= _EMNIST_LABELS[split] + first:
         has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no labels"
-        raise DataError(f"EMNIST in {folder}: {part} has {has}, expected {first} to {NUM_LABELS[split] + first - 1}")
+        raise DataError(
+            f"EMNIST in {folder}: {part} has {has}, expected {first} to {_EMNIST_LABELS[split] + first - 1}"
+        )
     return Part(images.transpose(0, 2, 1), labels - first)
 
 
 def _parsed(folder: Path, name: str, dimensions: int) -> Bytes:
     try:
         raw = _raw(folder, name)
-        array = parse(gunzip(raw, LIMIT) if raw.startswith(GZIP_MAGIC) else raw)
+        array = parse_idx(gunzip(raw, _EMNIST_FILE_BYTES) if raw.startswith(GZIP_MAGIC) else raw)
         if array.ndim != dimensions:
             raise DataError(f"it has {array.ndim} dimensions, expected {dimensions}")
         return array
     except (DataError, OSError) as error:
-        raise DataError(f"EMNIST: {name} in {folder}: {error}; expected {HOLDS}") from error
+        raise DataError(f"EMNIST: {name} in {folder}: {error}; expected {_EMNIST_HOLDS}") from error
 
 
 def _raw(folder: Path, name: str) -> Raw:
-    path = first_file(folder, INNER, name)
+    path = first_file(folder, _INNER, name)
     if path is not None:
-        return read_whole(path, min(path.stat().st_size, LIMIT))
-    archive = folder / ARCHIVE
+        return read_whole(path, min(path.stat().st_size, _EMNIST_FILE_BYTES))
+    archive = folder / _ARCHIVE
     if not archive.is_file():
         raise DataError("it is not there")
-    check_md5(archive, MD5)
+    check_md5(archive, EMNIST_MD5)
     try:
         with zipfile.ZipFile(archive) as zipped, zipped.open(f"gzip/{name}.gz") as file:
-            return file.read(LIMIT)
+            return file.read(_EMNIST_FILE_BYTES)
     except (zipfile.BadZipFile, KeyError, zlib.error, EOFError) as error:
         raise DataError(f"{archive} is damaged ({error})") from error
+
+
+# FEMNIST as LEAF makes it: handwriting that belongs to its writers, in JSON files.
+
+
+_FEMNIST_LABELS: Final = 62
+_FEMNIST_HOLDS: Final = "LEAF's train/*.json and test/*.json, or all_data_*.json"
+_FEMNIST_GET: Final = "LEAF (https://leaf.cmu.edu) and run its data/femnist/preprocess.sh"
+
+
+def femnist(
+    folder: Annotated[Path | None, arg("where LEAF's JSON files lie: its data/femnist/data", key="data.folder")] = None,
+    test_share: Annotated[
+        float, arg("of each writer's samples, the last ones, for the test; only of all_data_*.json", gt=0, lt=1)
+    ] = 0.1,
+    num_train: Annotated[int | None, arg("use only the first so many", key="data.num_train")] = None,
+    num_test: Annotated[int | None, arg("use only the first so many", key="data.num_test")] = None,
+) -> Dataset:
+    """Handwritten digits and letters by writer, 62 labels, 28 x 28: LEAF's federated EMNIST; data.partition=natural.
+
+    LEAF makes these files anew each time, so there is no checksum: they are checked by their structure. Images uint8
+    [n 1 28 28], normalised by mean and deviation of the training images; owners are the writers.
+    """
+    place = named_folder("FEMNIST", folder, _FEMNIST_HOLDS, _FEMNIST_GET)
+    folders = _folders(place)
+    if len(folders) == 2:
+        train, test = (_gathered(*each) for each in folders)
+        parts = [(images, labels, writers) for images, labels, writers in (train, test)]
+    else:
+        parts = _divided(*_gathered(*folders[0]), test_share, folders[0][0])
+    (images, labels, writers), (test_images, test_labels, _) = parts
+    made = dataset(
+        "femnist", str(place), Part(images, labels), Part(test_images, test_labels), writers, num_labels=_FEMNIST_LABELS
+    )
+    return first_samples(made, num_train, num_test)
+
+
+def _femnist_files(folder: Path) -> list[Path]:
+    """Return the files that are read of a folder."""
+    return [path for inner, pattern in _folders(folder) for path in sorted(inner.glob(pattern))]
+
+
+def _folders(place: Path) -> list[tuple[Path, str]]:
+    """Return where the files lie and how they are called: of training and test, or of all together."""
+    if all((place / part).is_dir() for part in ("train", "test")):
+        return [(place / part, "*.json") for part in ("train", "test")]
+    return [(place / "all_data" if (place / "all_data").is_dir() else place, "all_data_*.json")]
+
+
+_WriterRows = tuple[Bytes, Bytes, Any]  # images [n 28 28], labels [n], writers [n]
+
+
+def _divided(images: Bytes, labels: Bytes, writers: Any, share: float, folder: Path) -> list[_WriterRows]:
+    """Take the last samples of each writer for the test; of a single one, none."""
+    place = np.zeros(len(labels), np.int64)  # of a sample among its writer's, from the end
+    _, inverse, count = np.unique(writers, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse, kind="stable")
+    ends = np.cumsum(count)
+    place[order] = np.repeat(ends, count) - 1 - np.arange(len(labels))
+    held = place < np.floor(share * count)[inverse]
+    if not held.any():
+        raise DataError(
+            f"FEMNIST in {folder}: no writer has {1 / share:.0f} samples, so none are left for the test: raise test_share"
+        )
+    return [(images[which], labels[which], writers[which]) for which in (~held, held)]
+
+
+def _gathered(folder: Path, pattern: str) -> _WriterRows:
+    """Return what all files of a folder hold, in the order of the numbers in their names."""
+    paths = sorted(folder.glob(pattern), key=_numbers)
+    if not paths:
+        raise DataError(f"FEMNIST: {folder} holds no {pattern}; expected {_FEMNIST_HOLDS}")
+    found = [each for path in paths for each in _writers(path)]
+    if not found:
+        raise DataError(f"FEMNIST: the files in {folder} hold no samples; run LEAF's preprocess.sh again")
+    images, labels, names = zip(*found, strict=True)
+    owners = np.repeat(np.array(names), [len(each) for each in labels])
+    return np.concatenate(images), np.concatenate(labels), owners
+
+
+def _numbers(path: Path) -> tuple[list[int], str]:
+    """Return what puts a file in its place: the numbers in its name; of files that have the same ones, the name."""
+    return [int(each) for each in re.findall(r"\d+", path.name)], path.name
+
+
+def _writers(path: Path) -> Iterator[tuple[Bytes, Bytes, str]]:
+    """Yield the samples of each writer in a file: images [n 28 28], labels [n], name."""
+    try:
+        tree = json.loads(regular(path).read_bytes())
+        rows = [(str(name), tree["user_data"][name]["x"], tree["user_data"][name]["y"]) for name in tree["users"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{path} is damaged or not of LEAF ({type(error).__name__}: {error}); run LEAF's preprocess.sh again"
+        ) from error
+    for name, x, y in rows:
+        if x or y:
+            yield *_sample_arrays(x, y, f"{path}: writer {name}"), name
+
+
+def _sample_arrays(x: Any, y: Any, label: str) -> tuple[Bytes, Bytes]:
+    try:
+        shares, labels = np.array(x, np.float64), np.array(y)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"{label} has other than rows of numbers ({error}); run LEAF's preprocess.sh again") from error
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or shares.shape != (len(labels), 784):
+        raise DataError(
+            f"{label} has x {list(shares.shape)} and y {labels.dtype}{list(labels.shape)}, expected [n 784] and [n]"
+        )
+    if not ((shares >= 0) & (shares <= 1)).all() or labels.min() < 0 or labels.max() >= _FEMNIST_LABELS:
+        raise DataError(f"{label} has pixels outside 0 to 1, or labels outside 0 to {_FEMNIST_LABELS - 1}")
+    return np.rint(shares * 255).astype(np.uint8).reshape(-1, 28, 28), labels.astype(np.uint8)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedtide.errors import FedtideError
 from fedtide.types import Ints
 
-Labels = npt.NDArray[np.integer[Any]]
+LabelArray = npt.NDArray[np.integer[Any]]
 
 
 class Holdings(Protocol):
@@ -77,13 +77,13 @@ def flat(owner: Ints, samples: Ints, num_devices: int) -> Flat:
     return Flat(np.asarray(samples[order], np.int64), offsets_of(sizes))
 
 
-def cut(order: Ints, sizes: Ints) -> Flat:
+def cut_holdings(order: Ints, sizes: Ints) -> Flat:
     """Cut the front of order into ascending parts of these sizes [N]."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     return flat(owner, order[: len(owner)], len(sizes))
 
 
-def rows(table: Ints) -> Flat:
+def holding_rows(table: Ints) -> Flat:
     """Return devices that each hold one row [N s]."""
     return Flat(np.sort(table, axis=1).reshape(-1), np.arange(len(table) + 1) * table.shape[1])
 
@@ -97,7 +97,7 @@ def sizes_of(held: Holdings) -> Ints:
     return np.array([len(held[k]) for k in range(len(held))], np.int64)
 
 
-def label_counts(labels: Labels, partition: Holdings, num_labels: int) -> Ints:
+def label_counts(labels: LabelArray, partition: Holdings, num_labels: int) -> Ints:
     """Return b_k: how many samples of each label each device holds [N c]."""
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_labels:
         raise FedtideError(f"labels run from {labels.min()} to {labels.max()}, expected 0 to {num_labels - 1}")

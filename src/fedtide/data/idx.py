@@ -16,7 +16,7 @@ Bytes = npt.NDArray[np.uint8]
 Raw: TypeAlias = bytes | bytearray
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-UNSIGNED_BYTE: Final = 0x08  # the type code of IDX; our sets use no other
+_UNSIGNED_BYTE: Final = 0x08  # the type code of IDX; our sets use no other
 
 
 class IdxFile(NamedTuple):
@@ -41,7 +41,7 @@ def gunzip(data: Raw, limit: int) -> bytes:
     return raw
 
 
-def check(data: Raw, file: IdxFile) -> Raw:
+def check_file(data: Raw, file: IdxFile) -> Raw:
     """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not its own."""
     raw = gunzip(data, file.num_bytes) if data.startswith(GZIP_MAGIC) else data
     if len(raw) != file.num_bytes:
@@ -53,9 +53,9 @@ def check(data: Raw, file: IdxFile) -> Raw:
     return raw
 
 
-def parse(raw: Raw) -> Bytes:
+def parse_idx(raw: Raw) -> Bytes:
     """Return the array in IDX bytes, of the shape its header gives (a view, no copy)."""
-    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != UNSIGNED_BYTE:
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UNSIGNED_BYTE:
         raise DataError(f"not an IDX file of unsigned bytes: it begins with {raw[:4].hex() or 'nothing'}")
     start = 4 + 4 * raw[3]
     shape = tuple(int.from_bytes(raw[at : at + 4], "big") for at in range(4, start, 4))
@@ -67,4 +67,4 @@ def parse(raw: Raw) -> Bytes:
 def render(array: Bytes) -> bytes:
     """Return the IDX bytes of an array; the inverse of `parse`."""
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
-    return bytes([0, 0, UNSIGNED_BYTE, array.ndim]) + sizes + array.astype(np.uint8, copy=False).tobytes()
+    return bytes([0, 0, _UNSIGNED_BYTE, array.ndim]) + sizes + array.astype(np.uint8, copy=False).tobytes()

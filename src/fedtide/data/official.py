@@ -1,17 +1,22 @@
-"""Official files that fedtide does not download: the folder that must be named, and archives with a published MD5."""
+"""Official files that fedtide does not download: the folder that must be named, and what it holds."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
-from fedtide.data.obtain import check_folder
+from fedtide.data.fetch import check_data_folder
 from fedtide.errors import DataError
+from fedtide.parts import registry
 
-T = TypeVar("T")
+# Official files that fedtide does not download: the folder that must be named, and archives with a published MD5.
+
+
+Item = TypeVar("Item")
 
 
 def named_folder(title: str, folder: Path | None, holds: str, get: str) -> Path:
@@ -21,7 +26,7 @@ def named_folder(title: str, folder: Path | None, holds: str, get: str) -> Path:
             f"{title} is not downloaded: get {get}, and name the folder that holds {holds}: data.folder=PATH"
         )
     found = folder.expanduser()
-    check_folder(title, found, holds)
+    check_data_folder(title, found, holds)
     return found
 
 
@@ -46,7 +51,38 @@ def check_md5(path: Path, expected: str) -> None:
         raise DataError(f"{path} is corrupt or another file: MD5 {found}, expected {expected}; get it anew")
 
 
-def in_turn(columns: Sequence[Sequence[T]]) -> list[T]:
+def in_turn(columns: Sequence[Sequence[Item]]) -> list[Item]:
     """Return what the columns hold, one of each in turn, so that the first so many are even."""
     nothing = object()
     return [each for each in chain.from_iterable(zip_longest(*columns, fillvalue=nothing)) if each is not nothing]  # type: ignore[misc]
+
+
+# What a folder of the user's holds of a set whose files no checksum of ours tells apart: it belongs to a result.
+
+
+# Sets that differ from folder to folder, each with what lists the files that it reads.
+_VARYING: Final[dict[str, str]] = {
+    "femnist": "fedtide.data.emnist:_femnist_files",
+    "speech_commands": "fedtide.data.speech:_speech_files",
+}
+
+
+def folder_digest(name: str, folder: Any) -> str | None:
+    """Return the SHA-256 of what a set reads from a folder, names and contents; None if that never varies, or is not there."""
+    if name not in _VARYING or not isinstance(folder, str | Path):
+        return None
+    place = Path(folder).expanduser()
+    files = registry.find_part("data", name, _VARYING)(place)
+    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path in files for stat in [regular(path).stat()])
+    return _digest(place, stamps) if stamps else None
+
+
+@functools.lru_cache(maxsize=4)
+def _digest(place: Path, stamps: tuple[tuple[Path, int, int], ...]) -> str:
+    """Read the files; a study asks again and again, and gigabytes are read anew only if one was touched."""
+    whole = hashlib.sha256()
+    for path, _, _ in stamps:
+        with path.open("rb") as file:
+            whole.update(path.relative_to(place).as_posix().encode() + b"\0")
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()

@@ -18,28 +18,28 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from fedtide.core.arguments import arg
-from fedtide.data.holdings import Flat, Holdings, Labels, cut, flat, rows
+from fedtide.data.holdings import Flat, Holdings, LabelArray, cut_holdings, flat, holding_rows
 from fedtide.data.virtual import virtual_dirichlet, virtual_iid, virtual_labels
 from fedtide.errors import FedtideError
+from fedtide.parts.arguments import arg
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Ints, Rng
 
 Durations = Annotated[Floats, arg("T_k [N]", key="fleet.durations")]
-Spread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
+SizeSpread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
 
 
-def iid(labels: Labels, num_devices: int, seed: int, size_spread: Spread = 0.0) -> Flat:
+def iid(labels: LabelArray, num_devices: int, seed: int, size_spread: SizeSpread = 0.0) -> Flat:
     """Deal out samples at random without replacement: floor(n/N) to each device, or that on average."""
     return _deal_out(labels, _sizes(len(labels), num_devices, seed, size_spread, "samples"), seed)
 
 
 def shards(
-    labels: Labels,
+    labels: LabelArray,
     num_devices: int,
     seed: int,
     num_shards: Annotated[int, arg("label shards in all", le=10**8, key="data.num_shards")] = 200,
-    size_spread: Spread = 0.0,
+    size_spread: SizeSpread = 0.0,
 ) -> Flat:
     """Sort by label, cut into equal shards, deal out whole shards at random: floor(num_shards/N) to each device.
 
@@ -52,15 +52,15 @@ def shards(
     per_shard = len(labels) // num_shards
     by_label = np.argsort(labels, kind="stable")[: num_shards * per_shard].reshape(num_shards, per_shard)
     order = by_label[stream(seed, "partition").permutation(num_shards)]
-    return cut(order.reshape(-1), sizes * per_shard)
+    return cut_holdings(order.reshape(-1), sizes * per_shard)
 
 
 def dirichlet(
-    labels: Labels,
+    labels: LabelArray,
     num_devices: int,
     seed: int,
     concentration: Annotated[float, arg("smaller is more skewed", key="data.concentration")],
-    size_spread: Spread = 0.0,
+    size_spread: SizeSpread = 0.0,
 ) -> Flat:
     """Give each device its own label proportions p_k ~ Dir(concentration, ..., concentration), and floor(n/N) samples.
 
@@ -73,11 +73,11 @@ def dirichlet(
 
 
 def slow_labels(
-    labels: Labels,
+    labels: LabelArray,
     num_devices: int,
     seed: int,
     duration: Durations,
-    size_spread: Spread = 0.0,
+    size_spread: SizeSpread = 0.0,
     slow_share: Annotated[float, arg("share of the devices that are slow", gt=0, lt=1)] = 0.25,
     label_share: Annotated[float, arg("share of the labels that only they have", gt=0, lt=1)] = 0.25,
 ) -> Flat:
@@ -115,15 +115,15 @@ def slow_labels(
         kept = _thin(rng.permutation(pool), place, size * len(group))
         parts = kept.reshape(len(group), size)
         mine[rng.permutation(group)] = parts
-    return rows(mine)
+    return holding_rows(mine)
 
 
 def speed_sizes(
-    labels: Labels,
+    labels: LabelArray,
     num_devices: int,
     seed: int,
     duration: Durations,
-    size_spread: Spread = 0.0,
+    size_spread: SizeSpread = 0.0,
     correlation: Annotated[float, arg("of size and duration; positive: slow devices hold more", ge=-1, le=1)] = 0.8,
     concentration: Annotated[float | None, arg("of Dirichlet labels; not given: i.i.d.", gt=0)] = None,
 ) -> Flat:
@@ -199,12 +199,12 @@ PARTITIONS: Final[dict[str, Callable[..., Holdings]]] = {
 }
 
 
-def _deal_out(labels: Labels, sizes: Ints, seed: int) -> Flat:
+def _deal_out(labels: LabelArray, sizes: Ints, seed: int) -> Flat:
     """Deal out samples at random without replacement, so many to each device [N]."""
-    return cut(stream(seed, "partition").permutation(len(labels)), sizes)
+    return cut_holdings(stream(seed, "partition").permutation(len(labels)), sizes)
 
 
-def _deal_by_label(labels: Labels, sizes: Ints, seed: int, concentration: float) -> Flat:
+def _deal_by_label(labels: LabelArray, sizes: Ints, seed: int, concentration: float) -> Flat:
     """Deal out so many samples to each device [N], whose labels are drawn from proportions of its own."""
     if not (concentration > 0 and math.isfinite(concentration)):
         raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")

@@ -10,21 +10,21 @@ from typing import Annotated, Final
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.core.arguments import arg
-from fedtide.core.ram import need
+from fedtide.core.memory_budget import require
 from fedtide.data.official import in_turn, named_folder, regular
 from fedtide.errors import DataError, FedtideError
+from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Samples
 
-RATE: Final = 16_000  # samples per second; a recording lasts one second, and is cut or filled with silence to that
-WINDOW, HOP, FFT = 400, 160, 512  # samples: 25 ms every 10 ms
-NUM_MELS: Final = 40
-NUM_FRAMES: Final = 1 + (RATE - WINDOW) // HOP  # 98
-LOWEST, HIGHEST = 20.0, 8000.0  # Hz
-FLOOR: Final = 1e-6  # added to a power before its logarithm is taken
-NOISE: Final = "_background_noise_"
-HOLDS: Final = "the folders of words (yes, no, ...) with validation_list.txt and testing_list.txt"
-GET: Final = (
+_RATE: Final = 16_000  # samples per second; a recording lasts one second, and is cut or filled with silence to that
+_WINDOW, _HOP, _FFT = 400, 160, 512  # samples: 25 ms every 10 ms
+_NUM_MELS: Final = 40
+_NUM_FRAMES: Final = 1 + (_RATE - _WINDOW) // _HOP  # 98
+_LOWEST, _HIGHEST = 20.0, 8000.0  # Hz
+_FLOOR: Final = 1e-6  # added to a power before its logarithm is taken
+_NOISE: Final = "_background_noise_"
+_HOLDS: Final = "the folders of words (yes, no, ...) with validation_list.txt and testing_list.txt"
+_GET: Final = (
     "speech_commands_v0.02.tar.gz (MD5 6b74f3901214cb2c2934e98196829835) from "
     "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz, and unpack it"
 )
@@ -42,13 +42,13 @@ def speech_commands(
     the training set. Images float32 [n 1 40 98]: 40 mel bands from 20 Hz to 8 kHz, 98 frames of 25 ms every 10 ms, the
     logarithm of their power, normalised by mean and deviation of the training set.
     """
-    place = named_folder("Speech Commands", folder, HOLDS, GET)
-    words = sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != NOISE)
+    place = named_folder("Speech Commands", folder, _HOLDS, _GET)
+    words = sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != _NOISE)
     lists = {name: _listed(place / f"{name}_list.txt") for name in ("validation", "testing")}
     files = [sorted(f"{word}/{path.name}" for path in (place / word).glob("*.wav")) for word in words]
     if not any(files) or len(words) > 256:
         raise DataError(
-            f"Speech Commands: {place} holds {len(words)} folders with {sum(map(len, files))} wav files; expected {HOLDS}"
+            f"Speech Commands: {place} holds {len(words)} folders with {sum(map(len, files))} wav files; expected {_HOLDS}"
         )
     known = {each for column in files for each in column}
     if missing := sorted((lists["validation"] | lists["testing"]) - known):
@@ -62,11 +62,11 @@ def speech_commands(
     labels = [np.array([number[each.partition("/")[0]] for each in part], np.uint8) for part in (train, test)]
     speakers = np.array([each.partition("/")[2].partition("_")[0] for each in train])
     owners = np.unique(speakers, return_inverse=True)[1].astype(np.int64)
-    shapes = [(len(part), 1, NUM_MELS, NUM_FRAMES) for part in (train, test)]
+    shapes = [(len(part), 1, _NUM_MELS, _NUM_FRAMES) for part in (train, test)]
     if not images:
         spectra = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
     else:
-        need(4.0 * sum(map(math.prod, shapes)), "reading the recordings", "lower data.num_train or data.num_test")
+        require(4.0 * sum(map(math.prod, shapes)), "reading the recordings", "lower data.num_train or data.num_test")
         spectra = [np.empty(shape, np.float32) for shape in shapes]
         for made, part in zip(spectra, (train, test), strict=True):
             for at, name in enumerate(part):
@@ -79,7 +79,7 @@ def speech_commands(
     return Dataset("speech_commands", samples[0], samples[1], len(words), str(place), owners)
 
 
-def files(folder: Path) -> list[Path]:
+def _speech_files(folder: Path) -> list[Path]:
     """Return the files that are read of a folder, the recordings that are only for validation among them."""
     return sorted([*folder.glob("*/*.wav"), *folder.glob("*_list.txt")])
 
@@ -99,7 +99,7 @@ def _listed(path: Path) -> set[str]:
         return {line.strip() for line in regular(path).read_text(encoding="utf-8").splitlines() if line.strip()}
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise DataError(f"Speech Commands: {path} cannot be read ({why}); expected {HOLDS}") from error
+        raise DataError(f"Speech Commands: {path} cannot be read ({why}); expected {_HOLDS}") from error
 
 
 def _recording(path: Path) -> Floats:
@@ -107,32 +107,32 @@ def _recording(path: Path) -> Floats:
     try:
         with wave.open(str(regular(path)), "rb") as file:
             form = (file.getframerate(), file.getnchannels(), file.getsampwidth())
-            data = file.readframes(RATE)
+            data = file.readframes(_RATE)
     except (OSError, EOFError, wave.Error) as error:
         raise DataError(
             f"{path} cannot be read as a recording ({str(error) or 'it ends too soon'}): unpack the archive anew"
         ) from error
-    if form != (RATE, 1, 2):
+    if form != (_RATE, 1, 2):
         raise DataError(
-            f"{path} has {form[0]} Hz, {form[1]} channels, {8 * form[2]} bits; expected {RATE} Hz, 1 channel, 16 bits"
+            f"{path} has {form[0]} Hz, {form[1]} channels, {8 * form[2]} bits; expected {_RATE} Hz, 1 channel, 16 bits"
         )
     sound = np.frombuffer(data[: len(data) // 2 * 2], "<i2") / 32768
-    return np.pad(sound, (0, RATE - len(sound)))
+    return np.pad(sound, (0, _RATE - len(sound)))
 
 
 def log_mel(sound: Floats) -> npt.NDArray[np.float32]:
     """Return the logarithm of the power in each mel band and frame [NUM_MELS NUM_FRAMES] of a second of sound [RATE]."""
-    frames = np.lib.stride_tricks.sliding_window_view(sound, WINDOW)[::HOP] * np.hanning(WINDOW + 1)[:-1]
-    power = np.abs(np.fft.rfft(frames, FFT)) ** 2  # [frames FFT/2 + 1]
-    made: npt.NDArray[np.float32] = np.log(power @ BANDS.T + FLOOR).T.astype(np.float32)
+    frames = np.lib.stride_tricks.sliding_window_view(sound, _WINDOW)[::_HOP] * np.hanning(_WINDOW + 1)[:-1]
+    power = np.abs(np.fft.rfft(frames, _FFT)) ** 2  # [frames FFT/2 + 1]
+    made: npt.NDArray[np.float32] = np.log(power @ BANDS.T + _FLOOR).T.astype(np.float32)
     return made
 
 
 def _bands() -> Floats:
     """Return triangles over the frequencies, evenly spaced in mel = 2595 log10(1 + f/700) [NUM_MELS FFT/2 + 1]."""
-    low, high = (2595 * np.log10(1 + each / 700) for each in (LOWEST, HIGHEST))
-    edges = 700 * (10 ** (np.linspace(low, high, NUM_MELS + 2) / 2595) - 1)
-    frequency = np.arange(FFT // 2 + 1) * RATE / FFT
+    low, high = (2595 * np.log10(1 + each / 700) for each in (_LOWEST, _HIGHEST))
+    edges = 700 * (10 ** (np.linspace(low, high, _NUM_MELS + 2) / 2595) - 1)
+    frequency = np.arange(_FFT // 2 + 1) * _RATE / _FFT
     left, middle, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising, falling = (frequency - left) / (middle - left), (right - frequency) / (right - middle)
     return np.maximum(0, np.minimum(rising, falling))

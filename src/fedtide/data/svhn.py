@@ -7,19 +7,19 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from fedtide.core.arguments import arg
-from fedtide.data.cut import cut
+from fedtide.data.adapters import Part, dataset
+from fedtide.data.dataset import first_samples
 from fedtide.data.official import check_md5, named_folder
-from fedtide.data.own import Part, dataset
 from fedtide.errors import DataError
+from fedtide.parts.arguments import arg
 from fedtide.types import Dataset
 
-MD5: Final = {
+SVHN_MD5: Final = {
     "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
     "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
 }
-HOLDS: Final = "train_32x32.mat and test_32x32.mat"
-GET: Final = f"{HOLDS} from http://ufldl.stanford.edu/housenumbers"
+_HOLDS: Final = "train_32x32.mat and test_32x32.mat"
+_GET: Final = f"{_HOLDS} from http://ufldl.stanford.edu/housenumbers"
 
 
 def svhn(
@@ -32,14 +32,14 @@ def svhn(
     From the official files (format 2), checked by their MD5. Images uint8 [n 3 32 32], normalised by mean and deviation of
     the training images; the label 10, which the files have for zero, is 0.
     """
-    place = named_folder("SVHN", folder, HOLDS, GET)
-    train, test = (_part(place / name, md5) for name, md5 in MD5.items())
-    return cut(dataset("svhn", str(place), train, test, channels="first", num_labels=10), num_train, num_test)
+    place = named_folder("SVHN", folder, _HOLDS, _GET)
+    train, test = (_part(place / name, md5) for name, md5 in SVHN_MD5.items())
+    return first_samples(dataset("svhn", str(place), train, test, channels="first", num_labels=10), num_train, num_test)
 
 
 def _part(path: Path, md5: str) -> Part:
     if not path.is_file():
-        raise DataError(f"SVHN: {path} is not there; get {GET}")
+        raise DataError(f"SVHN: {path} is not there; get {_GET}")
     check_md5(path, md5)
     from scipy.io import loadmat  # here, since scipy is imported when it is used
 

@@ -12,16 +12,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.core.ram import need
+from fedtide.core.memory_budget import require
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Rng, Samples
 
-STROKES: Final = 3  # per shape
-POINTS: Final = 12  # dots that make up a stroke
-DISTRACTORS: Final = 40  # strokes that say nothing
-GRAIN: Final = 0.25  # standard deviation of the ink
-MEAN, STD = 0.1307, 0.3081  # as for MNIST: a constant background of -0.424
+_STROKES: Final = 3  # per shape
+_POINTS: Final = 12  # dots that make up a stroke
+_DISTRACTORS: Final = 40  # strokes that say nothing
+_GRAIN: Final = 0.25  # standard deviation of the ink
+_MEAN, _STD = 0.1307, 0.3081  # as for MNIST: a constant background of -0.424
 
 
 def synthetic(
@@ -41,15 +41,15 @@ def synthetic(
         if value < least or (most is not None and value > most):
             bound = f"at least {least}" if most is None else f"from {least} to {most}"
             raise FedtideError(f"{name} = {value}: the synthetic data set needs {bound}")
-    need(
+    require(
         32.0 * (num_train + num_test) * channels * side**2,  # eight copies on the way to the last one
         f"drawing {num_train:,} training and {num_test:,} test images",
         "lower data.num_train or data.num_test",
     )
     rng = stream(seed, "synthetic", 0)
-    shapes = _strokes(rng, num_labels, STROKES, side)
+    shapes = _strokes(rng, num_labels, _STROKES, side)
     tints = rng.uniform(0.4, 1.0, (num_labels, channels))
-    distractors = _strokes(rng, DISTRACTORS, 1, side)
+    distractors = _strokes(rng, _DISTRACTORS, 1, side)
     train, test = (
         _draw(stream(seed, "synthetic", part), num, shapes, tints, distractors)
         for part, num in ((1, num_train), (2, num_test))
@@ -60,9 +60,9 @@ def synthetic(
 def _strokes(rng: Rng, num: int, strokes: int, side: int) -> Floats:
     """Return num drawings of soft strokes [num side side], 0 (most of it, exactly) to 1."""
     ends = rng.uniform(0.2, 0.8, (num, strokes, 3, 2)) * side  # start, bend, end of a quadratic curve
-    t = np.linspace(0, 1, POINTS)
+    t = np.linspace(0, 1, _POINTS)
     blend = np.stack([(1 - t) ** 2, 2 * t * (1 - t), t**2])  # [3 points]
-    dots = np.einsum("nsec,ep->nspc", ends, blend).reshape(num, strokes * POINTS, 2)
+    dots = np.einsum("nsec,ep->nspc", ends, blend).reshape(num, strokes * _POINTS, 2)
     pixel = np.arange(side) + 0.5
     width = side / 28 * 1.3
     near = np.exp(-((pixel - dots[..., None]) ** 2) / (2 * width**2))  # [num dots 2 side]
@@ -79,10 +79,10 @@ def _draw(rng: Rng, num: int, shapes: Floats, tints: Floats, distractors: Floats
     ink *= ~_patch(rng, num, side)
     stray = _shifted(distractors, rng.integers(len(distractors), size=num), rng.integers(-reach, reach + 1, (num, 2)))
     ink = np.maximum(ink, stray * np.float32(0.5))
-    ink *= 1 + np.float32(GRAIN) * rng.standard_normal(ink.shape, np.float32)
+    ink *= 1 + np.float32(_GRAIN) * rng.standard_normal(ink.shape, np.float32)
     tinted = ink[:, None] * tints[labels].astype(np.float32)[:, :, None, None]
     pixels = np.rint(np.clip(tinted, 0, 1) * 255) / 255
-    return Samples(((pixels - MEAN) / STD).astype(np.float32), labels.astype(np.uint8))
+    return Samples(((pixels - _MEAN) / _STD).astype(np.float32), labels.astype(np.uint8))
 
 
 def _shifted(drawings: Floats, which: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:

@@ -15,14 +15,16 @@ from typing import Annotated, Protocol
 import numpy as np
 
 from fedtide import columns
-from fedtide.core.arguments import arg
-from fedtide.core.ram import need
+from fedtide.core.memory_budget import require
 from fedtide.data.holdings import Flat, flat
 from fedtide.errors import FedtideError
+from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Ints
 
 Each = Annotated[int, arg("samples that a device holds, with size_spread on average", ge=1, le=10**8)]
-Spread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
+_VirtualSizeSpread = Annotated[
+    float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")
+]
 
 
 class Drawn(Protocol):
@@ -117,7 +119,7 @@ def by_numpy(urn: Urn, seed: int, device: Ints, size: Ints) -> Ints:
     labels = np.zeros((len(device), most), np.int64)
     everyone = np.arange(len(device))
     for at in range(most):
-        value = columns.pair(seed, "virtual labels", device, draw=at // 2)[at % 2]
+        value = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)[at % 2]
         if math.isinf(urn.mass):
             label = _label_at(urn, value * urn.ends[-1])
         else:
@@ -148,7 +150,7 @@ class Few:
         everyone, (each, more) = np.arange(len(device)), np.divmod(size, self.labels_per_device)
         for at in range(self.labels_per_device):  # as `distinct`, for all devices at once
             if at % 2 == 0:
-                two = columns.pair(seed, "virtual labels", device, draw=at // 2)
+                two = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)
             last = self.num_labels - self.labels_per_device + at
             label = np.minimum((two[at % 2] * (last + 1)).astype(np.int64), last)
             label[chosen[everyone, label]] = last
@@ -178,7 +180,7 @@ def fitted(counts: Ints, room: Ints) -> Ints:
 
 
 def virtual_iid(
-    dataset: Dataset, num_devices: int, seed: int, samples_per_device: Each = 20, size_spread: Spread = 0.0
+    dataset: Dataset, num_devices: int, seed: int, samples_per_device: Each = 20, size_spread: _VirtualSizeSpread = 0.0
 ) -> Shared:
     """Give each device samples at random, which others may hold too: any number of devices, computed when asked for."""
     _, weights = np.unique(dataset.train.labels, return_counts=True)
@@ -192,7 +194,7 @@ def virtual_labels(
     seed: int,
     labels_per_device: Annotated[int, arg("different labels that a device holds", ge=1, le=256)] = 2,
     samples_per_device: Each = 20,
-    size_spread: Spread = 0.0,
+    size_spread: _VirtualSizeSpread = 0.0,
 ) -> Shared:
     """Give each device samples of a few labels, which others may hold too: any number of devices, computed when asked for."""
     count = len(np.unique(dataset.train.labels))
@@ -210,7 +212,7 @@ def virtual_dirichlet(
     seed: int,
     concentration: Annotated[float, arg("smaller is more skewed", gt=0, key="data.concentration")],
     samples_per_device: Each = 20,
-    size_spread: Spread = 0.0,
+    size_spread: _VirtualSizeSpread = 0.0,
 ) -> Shared:
     """Give each device label proportions ~ Dir(concentration, ...); others may hold its samples too: any number of devices.
 
@@ -236,7 +238,7 @@ def _shared(
         )
     if not (size_spread >= 0 and math.isfinite(size_spread)):
         raise FedtideError(f"size_spread = {size_spread}: must be 0 (equal sizes) or a positive number, such as 0.5")
-    need(8.0 * num_devices, f"what {num_devices:,} devices hold", "lower fleet.num_devices")
+    require(8.0 * num_devices, f"what {num_devices:,} devices hold", "lower fleet.num_devices")
     present, inverse = np.unique(labels, return_inverse=True)
     pools = flat(inverse, np.arange(len(labels)), len(present))
     given = (seed, num_devices, samples_per_device, size_spread, drawn, dataset.num_labels)

@@ -18,14 +18,12 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from fedtide.core import cluster, parts
-from fedtide.core.arguments import arg
-from fedtide.core.faults import named
-from fedtide.core.kinds import table
+from fedtide.core import cluster
+from fedtide.core.faults import part_name
 from fedtide.core.reading import is_own_file
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.trainer import (
-    AROUND,
+    WRAPPERS,
     Score,
     TableId,
     Task,
@@ -34,13 +32,16 @@ from fedtide.learning.trainer import (
     read_tables,
     samples_per_training,
 )
+from fedtide.parts import registry, user_code
+from fedtide.parts.arguments import arg
+from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Job, Memory, Samples, Trained, Vector
 
-ADDRESS: Final = "learning.trainer_args.address"
-MOST_BYTES: Final = 4e9  # of a table: Dask's messages end at 2^32
-PATIENCE_SECONDS: Final = 60.0  # without any worker
-LOOK_SECONDS: Final = 2.0
-ATTEMPTS: Final = 3  # to bring a worker what it lacks
+_ADDRESS: Final = "learning.trainer_args.address"
+MOST_TABLE_BYTES: Final = 4e9  # of a table: Dask's messages end at 2^32
+WORKER_PATIENCE_SECONDS: Final = 60.0  # without any worker
+_LOOK_SECONDS: Final = 2.0
+_ATTEMPTS: Final = 3  # to bring a worker what it lacks
 
 
 class DaskTrainer:
@@ -62,15 +63,15 @@ class DaskTrainer:
         ] = None,
     ) -> None:
         _check_inner(inner)
-        cluster.need("learning.trainer=dask")
+        cluster.require_dask("learning.trainer=dask")
         self.task: Final = task
         self._inner_name, self._inner_args = inner, dict(inner_args or {})
-        self._inner: Any = parts.resolve("trainer", inner, self._inner_args, {"run.task": task}.__getitem__)
+        self._inner: Any = registry.resolve("trainer", inner, self._inner_args, {"run.task": task}.__getitem__)
         self._address, self._workers = address, workers or task.threads
         self._link: _Link | None = None
         self._tables: dict[TableId, tuple[Samples, str]] = {}  # of the last call, with their names on the workers
         self._length = len(self._inner.initial_model(task.seed))
-        if parts.remembers(self._inner):
+        if registry.remembers(self._inner):
             self.init = self._inner.init
         if callable(getattr(self._inner, "arrived", None)):
             self.arrived = self._inner.arrived
@@ -96,9 +97,10 @@ class DaskTrainer:
         if callable(check):
             check(samples)
         size = sum(np.asarray(each).nbytes for each in samples if each is not None)
-        if size > MOST_BYTES:
+        if size > MOST_TABLE_BYTES:
             raise FedtideError(
-                f"trainer='dask': a table of samples takes {size / 1e9:.1f} GB, and Dask sends at most {MOST_BYTES / 1e9:g} GB "
+                f"trainer='dask': a table of samples takes {size / 1e9:.1f} GB, and Dask sends at most "
+                f"{MOST_TABLE_BYTES / 1e9:g} GB "
                 "at once: give images as bytes, or fewer (data.num_train)"
             )
 
@@ -127,7 +129,7 @@ class DaskTrainer:
         from fedtide.learning import dask_worker
 
         self.check_samples(samples)
-        return dask_worker.named("samples", *(each for each in samples if each is not None))
+        return dask_worker.named_table("samples", *(each for each in samples if each is not None))
 
     def _maker(self) -> Any:
         """Return what makes the inner trainer on a worker."""
@@ -136,8 +138,8 @@ class DaskTrainer:
 
         inner = self._inner_name
         packages = {each: dask_worker.installed(each) for each in ("fedtide", *(["torch"] if inner == "torch" else []))}
-        found = parts.find("trainer", inner, table("trainer"))
-        args = parts.arguments(found, self._inner_args, parts.nothing, f"inner={inner!r}", given=1)
+        found = registry.find_part("trainer", inner, builtin_parts("trainer"))
+        args = registry.arguments(found, self._inner_args, registry.nothing, f"inner={inner!r}", given=1)
         made_of = _pickled((found, self.task, args), self.task.model)
         return dask_worker.Maker(made_of, isa() if inner == "native" else None, packages)
 
@@ -148,7 +150,7 @@ class _Link:
     def __init__(self, address: str | None, workers: int, maker: Any) -> None:
         # What a worker prints when it dies is no news: its jobs are trained again. Nor does Dask know what training takes.
         local = {"silence_logs": logging.CRITICAL, "memory_limit": None}
-        self._cluster = cluster.connect("learning.trainer=dask", ADDRESS, address, workers, **local)
+        self._cluster = cluster.connect("learning.trainer=dask", _ADDRESS, address, workers, **local)
         self._client, self._own = self._cluster.client, address is None
         self._maker, self._sent = maker.name, dict[str, Any]()
         try:
@@ -161,13 +163,13 @@ class _Link:
 
     def bring(self, tables: Mapping[str, Samples]) -> None:
         """Let all workers hold these tables, and no other ones of this run."""
-        from fedtide.learning.dask_worker import Table
+        from fedtide.learning.dask_worker import JobTable
 
         for name in [each for each in self._sent if each not in tables and each != self._maker]:
             self._take_back(name)
         for name, samples in tables.items():
             if name not in self._sent:
-                self._send(name, Table(samples))
+                self._send(name, JobTable(samples))
 
     def trained(self, jobs: Sequence[Job], names: Sequence[str], work: Floats) -> list[Any]:
         """Train jobs over tables of these names; return what the inner trainer says of each chunk, in order.
@@ -179,9 +181,9 @@ class _Link:
         threads = dict(sorted(self._wait_for_a_worker().items()))
         pieces = shares(work, np.array(list(threads.values()), np.float64))
         places = [(place, piece) for place, piece in zip(threads, pieces, strict=True) if len(piece)]
-        chunks = [packed(self._maker, [(jobs[row], names[row]) for row in piece]) for _, piece in places]
+        chunks = [pack_chunks(self._maker, [(jobs[row], names[row]) for row in piece]) for _, piece in places]
         answers: dict[int, Any] = {}
-        for attempt in range(ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             todo = [number for number in range(len(chunks)) if number not in answers]
             found = self._asked([chunks[number] for number in todo], [places[number][0] for number in todo])
             lacking = {name for each in found if isinstance(each, Missing) for name in each.names}
@@ -192,7 +194,7 @@ class _Link:
             for name in lacking & self._sent.keys():
                 self._send(name, self._sent[name])
         raise TrainingError(
-            f"Dask workers lost what they were sent {ATTEMPTS} times: does another run on this cluster restart them?"
+            f"Dask workers lost what they were sent {_ATTEMPTS} times: does another run on this cluster restart them?"
         )
 
     def _asked(self, chunks: Sequence[Any], places: Sequence[str]) -> list[Any]:
@@ -209,7 +211,7 @@ class _Link:
             ]
         while True:
             try:
-                wait(futures, timeout=LOOK_SECONDS)
+                wait(futures, timeout=_LOOK_SECONDS)
             except TimeoutError:
                 self._wait_for_a_worker()
                 continue
@@ -220,9 +222,10 @@ class _Link:
         """Return how many threads the worker at each address has; raise if there is no worker for long."""
         begun = time.monotonic()
         while not (found := self._client.nthreads()):
-            if time.monotonic() - begun > PATIENCE_SECONDS:
+            if time.monotonic() - begun > WORKER_PATIENCE_SECONDS:
                 raise TrainingError(
-                    f"the Dask cluster has had no worker for {PATIENCE_SECONDS:g} s: start some (`dask worker ADDRESS`) and "
+                    f"the Dask cluster has had no worker for {WORKER_PATIENCE_SECONDS:g} s: start some (`dask "
+                    "worker ADDRESS`) and "
                     "resume the run"
                 )
             time.sleep(0.1)
@@ -252,9 +255,9 @@ def shares(work: Floats, threads: Floats) -> list[Ints]:
     return [np.flatnonzero(owner == each) for each in range(len(threads))]
 
 
-def packed(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
+def pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
     """Return jobs, each with the name of its table, as a chunk: every model once."""
-    from fedtide.learning.dask_worker import Chunk, Row
+    from fedtide.learning.dask_worker import Chunk, JobRow
 
     starts: list[Vector] = []
     known: dict[int, list[int]] = {}  # by version, which of the models above
@@ -266,7 +269,9 @@ def packed(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
             same = len(starts)
             starts.append(np.ascontiguousarray(job.start))
             of_version.append(same)
-        rows.append(Row(job.device, job.version, same, job.learning_rate, name, job.mine, job.memory, job.correction))
+        rows.append(
+            JobRow(job.device, job.version, same, job.learning_rate, name, job.mine, job.memory, job.correction)
+        )
     return Chunk(maker, starts, rows)
 
 
@@ -283,7 +288,7 @@ def _joined(answers: Sequence[Any]) -> Vector | Trained:
 
 
 def _check_inner(name: str) -> None:
-    if name in AROUND:
+    if name in WRAPPERS:
         raise FedtideError(
             f"trainer='dask': inner={name!r} stands around a trainer itself and goes with a server of its own: use "
             f"learning.trainer={name} without Dask, or name native or torch inside"
@@ -300,7 +305,7 @@ def _pickled(what: Any, model: Any) -> bytes:
     import cloudpickle
 
     module = sys.modules.get(str(getattr(model, "__module__", None)))
-    own = module is not None and module.__name__.startswith(parts.MODULE)
+    own = module is not None and module.__name__.startswith(user_code.MODULE)
     try:
         if own:
             cloudpickle.register_pickle_by_value(module)
@@ -308,7 +313,7 @@ def _pickled(what: Any, model: Any) -> bytes:
         return content
     except Exception as error:
         raise FedtideError(
-            f"trainer='dask': the model cannot be sent to workers ({named(error)}): make it with a function at the top of "
+            f"trainer='dask': the model cannot be sent to workers ({part_name(error)}): make it with a function at the top of "
             "a file"
         ) from error
     finally:
@@ -328,15 +333,17 @@ def _explained(address: str | None, inner: str) -> Iterator[None]:
         raise
     except KilledWorker as error:
         raise TrainingError(
-            f"several Dask workers died over the same jobs (out of memory?; {named(error)}): give them more, or fewer threads"
+            f"several Dask workers died over the same jobs (out of memory?; {part_name(error)}): give them more, "
+            "or fewer threads"
         ) from error
     except (OSError, CancelledError, TimeoutError) as error:
         raise TrainingError(
-            f"the Dask cluster {where}, or the connection to it, was lost ({named(error)}): what was aggregated is saved; "
-            f"resume the run, elsewhere with another {ADDRESS}"
+            f"the Dask cluster {where}, or the connection to it, was lost ({part_name(error)}): what was aggregated is saved; "
+            f"resume the run, elsewhere with another {_ADDRESS}"
         ) from error
     except Exception as error:
         raise TrainingError(
-            f"trainer='dask': {inner} raised {named(error)} on a worker: correct it there, and install the same packages as "
+            f"trainer='dask': {inner} raised {part_name(error)} on a worker: correct it there, and install the "
+            "same packages as "
             "here"
         ) from error

@@ -21,7 +21,7 @@ from fedtide.learning.native import isa
 from fedtide.types import Ints, Job, Memory, Samples, Trained, Vector
 
 
-class Row(NamedTuple):
+class JobRow(NamedTuple):
     """A job of a chunk, without what it shares with others."""
 
     device: int
@@ -39,7 +39,7 @@ class Chunk(NamedTuple):
 
     maker: str  # by name
     starts: Sequence[Vector]  # [d] each
-    rows: Sequence[Row]
+    rows: Sequence[JobRow]
 
 
 class Missing(NamedTuple):
@@ -48,7 +48,7 @@ class Missing(NamedTuple):
     names: tuple[str, ...]
 
 
-class Table(WorkerPlugin):  # type: ignore[misc]
+class JobTable(WorkerPlugin):  # type: ignore[misc]
     """A table of samples on a worker."""
 
     idempotent: ClassVar[bool] = True  # one that is there already is not sent again
@@ -64,7 +64,7 @@ class Maker(WorkerPlugin):  # type: ignore[misc]
 
     def __init__(self, made_of: bytes, path: str | None, packages: Mapping[str, str | None]) -> None:
         self._made_of, self._path, self._packages = made_of, path, packages
-        self.name = named("trainer", made_of, repr((path, sorted(packages.items()))).encode())
+        self.name = named_table("trainer", made_of, repr((path, sorted(packages.items()))).encode())
         self._trainer: Any = None
 
     def setup(self, worker: Any) -> None:
@@ -103,7 +103,7 @@ def installed(package: str) -> str | None:
         return None
 
 
-def named(kind: str, *contents: Any) -> str:
+def named_table(kind: str, *contents: Any) -> str:
     """Return the name of what holds these arrays or bytes."""
     digest = hashlib.sha256()
     for each in contents:

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fedtide.core.arguments import arg
-from fedtide.core.forms import shown
+from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
+from fedtide.parts.arguments import arg
 from fedtide.types import Rng, Vector
 
 Shape: TypeAlias = tuple[int, ...]
@@ -165,7 +165,7 @@ def check_model(model: Any, shape: Shape, num_labels: int, label: str) -> None:
         raise FedtideError(f"{label} gives {logits} logits for {num_labels} labels: end with Linear(num_labels)")
 
 
-def parameters(model: Model) -> list[Parameters]:
+def parameter_shapes(model: Model) -> list[Parameters]:
     """Return the place of every parameter in the flat vector, in order."""
     found, offset = [], 0
     for position, (layer, shape) in enumerate(zip(model.layers, shapes(model)[:-1], strict=True)):
@@ -188,7 +188,7 @@ def parameters(model: Model) -> list[Parameters]:
 
 def num_parameters(model: Model) -> int:
     """Return d."""
-    places = parameters(model)
+    places = parameter_shapes(model)
     return places[-1].bias.stop if places else 0
 
 
@@ -203,7 +203,7 @@ def initialize(model: Model, rng: Rng) -> Vector:
     Of an Embedding standard normal; of a GRU uniform in +-1/sqrt(out).
     """
     vector = np.empty(num_parameters(model), np.float32)
-    for place in parameters(model):
+    for place in parameter_shapes(model):
         layer = model.layers[place.layer]
         if isinstance(layer, Embedding):
             vector[place.weight] = rng.standard_normal(place.weight.stop - place.weight.start)

@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from fedtide.core.arguments import arg, checked, parameters
 from fedtide.errors import FedtideError
 from fedtide.learning.model import (
     ChannelDropout,
@@ -40,6 +39,7 @@ from fedtide.learning.trainer import (
     known_as,
     read_tables,
 )
+from fedtide.parts.arguments import arg, checked_arguments, part_parameters
 from fedtide.rng import key, stream
 from fedtide.types import Ints, Job, Samples, Vector
 
@@ -52,7 +52,7 @@ except ImportError:  # installed without a compiler
 _KINDS: Final[dict[type, int]] = {Conv2d: 0, MaxPool2d: 1, ReLU: 2, Dropout: 3, ChannelDropout: 4, Linear: 5}
 
 
-def available() -> bool:
+def is_built() -> bool:
     """Return whether the compiled kernel is there."""
     return _native is not None
 
@@ -115,9 +115,9 @@ class NativeTrainer:
         if task.threads < 1:
             raise FedtideError(f"threads is {task.threads}; the native trainer needs at least 1")
         _check_work(task.work)
-        (declared,) = parameters(NativeTrainer, given=1)
+        (declared,) = part_parameters(NativeTrainer, given=1)
         self.task: Final = task
-        self.momentum: Final = float(checked(declared, momentum, "the native trainer"))
+        self.momentum: Final = float(checked_arguments(declared, momentum, "the native trainer"))
         self._isa = _wanted_isa()
         self._layers = lower(task.model)
         self._num_parameters, self._num_labels = num_parameters(task.model), num_labels(task.model)

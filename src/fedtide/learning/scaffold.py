@@ -25,15 +25,15 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from fedtide.core import parts
-from fedtide.core.arguments import arg
 from fedtide.errors import FedtideError
-from fedtide.learning.trainer import AROUND, TRAINERS, Score, Task, Trainer, check_jobs, steps_per_training
+from fedtide.learning.trainer import TRAINERS, WRAPPERS, Score, Task, Trainer, check_jobs, steps_per_training
+from fedtide.parts import registry
+from fedtide.parts.arguments import arg
 from fedtide.types import Job, Memory, Samples, Vector
 
-FAITHFUL: Final = ("ideal", "top_k", "dead_zone")  # codecs whose error is smaller than what they encode
-DAMPED: Final = 0.1  # alpha with others
-USUAL_SAMPLES: Final = 60_000  # of all devices, if data.num_train does not say
+_FAITHFUL: Final = ("ideal", "top_k", "dead_zone")  # codecs whose error is smaller than what they encode
+_DAMPED: Final = 0.1  # alpha with others
+_USUAL_SAMPLES: Final = 60_000  # of all devices, if data.num_train does not say
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Scaffold:
                 "both for a model: add policy.combiner=scaffold"
             )
         trainer = _made(self.inner, self.inner_args or {}, self.task)
-        samples = max((self.num_train or USUAL_SAMPLES) // self.num_devices, 1)
+        samples = max((self.num_train or _USUAL_SAMPLES) // self.num_devices, 1)
         steps = steps_per_training(self.task.work, samples)
         object.__setattr__(self, "_trainer", trainer)
-        object.__setattr__(self, "_damping", self.damping or (1.0 if self.codec in FAITHFUL else DAMPED))
+        object.__setattr__(self, "_damping", self.damping or (1.0 if self.codec in _FAITHFUL else _DAMPED))
         object.__setattr__(self, "_scale", self.scale or self.learning_rate * max(steps, 1) / self._damping)
         object.__setattr__(self, "_length", len(trainer.initial_model(self.task.seed)))
 
@@ -139,10 +139,10 @@ class Scaffold:
 
 def _made(name: str, args: dict[str, Any], task: Task) -> Trainer:
     """Return one of our trainers; raise unless its steps are those of plain SGD."""
-    known = [each for each in TRAINERS if each not in AROUND]
+    known = [each for each in TRAINERS if each not in WRAPPERS]
     if name not in known:
         raise FedtideError(f"trainer='scaffold': inner={name!r} is none of fedtide's own trainers: {', '.join(known)}")
-    made: Trainer = parts.resolve("trainer", name, args, {"run.task": task}.__getitem__)
+    made: Trainer = registry.resolve("trainer", name, args, {"run.task": task}.__getitem__)
     momentum, optimizer = getattr(made, "momentum", 0.0), getattr(made, "optimizer", "sgd")
     if momentum or optimizer != "sgd":
         what = f"momentum={momentum}" if momentum else f"optimizer={optimizer}"

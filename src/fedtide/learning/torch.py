@@ -1,4 +1,4 @@
-"""The PyTorch trainer: any `nn.Module`, or the module that one of our model descriptions stands for."""
+"""The PyTorch modules of the layers for text: an embedding of codes, and recurrent units."""
 
 from __future__ import annotations
 
@@ -9,18 +9,50 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
+import torch
+from torch import nn
 
-from fedtide.core.arguments import arg, checked, parameters
-from fedtide.core.faults import named
-from fedtide.core.parts import reported
+from fedtide.core.faults import part_name
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
 from fedtide.learning.trainer import Score, TableId, Task, batches, check_images, check_jobs, known_as, read_tables
+from fedtide.parts.arguments import arg, checked_arguments, part_parameters
+from fedtide.parts.user_code import reported
 from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
+
+
+class CodeEmbedding(nn.Embedding):
+    """Takes codes that are written as numbers [b 1 1 steps] to rows of its table [b steps width]."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Look the codes up; raise if there are others than 0 to num_embeddings - 1."""
+        codes = x.flatten(1).long()
+        low, high = (int(each) for each in codes.aminmax()) if len(codes) else (0, 0)
+        if low < 0 or high >= self.num_embeddings:
+            raise TrainingError(
+                f"the samples hold codes from {low} to {high}, and the model's embedding has {self.num_embeddings} symbols: "
+                "give codes from 0 to num_labels - 1, as the data set shakespeare does"
+            )
+        return super().forward(codes)
+
+
+class LastState(nn.GRU):
+    """Gated recurrent units [b steps width] of which only the last state is wanted [b out]."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__(width, out, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Step through the rows, from zeros on."""
+        return cast(torch.Tensor, super().forward(x)[1][0])
+
+
+# The PyTorch trainer: any `nn.Module`, or the module that one of our model descriptions stands for.
+
 
 try:
     import torch
@@ -29,10 +61,10 @@ try:
 except ImportError as error:
     raise FedtideError(f"learning.trainer=torch needs PyTorch ({error}): pip install 'fedtide[torch]'") from error
 
-EVALUATION_BATCH = 1000
+_EVALUATION_BATCH = 1000
 
 Optimizer: TypeAlias = Literal["sgd", "adam", "adamw"]
-OWNERS: Final[dict[str, tuple[str, ...]]] = {
+_OWNERS: Final[dict[str, tuple[str, ...]]] = {
     "momentum": ("sgd",),
     "beta1": ("adam", "adamw"),
     "beta2": ("adam", "adamw"),
@@ -57,8 +89,6 @@ class SeededDropout(nn.Module):
 
 def build_module(model: m.Model) -> nn.Sequential:
     """Return the module that a description stands for; its parameters lie in the flat vector's order."""
-    from fedtide.learning.recurrent import CodeEmbedding, LastState
-
     layers: list[nn.Module] = []
     for layer, shape in zip(model.layers, m.shapes(model)[:-1], strict=True):
         if isinstance(layer, m.Conv2d):
@@ -113,8 +143,8 @@ class TorchTrainer:
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        for each in parameters(TorchTrainer, given=1):
-            object.__setattr__(self, each.name, checked(each, getattr(self, each.name), "the torch trainer"))
+        for each in part_parameters(TorchTrainer, given=1):
+            object.__setattr__(self, each.name, checked_arguments(each, getattr(self, each.name), "the torch trainer"))
         self._check_options()
         object.__setattr__(self, "device", _place(self.device))
         module = self._module()
@@ -137,12 +167,12 @@ class TorchTrainer:
 
     def _options(self) -> dict[str, Any]:
         """Return what is not as it would be if nothing were given, besides the device."""
-        declared = [each for each in parameters(TorchTrainer, given=1) if each.name != "device"]
+        declared = [each for each in part_parameters(TorchTrainer, given=1) if each.name != "device"]
         return {each.name: value for each in declared if (value := getattr(self, each.name)) != each.default}
 
     def _check_options(self) -> None:
         """Raise if an option was given that the optimizer does not have."""
-        for option, owners in OWNERS.items():
+        for option, owners in _OWNERS.items():
             if option in self._options() and self.optimizer not in owners:
                 raise FedtideError(
                     f"{option}={getattr(self, option)} is an option of {' and '.join(owners)}, and the torch trainer's "
@@ -290,8 +320,8 @@ class TorchTrainer:
         module.eval()
         right, loss = 0, 0.0
         with self._reported(), torch.no_grad():
-            for begin in range(0, len(samples.labels), EVALUATION_BATCH):
-                part = slice(begin, begin + EVALUATION_BATCH)
+            for begin in range(0, len(samples.labels), _EVALUATION_BATCH):
+                part = slice(begin, begin + _EVALUATION_BATCH)
                 logits = module(_numbers(_shared(samples.images[part]).to(self.device), values))
                 labels = torch.from_numpy(samples.labels[part].astype(np.int64)).to(self.device)
                 right += int((logits.argmax(1) == labels).sum())
@@ -330,7 +360,7 @@ def _place(wanted: str | None) -> str:
     try:
         torch.zeros(1, device=place).cpu()
     except (RuntimeError, AssertionError, ImportError) as error:
-        why = named(error).split(". ")[0]
+        why = part_name(error).split(". ")[0]
         raise FedtideError(
             f"device={place!r} cannot be used by PyTorch here ({why}): choose device=cpu, or leave it out"
         ) from error

@@ -1,4 +1,4 @@
-"""The contract between the drivers and whatever trains: jobs in, updates out."""
+"""The contract between the engine and whatever trains: jobs in, updates out; learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from fedtide.config import Experiment
-from fedtide.data.checking import wrong_values
+from fedtide.data.dataset import wrong_values
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
-from fedtide.types import Ints, Job, Samples, Vector
+from fedtide.types import Floats, Ints, Job, Samples, Vector
+
+# The contract between the drivers and whatever trains: jobs in, updates out.
+
 
 TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are imported when they are used
     "native": "fedtide.learning.native:NativeTrainer",
@@ -21,11 +24,11 @@ TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are import
     "dask": "fedtide.learning.dask:DaskTrainer",
 }
 # Those around another trainer (their argument `inner`), with how many vectors as long as the model travel each way.
-AROUND: Final[dict[str, int]] = {"scaffold": 2, "dask": 1}
+WRAPPERS: Final[dict[str, int]] = {"scaffold": 2, "dask": 1}
 
 MOST_THREADS: Final = 4096  # more than there are jobs is no use, and the extension counts them in 32 bits
 
-T = TypeVar("T")
+RowType = TypeVar("RowType")
 TableId: TypeAlias = tuple[int, int, int]
 
 
@@ -117,14 +120,14 @@ def _check_job(job: Job, name: str, num_parameters: int) -> None:
         )
 
 
-def engine(experiment: Experiment) -> str:
+def backend(experiment: Experiment) -> str:
     """Return who does the steps, which the bits depend on: the trainer, or the one that it stands around."""
-    return engine_of(experiment.learning.trainer, experiment.learning.trainer_args)
+    return backend_of(experiment.learning.trainer, experiment.learning.trainer_args)
 
 
-def engine_of(trainer: str, args: Mapping[str, Any]) -> str:
+def backend_of(trainer: str, args: Mapping[str, Any]) -> str:
     """Return who does the steps of a trainer with these arguments."""
-    return str(args.get("inner", "native")) if trainer in AROUND else trainer
+    return str(args.get("inner", "native")) if trainer in WRAPPERS else trainer
 
 
 def known_as(samples: Samples) -> TableId:
@@ -142,13 +145,13 @@ def check_images(samples: Samples, shape: Sequence[int], who: str) -> None:
 
 
 def read_tables(
-    jobs: Sequence[Job], before: Mapping[TableId, tuple[Samples, T]], read: Callable[[Samples], T]
-) -> dict[TableId, tuple[Samples, T]]:
+    jobs: Sequence[Job], before: Mapping[TableId, tuple[Samples, RowType]], read: Callable[[Samples], RowType]
+) -> dict[TableId, tuple[Samples, RowType]]:
     """Return every table of the jobs beside what `read` makes of it, which is taken from `before` if it is there.
 
     A trainer that keeps this from one call to the next reads a table once, however many calls bring it.
     """
-    tables: dict[TableId, tuple[Samples, T]] = {}
+    tables: dict[TableId, tuple[Samples, RowType]] = {}
     for job in jobs:
         name = known_as(job.samples)
         if name not in tables:
@@ -183,3 +186,24 @@ def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork
     bounds = epoch * len(samples) + within * work.batch_size
     visited = np.concatenate(order) if order else np.empty(0, np.int64)
     return visited[: bounds[-1]], bounds
+
+
+# Learning-rate schedules: a factor for the share of the horizon that has passed when a device receives its model.
+
+
+def constant_rate(elapsed: Floats) -> Floats:
+    """Return 1 always."""
+    return np.ones_like(elapsed)
+
+
+def halved_rate(elapsed: Floats) -> Floats:
+    """Return 1 in the first half and 1/2 from half-time on."""
+    return np.where(elapsed < 0.5, 1.0, 0.5)
+
+
+def cosine_rate(elapsed: Floats) -> Floats:
+    """Fall from 1 to 0 along half a cosine."""
+    return (1 + np.cos(np.pi * elapsed)) / 2
+
+
+RATE_SCHEDULES = {"constant": constant_rate, "halved": halved_rate, "cosine": cosine_rate}

@@ -1,24 +1,41 @@
-"""A forest plot as text: every paired difference with its interval, without a browser's help or Matplotlib's."""
+"""Forest plots: paired differences with their intervals, of a study's variants or of claims."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fedtide.pages.shell import Markup, joined, markup
+from fedtide.pages.study_curves import Family, cut_text
+from fedtide.studies.paths import note, paired
+from fedtide.studies.statistics import METRICS, diverged, paired_difference
+from fedtide.studies.table import Reference
+from fedtide_lab.paper.claims import Finding, Side, Verdict
+from fedtide_lab.paper.reproduce import (
+    Observed,
+    claims_rows,
+    difference_words,
+    finite_or_none,
+    in_words,
+    observed_rows,
+    plain_verdict,
+)
 
-WIDTH, WORDS, NUMBERS = 900, 390, 150  # px: all of it, the words at the left, the numbers at the right
-ROW, HEAD = 17, 26
-LONG: Final = 62  # characters of a row's words
-GOOD, BAD, OPEN, NEUTRAL = "#00734d", "#a83a00", "#55595f", "#0060a0"
-COLOURS: Final = {
-    "holds": GOOD,
-    "gains": GOOD,
-    "contradicted": BAD,
-    "loses": BAD,
-    "higher": NEUTRAL,  # nothing is claimed about it
-    "lower": NEUTRAL,
+# A forest plot as text: every paired difference with its interval, without a browser's help or Matplotlib's.
+
+
+_WIDTH, _WORDS_WIDTH, _NUMBERS = 900, 390, 150  # px: all of it, the words at the left, the numbers at the right
+_ROW, _HEAD = 17, 26
+_LONG: Final = 62  # characters of a row's words
+_GOOD, _BAD, _OPEN, _NEUTRAL = "#00734d", "#a83a00", "#55595f", "#0060a0"
+_COLOURS: Final = {
+    "holds": _GOOD,
+    "gains": _GOOD,
+    "contradicted": _BAD,
+    "loses": _BAD,
+    "higher": _NEUTRAL,  # nothing is claimed about it
+    "lower": _NEUTRAL,
 }
 
 
@@ -35,12 +52,12 @@ def forest(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> 
     for group in groups:
         verdict = group.get("verdicts", {}).get(measure, "")
         title = f"{group['text']} {group.get('setting', '')}".strip()
-        y += HEAD
+        y += _HEAD
         lines.append(_text(4, y, _cut(title, 110), "start", "#1c1e21", bold=True))
         if verdict:
-            lines.append(_text(WIDTH - 4, y, verdict, "end", COLOURS.get(verdict, OPEN), bold=True))
+            lines.append(_text(_WIDTH - 4, y, verdict, "end", _COLOURS.get(verdict, _OPEN), bold=True))
         for row in group["rows"]:
-            y += ROW
+            y += _ROW
             lines += _drawn(row, row["by"].get(measure, {}), y, reach)
     return joined([_opening(y + 40, positive), *_axis(reach, y + 8), *lines, Markup("</svg>")], "\n")
 
@@ -69,14 +86,14 @@ def ticks(reach: float) -> list[float]:
     return [0.0, *reversed(kept)]
 
 
-def place(value: float, reach: float) -> float:
+def axis_position(value: float, reach: float) -> float:
     """Return where a difference is on the axis, from -1 to 1."""
     return max(-1.0, min(1.0, math.copysign(math.sqrt(abs(value) / reach), value)))
 
 
 def _x(value: float, reach: float) -> float:
-    left, right = WORDS + 14, WIDTH - NUMBERS - 12
-    return (left + right) / 2 + place(value, reach) * (right - left) / 2
+    left, right = _WORDS_WIDTH + 14, _WIDTH - _NUMBERS - 12
+    return (left + right) / 2 + axis_position(value, reach) * (right - left) / 2
 
 
 def _opening(height: float, positive: str) -> Markup:
@@ -85,10 +102,10 @@ def _opening(height: float, positive: str) -> Markup:
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}" '
         'role="img" font-family="Helvetica, Arial, sans-serif" font-size="12"><title>{title}</title>'
         '<rect width="{width}" height="{height:.0f}" fill="#ffffff"/>{words}',
-        width=WIDTH,
+        width=_WIDTH,
         height=height,
         title=title,
-        words=_text(4, 16, title, "start", OPEN),
+        words=_text(4, 16, title, "start", _OPEN),
     )
 
 
@@ -99,16 +116,16 @@ def _axis(reach: float, bottom: float) -> list[Markup]:
             x, colour = _x(value, reach), "#1c1e21" if value == 0 else "#dcdcd8"
             path = '<path d="M{x:.1f} 26V{bottom:.1f}" stroke="{colour}" fill="none"/>'
             lines.append(markup(path, x=x, bottom=bottom, colour=colour))
-            lines.append(_text(x, bottom + 16, "0" if value == 0 else f"{value:+g}".replace("-", "−"), "middle", OPEN))
+            lines.append(_text(x, bottom + 16, "0" if value == 0 else f"{value:+g}".replace("-", "−"), "middle", _OPEN))
     return sorted(lines)
 
 
 def _drawn(row: Mapping[str, Any], found: Mapping[str, Any], y: float, reach: float) -> list[Markup]:
     letter = f"{row['group']}: " if row.get("group") else ""
-    lines = [_text(WORDS, y, letter + _cut(row["words"], LONG), "end", "#1c1e21")]
+    lines = [_text(_WORDS_WIDTH, y, letter + _cut(row["words"], _LONG), "end", "#1c1e21")]
     if found.get("mean") is None:
-        return [*lines, _text(WIDTH - 4, y, found.get("verdict") or "runs missing", "end", OPEN)]
-    colour, middle, x = COLOURS.get(found["verdict"], OPEN), y - 4, _x(found["mean"], reach)
+        return [*lines, _text(_WIDTH - 4, y, found.get("verdict") or "runs missing", "end", _OPEN)]
+    colour, middle, x = _COLOURS.get(found["verdict"], _OPEN), y - 4, _x(found["mean"], reach)
     if found["low"] is not None:
         path = '<path d="M{low:.1f} {y:.1f}H{high:.1f}" stroke="{colour}" stroke-width="2" fill="none"/>'
         low, high = _x(found["low"], reach), _x(found["high"], reach)
@@ -117,11 +134,11 @@ def _drawn(row: Mapping[str, Any], found: Mapping[str, Any], y: float, reach: fl
     lines.append(markup(mark, path=_mark(found, x, middle), fill=_fill(found, colour), colour=colour))
     numbers = f"{found['mean']:+.4f}".replace("-", "−")
     seeds = f"{found['num_seeds']} seed{'s' * (found['num_seeds'] > 1)}"
-    return [*lines, _text(WIDTH - 4, y, f"{numbers} ({seeds})", "end", OPEN)]
+    return [*lines, _text(_WIDTH - 4, y, f"{numbers} ({seeds})", "end", _OPEN)]
 
 
 def _fill(found: Mapping[str, Any], colour: str) -> str:
-    return colour if found["verdict"] in COLOURS else "#ffffff"
+    return colour if found["verdict"] in _COLOURS else "#ffffff"
 
 
 def _mark(found: Mapping[str, Any], x: float, y: float) -> str:
@@ -130,7 +147,7 @@ def _mark(found: Mapping[str, Any], x: float, y: float) -> str:
         return f"M{x - 3.5:.1f} {y - 3.5:.1f}l7 7m0 -7l-7 7"
     if found["verdict"] in ("contradicted", "loses", "lower"):
         return f"M{x - 5:.1f} {y:.1f}l5 -5 5 5 -5 5z"
-    if found["verdict"] in COLOURS:
+    if found["verdict"] in _COLOURS:
         return f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
     return f"M{x - 3.5:.1f} {y - 3.5:.1f}h7v7h-7z"
 
@@ -149,3 +166,155 @@ def _text(x: float, y: float, words: str, anchor: str, colour: str, bold: bool =
         weight=Markup(' font-weight="bold"' if bold else ""),
         words="".join(each for each in words if each.isprintable()),
     )
+
+
+# The rows of a forest plot: paired differences with their intervals, of a study's variants or of the paper's claims.
+#
+# Positive is always what is hoped for: higher accuracy, lower loss, fewer ups and downs; of a claim, what the paper says.
+
+
+LOWER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")  # is better
+_WORDS: Final = {"higher": "gains", "lower": "loses"}
+_DECIDING, _OTHER = "the measure that decides", "the other measure"
+
+
+class Forest(NamedTuple):
+    """Groups of rows, and the measures by which each row was made."""
+
+    measures: tuple[str, ...]
+    groups: list[dict[str, Any]]
+    positive: str  # what a positive difference is
+
+
+def of_study(family: Family, position: int, compared: Mapping[str, Reference | None]) -> Forest:
+    """Compare every variant of a study with its reference, by every measure that all runs have; a group per setting."""
+    runs = {curve.label: curve.runs for curve in family.curves}
+    measures = tuple(
+        name
+        for name, metric in METRICS.items()
+        if any(runs.values()) and not any(math.isnan(metric(run)) for each in runs.values() for run in each.values())
+    )
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for number, curve in enumerate(family.curves):
+        reference = compared[curve.label]
+        if reference is None:
+            continue
+        pairs = list(paired(curve.runs, runs[reference.label]).values())
+        found = {name: gain_row(pairs, name) for name in measures}
+        place = groups.setdefault(
+            (curve.setting, reference.text),
+            {
+                "text": f"Gain over {cut_text(reference.text)}",
+                "setting": cut_text(curve.setting),
+                "rows": [],
+                "verdicts": {},
+            },
+        )
+        place["rows"].append(
+            {
+                "words": cut_text(curve.name),
+                "family": position,
+                "better": [number],
+                "worse": [family.position(reference.label)],
+                "by": {name: {**row, "metric": name} for name, row in found.items()},
+            }
+        )
+    return Forest(measures, list(groups.values()), "better than the reference")
+
+
+def gain_row(pairs: Sequence[Sequence[Any]], metric: str) -> dict[str, Any]:
+    """Return the gain of the first of each pair over the second, with its interval, as plain data."""
+    if not pairs:
+        return {"verdict": "runs missing"}
+    measure, sign = METRICS[metric], -1 if metric in LOWER else 1
+    found = paired_difference([sign * measure(one) for one, _ in pairs], [sign * measure(other) for _, other in pairs])
+    return {
+        **finite_or_none(found._asdict()),
+        "verdict": _WORDS.get(found.verdict, found.verdict),
+        "note": "; ".join(filter(None, [note(pairs), diverged([run for pair in pairs for run in pair])])),
+    }
+
+
+def of_claims(
+    families: Sequence[Family], verdicts: Sequence[Verdict], others: Sequence[Verdict], observed: Observed = ()
+) -> Forest:
+    """Return the paper's claims with their comparisons, and what was observed besides."""
+    places = {family.name: position for position, family in enumerate(families)}
+    groups = []
+    for row, verdict, other in zip(claims_rows(verdicts, others), verdicts, others, strict=True):
+        letters = "abcdefgh" if len(verdict.groups) > 1 else ""
+        of_group = [letters[number] for number, group in enumerate(verdict.groups) for _ in group] if letters else []
+        rows = [
+            _row(families, places, finding, each, in_words(each), of_group[number] if of_group else "")
+            for number, (finding, each) in enumerate(zip(verdict.findings, row["comparisons"], strict=True))
+        ]
+        groups.append(
+            {
+                **{key: row[key] for key in ("text", "quote", "section", "reading")},
+                "claim": row["claim"],
+                "verdicts": {_DECIDING: verdict.verdict, _OTHER: other.verdict},
+                "rows": rows,
+                "note": "One of its groups is enough." if letters else "",
+            }
+        )
+    for row, (_, findings, _others) in zip(observed_rows(observed), observed, strict=True):
+        rows = [
+            _row(families, places, finding, each, difference_words(each), "")
+            for finding, each in zip(findings, row["comparisons"], strict=True)
+        ]
+        groups.append({"text": row["text"], "note": row["note"], "observed": True, "verdicts": {}, "rows": rows})
+    return Forest((_DECIDING, _OTHER), groups, "as claimed")
+
+
+def of_worlds(families: Sequence[Family], decided: Sequence[Sequence[tuple[Verdict, Verdict]]]) -> Forest:
+    """Return the paper's main claims, each with its comparisons in every world. decided: by world, then by claim."""
+    found = []
+    for same in zip(*decided, strict=True):
+        made = of_claims(families, [one for one, _ in same], [other for _, other in same]).groups
+        rows = [
+            {
+                **row,
+                "words": family.title if len(group["rows"]) == 1 else f"{family.title}: {row['words']}",
+                "full": f"{family.title}: {row['words']}",
+            }
+            for family, group in zip(families, made, strict=True)
+            for row in group["rows"]
+        ]
+        verdicts = {
+            measure: f"holds in {sum(group['verdicts'][measure] == 'holds' for group in made)} of {len(made)} worlds"
+            for measure in (_DECIDING, _OTHER)
+        }
+        found.append({"text": made[0]["text"], "verdicts": verdicts, "rows": rows, "note": ""})
+    return Forest((_DECIDING, _OTHER), found, "as claimed")
+
+
+def _row(
+    families: Sequence[Family],
+    places: Mapping[str, int],
+    finding: Finding,
+    row: Mapping[str, Any],
+    words: str,
+    letter: str,
+) -> dict[str, Any]:
+    check = finding.check
+    family = families[places[check.figure]]
+    return {
+        "words": cut_text(words).rstrip(", "),
+        "group": letter,
+        "family": places[check.figure],
+        "better": _numbers(family, check.better),
+        "worse": _numbers(family, check.worse),
+        "by": {_DECIDING: _short(row), _OTHER: _short(row["by_other_measure"])},
+    }
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("metric", "mean", "low", "high", "num_seeds", "seeds_needed", "verdict")
+    return {
+        **{key: row[key] for key in keys if key in row},
+        "note": "; ".join(filter(None, [row["paths_note"], row["diverged_note"]])),
+    }
+
+
+def _numbers(family: Family, side: Side) -> list[int]:
+    return [family.position(plain_verdict(each)) for each in ((side,) if isinstance(side, str) else side)]

@@ -15,14 +15,14 @@ from typing import Any, Final
 from fedtide.core.faults import explain
 from fedtide.pages.run import live_data, live_page
 from fedtide.pages.shell import policy_of
-from fedtide.records import in_use
+from fedtide.runs import in_use
 
-HERE = "127.0.0.1"
-WATCHED = ("checkpoint.npz", "model.npy")  # what a run writes when it has something new
-MOST_CONNECTIONS: Final = 32  # at a time; beyond, the oldest is closed
-TIMEOUT_SECONDS: Final = 10.0  # that a connection may be silent
-FRAMED_BY_NOBODY: Final = "frame-ancestors 'none'"  # which a page cannot say of itself
-HEADERS: Final = {
+_HERE = "127.0.0.1"
+_WATCHED = ("checkpoint.npz", "model.npy")  # what a run writes when it has something new
+_MOST_CONNECTIONS: Final = 32  # at a time; beyond, the oldest is closed
+_TIMEOUT_SECONDS: Final = 10.0  # that a connection may be silent
+_FRAMED_BY_NOBODY: Final = "frame-ancestors 'none'"  # which a page cannot say of itself
+_HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -35,7 +35,7 @@ def serve(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> No
     """Serve the page of these runs until someone interrupts. port: 0 for any that is free. tell: gets the address."""
     with server(folders, port) as made:
         live_page(folders, "")  # what cannot be shown is said here, not to a browser alone
-        tell(f"http://{HERE}:{made.server_address[1]}/")
+        tell(f"http://{_HERE}:{made.server_address[1]}/")
         made.serve_forever(poll_interval=0.2)
 
 
@@ -45,14 +45,14 @@ def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
     class Handler(_Handler):
         kept = _Kept(list(folders))
 
-    return _Server((HERE, port), Handler)
+    return _Server((_HERE, port), Handler)
 
 
 def tag_of(folders: Sequence[Path]) -> str:
     """Return a word that is another one when a run has something new, or nobody works on it any more."""
     seen = []
     for folder in folders:
-        for path in (folder / name for name in WATCHED):
+        for path in (folder / name for name in _WATCHED):
             try:
                 found = os.stat(path)
                 seen.append(f"{found.st_mtime_ns:x}.{found.st_size:x}")
@@ -87,7 +87,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            if len(self._open) >= MOST_CONNECTIONS:
+            if len(self._open) >= _MOST_CONNECTIONS:
                 oldest = next(iter(self._open))
                 del self._open[oldest]
                 with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     kept: _Kept
-    timeout = TIMEOUT_SECONDS
+    timeout = _TIMEOUT_SECONDS
 
     def do_GET(self) -> None:
         if self.request_version == "HTTP/0.9":  # no headers: nobody says whom they ask
@@ -116,8 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(400, "this is no question of HTTP/1\n")
         # A page of elsewhere that lets its name point here is not answered.
         port = self.connection.getsockname()[1]
-        known = [[f"{name}:{port}"] for name in (HERE, "localhost")]
-        if self.headers.get_all("Host") not in (known if port != 80 else [*known, [HERE], ["localhost"]]):
+        known = [[f"{name}:{port}"] for name in (_HERE, "localhost")]
+        if self.headers.get_all("Host") not in (known if port != 80 else [*known, [_HERE], ["localhost"]]):
             return self._answer(403, "this server answers this machine only\n")
         try:
             if self.path == "/":
@@ -145,8 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", f"{own}; {FRAMED_BY_NOBODY}")
-        for name, value in HEADERS.items():
+        self.send_header("Content-Security-Policy", f"{own}; {_FRAMED_BY_NOBODY}")
+        for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

@@ -9,20 +9,92 @@ from typing import Any, Final, NamedTuple
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError
-from fedtide.pages import rows
-from fedtide.pages.costs import leaves
-from fedtide.pages.rebuilt import seen
-from fedtide.pages.seen import Seen
-from fedtide.pages.shell import Markup, as_json, joined, label, markup, page, text
-from fedtide.pages.still import still
-from fedtide.pages.thin import fitting
-from fedtide.records import in_use, read_versions
+from fedtide.pages import run_rows
+from fedtide.pages.run_rows import by_speed, every, fitting
+from fedtide.pages.run_view import RunView, seen
+from fedtide.pages.shell import Markup, as_json, html_label, joined, markup, page, text
+from fedtide.pages.study_curves import leaves
+from fedtide.plot.style import COLOURS
 from fedtide.report.summary import evaluated, summarise
+from fedtide.runs import in_use, read_versions
 
-SCRIPTS: Final = ("common.js", "run.js")
-WIDEST: Final = 200  # characters of a user's own words in a page
-FADING: Final = ("rayleigh", "rayleigh_by_device", "rician", "nakagami", "jakes")  # about an average SNR
-NO_RESULT: Final = ("scenario", "framework", "profile", "tracker", "data.folder")  # keys that change no result
+# A still picture of runs, for readers without scripts: the accuracy, and who uploaded when.
+
+
+_WIDTH, _CURVE, _RASTER, _LEFT, _GAP = 900, 180, 220, 46, 30
+_MOST: Final = 400  # points of a curve, columns of a raster
+
+
+def still(runs: Sequence[RunView], names: Sequence[str]) -> Markup:
+    """Return an SVG of the runs one below the other."""
+    height = _CURVE + _RASTER + 3 * _GAP
+    return markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{said}" '
+        'font-family="sans-serif" font-size="12" fill="currentColor">{runs}</svg>',
+        width=_WIDTH,
+        height=len(runs) * height,
+        said=text("; ".join(f"{name}: accuracy and uploads over time" for name in names), 400),
+        runs=joined(
+            _one(run, name, number * height, COLOURS[number])
+            for number, (run, name) in enumerate(zip(runs, names, strict=True))
+        ),
+    )
+
+
+def _one(run: RunView, name: str, top: int, colour: str) -> Markup:
+    end = max(run.experiment.timeline.horizon, run.rounds[-1].time)
+    wide, base = _WIDTH - _LEFT - 10, top + _GAP + _CURVE
+    scored = [each for each in run.rounds if each.test_accuracy is not None]
+    points = " ".join(
+        f"{_LEFT + wide * scored[at].time / end:.1f},{base - _CURVE * (scored[at].test_accuracy or 0.0):.1f}"
+        for at in every(len(scored), _MOST).tolist()
+    )
+    rank = {device: place for place, device in enumerate(by_speed(run).tolist())}
+    step = _RASTER / run.num_devices
+    marks = "".join(
+        f"M{_LEFT + wide * run.rounds[at].time / end:.1f} {base + _GAP + step * rank[device]:.1f}v{max(step * 0.8, 0.6):.1f}"
+        for at in every(len(run.rounds), _MOST).tolist()
+        for device in run.rounds[at].picked[:40]
+    )
+    axis = joined(
+        markup(
+            '<text x="{x}" y="{words:.0f}" text-anchor="end">{share:g}</text>'
+            '<path d="M{left} {y:.1f}h{wide}" stroke="#999" stroke-width=".4"/>',
+            x=_LEFT - 6,
+            words=base - _CURVE * share + 4,
+            share=share,
+            left=_LEFT,
+            y=base - _CURVE * share,
+            wide=wide,
+        )
+        for share in (0, 0.5, 1)
+    )
+    return markup(
+        '<text x="{left}" y="{title}" font-size="14">{name}: test accuracy, and uploads by device (fastest above)</text>{axis}'
+        '<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+        '<path d="{marks}" stroke="{colour}" stroke-width="1.6" fill="none"/>'
+        '<text x="{right}" y="{bottom}" text-anchor="end">time to {end:g} {unit}</text>',
+        left=_LEFT,
+        title=top + 16,
+        name=text(name, 90),
+        axis=axis,
+        points=points,
+        colour=colour,
+        marks=marks,
+        right=_LEFT + wide,
+        bottom=base + _GAP + _RASTER + 16,
+        end=end,
+        unit=run.unit,
+    )
+
+
+# The page of a run, or of two beside each other on the same clock.
+
+
+_SCRIPTS: Final = ("common.js", "run.js")
+_WIDEST: Final = 200  # characters of a user's own words in a page
+_FADING: Final = ("rayleigh", "rayleigh_by_device", "rician", "nakagami", "jakes")  # about an average SNR
+_NO_RESULT: Final = ("scenario", "framework", "profile", "tracker", "data.folder")  # keys that change no result
 
 
 def run_page(folders: Sequence[Path]) -> str:
@@ -45,7 +117,7 @@ def live_data(folders: Sequence[Path], tag: str) -> str:
 
 class _Run(NamedTuple):
     name: str  # of its folder
-    seen: Seen
+    seen: RunView
     versions: Mapping[str, Any]  # what it was begun with
     going: bool  # a process is at work on it
 
@@ -76,7 +148,7 @@ def _page(runs: Sequence[_Run], level: int, tag: str | None = None) -> str:
     return page(
         " and ".join(titles),
         payload,
-        SCRIPTS,
+        _SCRIPTS,
         _body(runs, payload["runs"]),
         still([each.seen for each in runs], titles),
         styles=("run.css",),
@@ -86,14 +158,14 @@ def _page(runs: Sequence[_Run], level: int, tag: str | None = None) -> str:
 
 def _told(shown: _Run, level: int, live: bool) -> dict[str, Any]:
     run = shown.seen
-    made = rows.grid(run, level)
+    made = run_rows.grid(run, level)
     experiment, scored = run.experiment, evaluated(run.rounds)
-    found = rows.labels(run, made)
+    found = run_rows.labels(run, made)
     return {
-        "name": shown.name[:WIDEST],
-        "title": _title(experiment)[:WIDEST],
+        "name": shown.name[:_WIDEST],
+        "title": _title(experiment)[:_WIDEST],
         "kind": run.kind,
-        "why": run.why[: 2 * WIDEST],
+        "why": run.why[: 2 * _WIDEST],
         "thinned": _thinned(run, made),
         "complete": run.complete,
         "going": live and shown.going and not run.complete,  # of a page that does not change it would soon be wrong
@@ -105,17 +177,17 @@ def _told(shown: _Run, level: int, live: bool) -> dict[str, Any]:
         "limit": experiment.policy.limit,
         "fine": made.fine,
         "row_size": made.size,
-        "speed": rows.by_speed(run) if made.fine else None,
+        "speed": run_rows.by_speed(run) if made.fine else None,
         "chance": 1 / found["count"] if found else None,
         "last_accuracy": scored[-1].test_accuracy if scored else None,
-        "curve": rows.curve(run, level),
-        "columns": rows.columns(run, made),
-        "cells": rows.cells(run, made),
-        "jobs": rows.trainings(run) if made.fine else None,
-        "picks": rows.picks(run, made),
+        "curve": run_rows.curve_columns(run, level),
+        "columns": run_rows.columns(run, made),
+        "cells": run_rows.cells(run, made),
+        "jobs": run_rows.trainings(run) if made.fine else None,
+        "picks": run_rows.picks(run, made),
         "uploads": sum(len(each.picked) for each in run.rounds),
         "lost": sum(len(each.lost) for each in run.rounds),
-        "ages": rows.ages(run, made),
+        "ages": run_rows.age_columns(run, made),
         "labels": found,
     }
 
@@ -126,7 +198,7 @@ def _title(experiment: Experiment) -> str:
     return f"{scheduler.rpartition('/')[2]} · {timeline.rpartition('/')[2]}"
 
 
-def _thinned(run: Seen, made: rows.Grid) -> str:
+def _thinned(run: RunView, made: run_rows.RowGrid) -> str:
     """Say what is not shown one by one; "" if everything is."""
     said = []
     if not made.fine:
@@ -136,7 +208,7 @@ def _thinned(run: Seen, made: rows.Grid) -> str:
     return "; ".join(said)
 
 
-def _facts(run: Seen, going: bool) -> list[str]:
+def _facts(run: RunView, going: bool) -> list[str]:
     """Say in a few words what a run is, and how far it came."""
     experiment = run.experiment
     where = {"deployed": "real devices", "simulated": "simulated", "recorded": "from its records"}[run.kind]
@@ -162,7 +234,7 @@ def _radio(experiment: Experiment) -> str:
     radio = experiment.radio
     if radio.coverage != "equal":
         return f"{radio.channel}, {radio.coverage}"
-    if radio.channel not in FADING and radio.channel_args.get("quantity") != "gain":
+    if radio.channel not in _FADING and radio.channel_args.get("quantity") != "gain":
         return radio.channel
     given = radio.channel_args if radio.channel == "rayleigh" else radio.coverage_args
     return f"{radio.channel} {given.get('snr_db', radio.snr_db):g} dB"
@@ -192,7 +264,7 @@ def _numbers(shown: _Run) -> list[tuple[str, str]]:
         "trainer": run.experiment.learning.trainer,
         "seed": str(run.experiment.seed),
     }
-    return [(name, value[:WIDEST]) for name, value in numbers.items()]
+    return [(name, value[:_WIDEST]) for name, value in numbers.items()]
 
 
 def _number(value: float | None, pattern: str) -> str:
@@ -209,12 +281,12 @@ def _body(runs: Sequence[_Run], told: Sequence[dict[str, Any]]) -> Markup:
                 '<h2 id="run{number}-title">{title}</h2><p class="soft facts">{facts}</p>{notes}'
                 '<p class="soft folder">{name}</p><dl class="numbers">{numbers}</dl></section>',
                 number=number,
-                title=label(tree["title"]),
-                facts=joined(map(label, tree["facts"]), " · "),
-                notes=joined(markup('<p class="note">{words}</p>', words=label(each, 400)) for each in notes),
-                name=label(shown.name),
+                title=html_label(tree["title"]),
+                facts=joined(map(html_label, tree["facts"]), " · "),
+                notes=joined(markup('<p class="note">{words}</p>', words=html_label(each, 400)) for each in notes),
+                name=html_label(shown.name),
                 numbers=joined(
-                    markup("<div><dt>{name}</dt><dd>{value}</dd></div>", name=name, value=label(value))
+                    markup("<div><dt>{name}</dt><dd>{value}</dd></div>", name=name, value=html_label(value))
                     for name, value in tree["numbers"]
                 ),
             )
@@ -232,7 +304,7 @@ def _body(runs: Sequence[_Run], told: Sequence[dict[str, Any]]) -> Markup:
     )
 
 
-def _settings(runs: Sequence[Seen]) -> Markup:
+def _settings(runs: Sequence[RunView]) -> Markup:
     """List the keys in which the runs differ, or those of one run that are not the default."""
     trees = [_set(each.experiment) for each in runs]
     if len(runs) == 2:
@@ -240,14 +312,14 @@ def _settings(runs: Sequence[Seen]) -> Markup:
     else:
         title, names = "Settings that are not the default", ("here", "default")
         compared = [trees[0], _set(config.experiment({}))]
-    keys = [key for key in sorted({*compared[0], *compared[1]}) if not key.startswith(NO_RESULT)]
+    keys = [key for key in sorted({*compared[0], *compared[1]}) if not key.startswith(_NO_RESULT)]
     differ = [key for key in keys if compared[0].get(key) != compared[1].get(key)]
     rows = [
         markup(
             '<tr><td class="words"><code>{key}</code></td>{cells}</tr>',
-            key=text(key, WIDEST),
+            key=text(key, _WIDEST),
             cells=joined(
-                markup('<td class="words">{value}</td>', value=label(_shown(each.get(key)))) for each in compared
+                markup('<td class="words">{value}</td>', value=html_label(_shown(each.get(key)))) for each in compared
             ),
         )
         for key in differ

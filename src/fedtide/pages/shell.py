@@ -15,16 +15,75 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.errors import FedtideError
+from fedtide.plot.style import looks
 
-DIGITS: Final = 7  # of the numbers in a page; what is drawn needs fewer, what is read out no more
-STYLES: Final = ("uPlot.min.css", "base.css")
+# The lines of a page: the palette's, each light or dark enough for the paper that it is drawn on.
+
+
+WHITE, BLACK = "#ffffff", "#14161a"  # the papers of base.css
+CONTRAST: Final = {WHITE: 3.0, BLACK: 4.5}  # of a line with its paper: WCAG 2.2, 1.4.11, and more where thin lines fade
+
+
+def line_trees(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return for every name its colour on light and on dark paper, its dash (px) and its marker."""
+    return {
+        name: {
+            "light": seen_on(look.colour, WHITE),
+            "dark": seen_on(look.colour, BLACK),
+            "dash": [round(1.8 * each, 1) for each in look.dash],
+            "marker": look.marker,
+        }
+        for name, look in looks(names).items()
+    }
+
+
+def seen_on(colour: str, paper: str) -> str:
+    """Return a colour, moved away from the paper's just as far as it takes to be seen on it."""
+    other = "#ffffff" if luminance(paper) < 0.5 else "#000000"
+    for share in range(0, 101, 5):
+        mixed = _mixed(colour, other, share / 100)
+        if contrast(mixed, paper) >= CONTRAST[paper]:
+            return mixed
+    return other
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours, from 1 to 21."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of #rrggbb, from 0 to 1."""
+    red, green, blue = (_linear(each / 255) for each in _parts(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(part: float) -> float:
+    return part / 12.92 if part <= 0.04045 else float(((part + 0.055) / 1.055) ** 2.4)
+
+
+def _parts(colour: str) -> tuple[int, ...]:
+    return tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5))
+
+
+def _mixed(colour: str, other: str, share: float) -> str:
+    mixed = (round(a + share * (b - a)) for a, b in zip(_parts(colour), _parts(other), strict=True))
+    return "#" + "".join(f"{each:02x}" for each in mixed)
+
+
+# The shell of every page: one file, nothing fetched, nothing of a user's that could be anything but text.
+
+
+_DIGITS: Final = 7  # of the numbers in a page; what is drawn needs fewer, what is read out no more
+_STYLESHEETS: Final = ("uPlot.min.css", "base.css")
 # Of every page; a pattern, by which a page of ours is told from other files.
 BEGINNING: Final = (
     rb'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     rb'<meta http-equiv="Content-Security-Policy" content="default-src '
 )
 # A JSON string may hold these escaped: no label can end the script it is in.
-ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+_ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 
 
 def page(
@@ -45,7 +104,7 @@ def page(
     """
     if not (isinstance(body, Markup) and isinstance(still, Markup)):
         raise TypeError("a page is made of Markup: whatever else is put into it could be a user's words")
-    sheets = [_inline(each, "style") for each in (*STYLES, *styles)]
+    sheets = [_inline(each, "style") for each in (*_STYLESHEETS, *styles)]
     scripts = [_inline(each, "script") for each in parts]
     policy = "; ".join(
         (
@@ -119,29 +178,29 @@ def text(words: object, most: int | None = None) -> Markup:
     return Markup(html.escape(shown))
 
 
-def label(words: object, most: int = 120) -> Markup:
+def html_label(words: object, most: int = 120) -> Markup:
     """Return a user's label as HTML of its own direction, cut to `most` characters."""
     return markup("<bdi>{words}</bdi>", words=text(words, most))
 
 
 def as_json(payload: object) -> str:
     """Return a payload as JSON that can stand in a script element: sorted keys, rounded numbers, nothing that ends it."""
-    return json.dumps(plain(payload), sort_keys=True, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
+    return json.dumps(plain_text(payload), sort_keys=True, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
-def plain(value: Any) -> Any:
+def plain_text(value: Any) -> Any:
     """Return a value as JSON knows it: floats with DIGITS digits, None for those that are no number."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
-        short = float(f"{value:.{DIGITS}g}")
+        short = float(f"{value:.{_DIGITS}g}")
         return int(short) if short == int(short) and abs(short) < 2**53 else short
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain_text(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain_text(each) for each in value]
     if value is None or isinstance(value, str | int):
         return value
     raise TypeError(f"a {type(value).__name__} has no place in a page")

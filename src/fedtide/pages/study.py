@@ -11,33 +11,39 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.league.methods import METHODS, REFERENCE
-from fedtide.league.playing import ARENAS, SEEDS, tuning
-from fedtide.league.season import played
-from fedtide.pages import gains
-from fedtide.pages.costs import differing, ledger
-from fedtide.pages.family import Curve, Family, cut, family_tree
-from fedtide.pages.forest import extent, forest, ticks
-from fedtide.pages.gains import Forest
-from fedtide.pages.grouped import study_in
-from fedtide.pages.pool import AXES, HEIGHTS, Pool
+from fedtide.pages import forest as pages_forest
+from fedtide.pages.forest import Forest, extent, forest, ticks
+from fedtide.pages.run_rows import fitting
 from fedtide.pages.shell import Markup, markup, page, text
-from fedtide.pages.thin import fitting
-from fedtide.paper import reproduce, worlds
-from fedtide.paper.claims import Results, decide
-from fedtide.paper.figures import FIGURES, Figure
-from fedtide.paper.figures import study as figure_study
-from fedtide.paper.rows import plain
-from fedtide.studies.against import Reference, references
-from fedtide.studies.pairing import summary
-from fedtide.studies.result import RunResult, Store
+from fedtide.pages.study_curves import (
+    HEIGHTS,
+    PAGE_AXES,
+    Family,
+    PageCurve,
+    Pool,
+    cut_text,
+    differing,
+    family_tree,
+    ledger_rows,
+    study_in,
+)
+from fedtide.studies.paths import summary
 from fedtide.studies.spec import VARIANT, Study
 from fedtide.studies.statistics import CONFIDENCE, half_width
-from fedtide.studies.table import by_label
+from fedtide.studies.store import RunResult, Store
+from fedtide.studies.table import Reference, by_label, references
+from fedtide_lab.league.methods import METHODS, REFERENCE
+from fedtide_lab.league.season import played
+from fedtide_lab.league.tune import ARENAS, RANKING_SEEDS, tuning
+from fedtide_lab.paper import reproduce
+from fedtide_lab.paper.claims import FigureResults, decide
+from fedtide_lab.paper.figures import FIGURES, Figure, figure_study
+from fedtide_lab.paper.reproduce import plain_verdict
+from fedtide_lab.worlds import studies as worlds_studies
 
 PARTS: Final = ("uPlot.iife.min.js", "common.js", "curves.js", "study.js")
-ORDER: Final = ("holds", "gains", "contradicted", "loses", "not resolved", "no difference", "runs missing")
-BODY: Final = """<header><h1><bdi>{title}</bdi></h1><p class="lead">{lead}</p></header>
+_ORDER: Final = ("holds", "gains", "contradicted", "loses", "not resolved", "no difference", "runs missing")
+_BODY: Final = """<header><h1><bdi>{title}</bdi></h1><p class="lead">{lead}</p></header>
 <main id="main" class="study"><section id="forest" aria-label="Comparisons"></section>
 <section id="detail" aria-label="Curves of the chosen comparison"></section></main>"""
 
@@ -55,10 +61,10 @@ def study_page(study: Study, store: Store, file: str = "STUDY.yaml") -> str:
 def results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], commands: Sequence[str] = ()) -> str:
     """Return the page of a study whose results are in memory, by variant and seed."""
     places = _places(study)
-    curves = tuple(Curve(label, *places[label], results[label]) for label in study.labels)
+    curves = tuple(PageCurve(label, *places[label], results[label]) for label in study.labels)
     compared = references(study)
     family = Family("study", study.name, "", curves, reference=_names(places, compared), commands=tuple(commands))
-    found = gains.of_study(family, 0, compared)
+    found = pages_forest.of_study(family, 0, compared)
     done = sum(map(len, results.values()))
     lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {_counted(found)}"
     return _page(study.name, lead, [family], found)
@@ -74,7 +80,7 @@ def folder_page(folder: Path) -> str:
         )
     if _share([figure_study(figure, [0]) for figure in FIGURES.values()], kept) >= 0.5:
         return paper_page(reproduce.collect(list(FIGURES), store, None), store)
-    if _share([worlds.study(world, [0]) for world in worlds.WORLDS], kept) >= 0.5:
+    if _share([worlds_studies.world_study(world, [0]) for world in worlds_studies.WORLDS], kept) >= 0.5:
         return worlds_page(store)
     if _share([tuning(arena, [METHODS[REFERENCE]]) for arena in ARENAS], kept) >= 0.5:
         return league_page(store)
@@ -82,7 +88,7 @@ def folder_page(folder: Path) -> str:
     return results_page(study, results, [f"fedtide study paths {shlex.quote(str(folder))}"])
 
 
-def paper_page(results: Results, store: Store) -> str:
+def paper_page(results: FigureResults, store: Store) -> str:
     """Return the page of the paper: a verdict per claim, its comparisons, and the figures' curves behind them.
 
     results: as `reproduce.collect` reads them from the store; claims about other figures are left out.
@@ -94,32 +100,35 @@ def paper_page(results: Results, store: Store) -> str:
         if all(finding.check.figure in results for finding in one.findings)
     ]
     seen = [each for each in reproduce.observed(results) if all(finding.check.figure in results for finding in each[1])]
-    found = gains.of_claims(families, [one for one, _ in decided], [other for _, other in decided], seen)
+    found = pages_forest.of_claims(families, [one for one, _ in decided], [other for _, other in decided], seen)
     every = [run for curves in results.values() for runs in curves.values() for run in runs.values()]
     return _page("The paper's claims, decided", f"{_counted(found)} {summary(every)}", families, found)
 
 
 def worlds_page(store: Store) -> str:
     """Return the page of the paper's main claims in other worlds."""
-    results = worlds.collect(worlds.WORLDS, store)
-    known = [world for world in worlds.WORLDS if world.name in results]
+    results = worlds_studies.collect_worlds(worlds_studies.WORLDS, store)
+    known = [world for world in worlds_studies.WORLDS if world.name in results]
     place = f" --store {shlex.quote(str(store.folder))}"
     families = [
         Family(
             world.name,
             world.title,
             f"{world.differs}.",
-            tuple(Curve(name, name, "", results[world.name].get(name, {})) for name in worlds.CURVES),
-            reference={name: "random" for name in worlds.CURVES if name != "random"},
+            tuple(PageCurve(name, name, "", results[world.name].get(name, {})) for name in worlds_studies.CURVES),
+            reference={name: "random" for name in worlds_studies.CURVES if name != "random"},
             commands=(f"fedtide worlds {world.name}{place}",),
         )
         for world in known
     ]
     decided = [
-        [(decide(claim, results), decide(claim.by_other_measure(), results)) for claim in worlds.claims(world.name)]
+        [
+            (decide(claim, results), decide(claim.by_other_measure(), results))
+            for claim in worlds_studies.claims(world.name)
+        ]
         for world in known
     ]
-    found = gains.of_worlds(families, decided)
+    found = pages_forest.of_worlds(families, decided)
     lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with its data, radio or devices replaced."
     return _page("The paper's main claims in other worlds", lead, families, found)
 
@@ -137,13 +146,14 @@ def league_page(store: Store) -> str:
             table.arena.title,
             f"{table.arena.differs}.",
             tuple(
-                Curve(name, name, "", {seed: runs[name][seed] for seed in runs[name] if seed < SEEDS}) for name in names
+                PageCurve(name, name, "", {seed: runs[name][seed] for seed in runs[name] if seed < RANKING_SEEDS})
+                for name in names
             ),
             reference={name: REFERENCE for name in names if name != REFERENCE},
             commands=(f"fedtide league {table.arena.name}{place}",),
         )
         others = {name: None if name == REFERENCE else Reference(REFERENCE, REFERENCE) for name in names}
-        found = gains.of_study(family, number, others)
+        found = pages_forest.of_study(family, number, others)
         families.append(family)
         measures = found.measures
         groups += [{**group, "text": f"{table.arena.title}: gain over random scheduling"} for group in found.groups]
@@ -161,20 +171,22 @@ def league_page(store: Store) -> str:
 def _page(title: str, lead: str, families: Sequence[Family], found: Forest) -> str:
     longest = max(len(run.columns["time"]) for each in families for curve in each.curves for run in curve.runs.values())
     still = forest(found.groups, found.measures[0], found.positive) if found.measures else Markup()
-    body = markup(BODY, title=text(title, 200), lead=lead)
+    body = markup(_BODY, title=text(title, 200), lead=lead)
 
     def made(level: int) -> str:
         pool = Pool(None if level == 0 else max(2, longest >> level))
-        trees = [{**family_tree(each, pool), "ledger": ledger(each), "differing": differing(each)} for each in families]
+        trees = [
+            {**family_tree(each, pool), "ledger": ledger_rows(each), "differing": differing(each)} for each in families
+        ]
         payload = {
-            "title": cut(title),
+            "title": cut_text(title),
             "families": trees,
             "forest": {**found._asdict(), "reach": {each: _reach(found, each) for each in found.measures}},
             "columns": pool.columns,
             "runs": pool.runs,
             "width": unit_widths(families),
             "confidence": CONFIDENCE,
-            "axes": AXES,
+            "axes": PAGE_AXES,
             "heights": HEIGHTS,
             "thinned": f"Curves are thinned to {longest >> level} of {longest} points, to keep this page below 2 MB; the "
             "comparisons are of all points."
@@ -204,7 +216,7 @@ def _counted(found: Forest) -> str:
     rows = [row["by"][found.measures[0]]["verdict"] for group in found.groups for row in group["rows"] if row["by"]]
     what = "claim" if claims else "comparison"
     counts = Counter(claims or rows)
-    known = [verdict for verdict in ORDER if counts[verdict]]
+    known = [verdict for verdict in _ORDER if counts[verdict]]
     words = ", ".join(f"{counts[each]} {each[:-1] if each[-1] == 's' and counts[each] > 1 else each}" for each in known)
     total = sum(counts.values())
     return f"{total} {what}{'s' * (total != 1)}: {words}." if counts else "Nothing to compare: there is one variant."
@@ -214,11 +226,15 @@ def _figure(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]], store
     place = "" if store.folder == Path("results/paper") else f" --store {shlex.quote(str(store.folder))}"
     found = []
     for label in figure.variants():
-        name, _, setting = plain(label).partition(" | ")
-        found.append(Curve(plain(label), name, setting, curves.get(label, {})))
-    reference = {plain(name): plain(other) for name in figure.curves if (other := figure.reference(name)) is not None}
+        name, _, setting = plain_verdict(label).partition(" | ")
+        found.append(PageCurve(plain_verdict(label), name, setting, curves.get(label, {})))
+    reference = {
+        plain_verdict(name): plain_verdict(other)
+        for name in figure.curves
+        if (other := figure.reference(name)) is not None
+    }
     commands = (f"fedtide paper {figure.name}{place}", f"fedtide paper claims{place}")
-    caption = " ".join(each for each in (plain(figure.caption), figure.note) if each)
+    caption = " ".join(each for each in (plain_verdict(figure.caption), figure.note) if each)
     return Family(figure.name, figure.title, caption, tuple(found), figure.column, figure.over, reference, commands)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-AGES_LISTED = 10  # more ages than this are summed up
+_AGES_LISTED = 10  # more ages than this are summed up
 
 
 def ages_in_words(counts: Mapping[int, int]) -> str:
     """List how often each age occurs; of many ages tell mean, 95th percentile, maximum and the most frequent."""
-    if len(counts) <= AGES_LISTED:
+    if len(counts) <= _AGES_LISTED:
         return ", ".join(f"{age}: {n:,}" for age, n in counts.items())
     ages, times = np.array(sorted(counts.items())).T
     most_of_them = ages[np.searchsorted(np.cumsum(times), math.ceil(0.95 * times.sum()))]

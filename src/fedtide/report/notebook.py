@@ -26,7 +26,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<table>{rows}</table>"
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return rows of text under headings as an HTML table."""
     head = "".join(f'<th style="{_CELL}">{escape(each)}</th>' for each in headings)
     body = "".join(

@@ -11,18 +11,18 @@ import numpy as np
 from rich.console import RenderableType
 
 from fedtide.codec.base import checked_kept
-from fedtide.config.effort import LARGE
-from fedtide.core import parts
-from fedtide.drivers.planned import planned, planned_bits
-from fedtide.policy.label_variance import label_variance
+from fedtide.config.effort import LARGE_FLEET_DEVICES
+from fedtide.engine.system import System, parameter_count
+from fedtide.engine.ticks import planned, planned_bits
+from fedtide.parts import user_code
+from fedtide.radio.allocation import symbols_sent
+from fedtide.radio.over_the_air import separate
 from fedtide.report.ages import ages_in_words
-from fedtide.report.tables import Column, listed, pairs
-from fedtide.system import System, parameter_count
+from fedtide.report.terminal import TableColumn, listed, pairs
+from fedtide.schedule.label_variance import label_variance
 from fedtide.types import Ints
-from fedtide.world.access import separate
-from fedtide.world.allocation import symbols_sent
 
-PICKS_LISTED = 30  # more of one aggregation are counted
+_PICKS_LISTED = 30  # more of one aggregation are counted
 
 
 def plan_rows(system: System) -> list[dict[str, Any]]:
@@ -30,8 +30,8 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
 
     Of a large fleet's ready devices only how many there are, of each age. lost is None where only a training tells.
     """
-    named = system.fleet.num_devices <= LARGE
-    d, codec = parameter_count(system), parts.label("codec", system.codec)
+    named = system.fleet.num_devices <= LARGE_FLEET_DEVICES
+    d, codec = parameter_count(system), user_code.part_label("codec", system.codec)
     rows = []
     for tick, rows_seen, grant, lost in planned(system):
         row: dict[str, Any] = {"index": tick.index, "time": tick.time, "num_ready": len(tick.ready)}
@@ -169,7 +169,7 @@ def plan_tables(
     """Lay the plan out: the numbers, then the first ticks."""
     return [
         pairs(_facts(system, summary), room, "Plan (nothing trained)"),
-        listed(TICKS, _tick_rows(rows[:limit], summary), room, f"First {min(limit, len(rows))} aggregations", 1),
+        listed(_TICKS, _tick_rows(rows[:limit], summary), room, f"First {min(limit, len(rows))} aggregations", 1),
     ]
 
 
@@ -202,15 +202,15 @@ def _facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
-TICKS: Final = (
-    Column("t", right=True),
-    Column("time", right=True),
-    Column("ready", right=True),
-    Column("picked (age)", wraps=True),
-    Column("kbit granted", right=True, wraps=True),
-    Column("sent", right=True, wraps=True),
-    Column("r/d", right=True, wraps=True),
-    Column("label variance", right=True),
+_TICKS: Final = (
+    TableColumn("t", right=True),
+    TableColumn("time", right=True),
+    TableColumn("ready", right=True),
+    TableColumn("picked (age)", wraps=True),
+    TableColumn("kbit granted", right=True, wraps=True),
+    TableColumn("sent", right=True, wraps=True),
+    TableColumn("r/d", right=True, wraps=True),
+    TableColumn("label variance", right=True),
 )
 
 
@@ -219,13 +219,13 @@ def _tick_rows(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) ->
         cells = [str(row["index"]), f"{row['time']:.3g}", str(row["num_ready"])]
         if row.get("picked"):
             shown = [f"{k}({a})" for k, a in zip(row["picked"], row["age"], strict=True)]
-            more = len(shown) - PICKS_LISTED
-            who = " ".join(shown if more <= 0 else [*shown[:PICKS_LISTED], f"and {more:,} more"])
+            more = len(shown) - _PICKS_LISTED
+            who = " ".join(shown if more <= 0 else [*shown[:_PICKS_LISTED], f"and {more:,} more"])
             sent = "-" if row["sent_bits"] is None else _range(row["sent_bits"], 1000, "{:,.1f}")
             cells += [who, _range(row["budget_bits"], 1000, "{:,.1f}"), sent]
             cells += [_range(row["num_kept"], summary["num_parameters"], "{:.3f}")]
             cells += [f"{row['label_variance']:,.0f}"]
-        yield cells + [""] * (len(TICKS) - len(cells))
+        yield cells + [""] * (len(_TICKS) - len(cells))
 
 
 def _range(values: Sequence[float], unit: float, pattern: str) -> str:

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
-from fedtide.config import Experiment, callables
-from fedtide.config.fields import explain
-from fedtide.core import parts
-from fedtide.core.forms import NotAForm, in_line, plain, shown
+from fedtide.config import Experiment, build
+from fedtide.config.keys import explain_validation
+from fedtide.core.yaml12 import ConfigSyntaxError, in_line, plain_tree, shown
 from fedtide.errors import FedtideError
-from fedtide.records import policy_files
+from fedtide.parts import user_code
+from fedtide.runs import policy_files
 
-VERSION = 1
+_VERSION = 1
 VARIANT = "variant"  # the axis of the named variants
-MOST_RUNS = 100_000  # of a study
+_MOST_RUNS = 100_000  # of a study
 _LONG = 60  # characters of a value in a label; longer ones are numbered
 _LONGEST_NAME = 100  # characters of a study's name or a variant's
 
@@ -70,7 +70,7 @@ class Study(NamedTuple):
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    version: int = Field(description=f"of the study format; this is {VERSION}")
+    version: int = Field(description=f"of the study format; this is {_VERSION}")
     name: str = Field(min_length=1)
     base: dict[str, Any] = Field({}, description="keys that all runs share; {} for none")
     axes: dict[str, list[Any]] = Field({}, description="keys, each with a list of values")
@@ -78,7 +78,7 @@ class _File(BaseModel):
     seeds: Any = 1  # looked at by _seeds
 
 
-def make(
+def make_study(
     name: str,
     variants: Mapping[str, Mapping[str, Any] | Experiment],
     seeds: Sequence[int],
@@ -98,12 +98,12 @@ def make(
     return Study(name, tuple(runs))
 
 
-def read(path: Path) -> Study:
+def read_study(path: Path) -> Study:
     """Read a study file (YAML). Policies of the user's own are looked for beside it, too."""
     tree = config.read_file(path, "study")
     try:
         file, folder = _checked(tree, path), path.parent.absolute()
-        with parts.beside(folder):
+        with user_code.search_folder(folder):
             made = _crossed(file, file.base)
     except FedtideError as error:
         raise FedtideError(f"{path}: {error}") from None
@@ -120,21 +120,21 @@ def cross(
     """Make a study as a file does, but from Python; the seeds take the place of the base's."""
     listed = {axis: _written(axis, values) for axis, values in axes.items()}
     named = {label: _written_tree(each) for label, each in variants.items()}
-    tree = {"version": VERSION, "name": name, "axes": listed, "variants": named, "seeds": seeds}
+    tree = {"version": _VERSION, "name": name, "axes": listed, "variants": named, "seeds": seeds}
     try:
-        form = _checked(plain(tree), Path())
-    except NotAForm as error:
+        form = _checked(plain_tree(tree), Path())
+    except ConfigSyntaxError as error:
         raise FedtideError(str(error)) from None
     return _crossed(form, base)
 
 
 def _written(axis: str, values: Any) -> Any:
     """Return the values of an axis with names in the place of parts that are Python objects."""
-    return [callables.value(axis, each) for each in values] if isinstance(values, (list, tuple)) else values
+    return [build.object_value(axis, each) for each in values] if isinstance(values, (list, tuple)) else values
 
 
 def _written_tree(tree: Any) -> Any:
-    return callables.replaced(tree) if isinstance(tree, Mapping) else tree
+    return build.replaced(tree) if isinstance(tree, Mapping) else tree
 
 
 def side_by_side(
@@ -148,14 +148,14 @@ def side_by_side(
         if not isinstance(label, str):
             raise FedtideError(f"the name {shown(label)} is no text; a name has 1 to {_LONGEST_NAME} characters")
         _check_name("the name", label)
-    return make(name, variants, _seeds(seeds), base)
+    return make_study(name, variants, _seeds(seeds), base)
 
 
 def _crossed(form: _Form, base: Mapping[str, Any] | Experiment) -> Study:
     """Return the study of variants crossed with axes; raise if two cells are the same experiment."""
     grid = _grid(form)
     labels = [", ".join(_words(cell)) or form.name for cell, _ in grid]
-    made = make(form.name, {label: each for label, (_, each) in zip(labels, grid, strict=True)}, form.seeds, base)
+    made = make_study(form.name, {label: each for label, (_, each) in zip(labels, grid, strict=True)}, form.seeds, base)
     return _told_apart(made._replace(cells={label: cell for label, (cell, _) in zip(labels, grid, strict=True)}))
 
 
@@ -174,15 +174,15 @@ def _checked(tree: dict[str, Any], path: Path) -> _Form:
     if "version" not in tree and set(tree) & set(Experiment.model_fields):
         raise FedtideError(f"it is an experiment, not a study: use `fedtide run {path}`; a study has version and name")
     version = tree.get("version")
-    if version != VERSION or isinstance(version, bool):
+    if version != _VERSION or isinstance(version, bool):
         raise FedtideError(
-            f"it is a study of version {shown(version)}; this fedtide reads version {VERSION}: "
-            f"write 'version: {VERSION}' at its top after checking its keys"
+            f"it is a study of version {shown(version)}; this fedtide reads version {_VERSION}: "
+            f"write 'version: {_VERSION}' at its top after checking its keys"
         )
     try:
         file = _File.model_validate(tree)
     except ValidationError as error:
-        raise FedtideError(explain(error, _about, _nearest, "key of a study")) from None
+        raise FedtideError(explain_validation(error, _about, _nearest, "key of a study")) from None
     _check_name("name", file.name)
     for name in file.variants:
         _check_name("the variant", name)
@@ -193,10 +193,10 @@ def _checked(tree: dict[str, Any], path: Path) -> _Form:
         _check_axis(axis, values, variants)
     form = _Form(file.name, base, file.axes, variants, _seeds(tree.get("seeds", 1)))
     count = max(len(variants), 1) * math.prod(map(len, file.axes.values())) * len(form.seeds)
-    if count > MOST_RUNS:
+    if count > _MOST_RUNS:
         raise FedtideError(
             f"variants, axes and seeds make {count:,} runs ({count / 525_600:,.3g} years at a minute each), and a study has at "
-            f"most {MOST_RUNS:,}; take fewer values or seeds"
+            f"most {_MOST_RUNS:,}; take fewer values or seeds"
         )
     return form
 

@@ -1,21 +1,107 @@
-"""Paired statistics: seeds share fading, durations, partitions and batches, so differences are taken seed by seed."""
+"""What it takes to reach an accuracy: time, bits or joules up to the first evaluation that shows it.
+
+`time_to_0.9`, `bits_to_0.9`, `joules_to_0.9`, `bits_down_to_0.9` and `air_time_to_0.9` are metrics like others, for any
+accuracy; but a run may never get there.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from fedtide.studies.pairing import note, on_one_path, paired
-from fedtide.studies.reaching import SPENT, UNCOUNTED
-from fedtide.studies.result import RunResult
+from fedtide.runs.ledger import UNPRICED, joules, prices
+from fedtide.studies.paths import note, on_one_path, paired
+from fedtide.studies.store import RunResult
 from fedtide.types import Floats
+
+_NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
+HELP: Final = "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
+
+
+def _bits(result: RunResult) -> Floats:
+    return np.asarray(result.column("bits") + result.column("control_bits"))
+
+
+def _joules(result: RunResult) -> Floats:
+    """Return the energy up to every evaluation in J; of what was not counted then, by the prices; NaN without any."""
+    if "joules" in result.columns:
+        return result.column("joules")
+    found = prices(result.experiment)
+    spent = joules(result.column("symbols"), result.column("samples_trained"), *found)
+    return spent if found.known else np.full_like(spent, np.nan)
+
+
+def _air_time(result: RunResult) -> Floats:
+    return result.column("air_time") if "air_time" in result.columns else np.full_like(result.column("time"), np.nan)
+
+
+SPENT_BY_QUANTITY: Final[Mapping[str, Callable[[RunResult], Floats]]] = {
+    "time": lambda result: result.column("time"),
+    "bits": _bits,  # payloads and what was reported before scheduling
+    "joules": _joules,
+    "bits_down": lambda result: result.column("bits_down"),
+    "air_time": _air_time,
+}
+UNCOUNTED: Final[Mapping[str, str]] = {
+    "joules": UNPRICED,
+    "air_time": "radio.symbol_rate is 0: give it to count time on the air",
+    "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
+}
+
+
+class Reached(NamedTuple):
+    """What several seeds spend until an accuracy is reached: a seed that does not reach it is later than all that do."""
+
+    median: float  # infinite unless more than half of the seeds reach it
+    reached: int
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """A metric: what of something is spent until an accuracy is reached."""
+
+    what: str  # time, bits, joules, bits_down, air_time
+    accuracy: float
+
+    def __call__(self, result: RunResult) -> float:
+        """Return the amount at the first evaluation that shows the accuracy; NaN if none does, or nothing is known of it."""
+        reached = np.flatnonzero(result.column("test_accuracy") >= self.accuracy)
+        return float(SPENT_BY_QUANTITY[self.what](result)[reached[0]]) if len(reached) else math.nan
+
+    def over_seeds(self, results: Sequence[RunResult]) -> Reached:
+        """Return the median over these seeds, and how many reach the accuracy."""
+        spent = np.array([self(each) for each in results])
+        median = np.median(np.where(np.isnan(spent), math.inf, spent)) if len(spent) else math.inf
+        return Reached(float(median), int(np.isfinite(spent).sum()), len(spent))
+
+    def reason(self, results: Sequence[RunResult]) -> str:
+        """Say why some of these runs have no such number; nothing if all have."""
+        missing = [each for each in results if math.isnan(self(each))]
+        if not missing:
+            return ""
+        if self.what in UNCOUNTED and any(np.isnan(SPENT_BY_QUANTITY[self.what](each)).all() for each in missing):
+            return UNCOUNTED[self.what]
+        return f"{len(results) - len(missing)} of {len(results)} seeds reach {self.accuracy:g}"
+
+
+def reaching_named(name: str) -> Reaching | None:
+    """Return the metric of this name; None if it is none of these."""
+    found = _NAME.fullmatch(name)
+    return Reaching(found[1], float(found[2])) if found and float(found[2]) > 0 else None
+
+
+# Paired statistics: seeds share fading, durations, partitions and batches, so differences are taken seed by seed.
+
 
 CONFIDENCE = 0.95
 POWER = 0.8  # with which a stated number of seeds would resolve a difference
-FEW = 3  # seeds; with fewer there is no interval worth drawing
+FEWEST_SEEDS = 3  # seeds; with fewer there is no interval worth drawing
 
 
 class Band(NamedTuple):
@@ -73,9 +159,12 @@ def aligned(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[int
     seed is read on the instruction path that most curves have.
     """
     begun = {name: runs for name, runs in curves.items() if runs}
-    many = [set(runs) for runs in begun.values() if len(runs) >= FEW]
+    many = [set(runs) for runs in begun.values() if len(runs) >= FEWEST_SEEDS]
     seeds = sorted(set.intersection(*many)) if many else []
-    kept = {name: seeds if len(seeds) >= FEW and len(runs) >= FEW else sorted(runs) for name, runs in begun.items()}
+    kept = {
+        name: seeds if len(seeds) >= FEWEST_SEEDS and len(runs) >= FEWEST_SEEDS else sorted(runs)
+        for name, runs in begun.items()
+    }
     found: dict[str, dict[int, RunResult]] = {name: {} for name in begun}
     for seed in sorted({seed for each in kept.values() for seed in each}):
         names = [name for name in begun if seed in kept[name]]
@@ -84,7 +173,7 @@ def aligned(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[int
     return found
 
 
-def shared(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunResult]]:
+def shared_seeds(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunResult]]:
     """Return each curve's runs as `aligned` has them, seed by seed."""
     return {name: list(runs.values()) for name, runs in aligned(curves).items()}
 
@@ -127,7 +216,7 @@ def unmeasured(results: Iterable[RunResult], column: str, over: str) -> str:
 
 def _values(result: RunResult, column: str) -> Floats:
     """Return a column; what may not have been counted is NaN then, not 0."""
-    return SPENT[column](result) if column in UNCOUNTED else result.column(column)
+    return SPENT_BY_QUANTITY[column](result) if column in UNCOUNTED else result.column(column)
 
 
 def band(
@@ -189,7 +278,7 @@ def difference_band(
     return Band(x, mean, mean - width, mean + width, len(pairs), note(pairs), one - other)
 
 
-def compare(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:
+def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:
     """Compare two variants by a number per seed, a[i] and b[i] of the same seed."""
     difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
     n, mean = len(difference), float(np.mean(difference))
@@ -206,7 +295,7 @@ def seeds_needed(
 
     None if not even `most` would, and with few seeds, whose spread says too little.
     """
-    if len(difference) < FEW:
+    if len(difference) < FEWEST_SEEDS:
         return None
     mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
     counts = np.unique(np.geomspace(len(difference) + 1, most, 400).astype(int))

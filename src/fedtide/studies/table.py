@@ -1,19 +1,116 @@
-"""A study as a table: every variant's mean (or median), and its paired difference from the variant it is compared with."""
+"""A study as a table: each variant's mean, its reference, its paired difference; and its export."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from fedtide import config
+from fedtide.core.files import write_output
+from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.studies.against import references
-from fedtide.studies.pairing import note, paired
-from fedtide.studies.reaching import HELP, Reaching, named
-from fedtide.studies.result import RunResult, Store
-from fedtide.studies.spec import Study
-from fedtide.studies.statistics import METRICS, compare, diverged, shared
+from fedtide.studies.paths import note, on_one_path, paired
+from fedtide.studies.spec import VARIANT, Cell, Run, Study
+from fedtide.studies.statistics import (
+    HELP,
+    METRICS,
+    Reaching,
+    diverged,
+    paired_difference,
+    reaching_named,
+    shared_seeds,
+)
+from fedtide.studies.store import COLUMNS, LATER, ZERO, RunResult, Store
+
+# Which variant each variant is compared with: the one that differs from it in one thing only.
+
+
+class Reference(NamedTuple):
+    """What a variant is compared with."""
+
+    label: str
+    text: str  # what of it differs, as a reader should see it
+
+
+def references(study: Study, against: str | None = None) -> dict[str, Reference | None]:
+    """Return every variant's reference by its label; None for a reference itself.
+
+    Without `against` it is the cell with the first value on the first axis that has several (or the first variant), all other
+    axes being equal. against: a variant's label, for all; or a part of labels (`scheduler=random`, a variant's name, a bare
+    value; several with commas): the cell that has this, all else being equal.
+    """
+    cells = {label: study.cells.get(label, ((VARIANT, label),)) for label in study.labels}
+    wanted = _first(cells) if against is None else _wanted(cells, against)
+    by_cell = {cell: label for label, cell in cells.items()}
+    found: dict[str, Reference | None] = {}
+    for label, cell in cells.items():
+        place = tuple((axis, wanted.get(axis, value)) for axis, value in cell)
+        text = ", ".join(_shown(axis, value) for axis, value in place if axis in wanted)
+        found[label] = None if place == cell else Reference(by_cell[place], text)
+    return found
+
+
+def _shown(axis: str, value: str) -> str:
+    return value if axis == VARIANT else f"{axis.rpartition('.')[2]}={value}"
+
+
+def _values(cells: Mapping[str, Cell]) -> dict[str, list[str]]:
+    """Return every axis with its values, in order."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in cells.values():
+        for axis, value in cell:
+            found.setdefault(axis, {})[value] = None
+    return {axis: list(values) for axis, values in found.items()}
+
+
+def _first(cells: Mapping[str, Cell]) -> dict[str, str]:
+    axes = _values(cells)
+    several = [axis for axis, values in axes.items() if len(values) > 1] or list(axes)
+    return {axis: axes[axis][0] for axis in several[:1]}
+
+
+def _wanted(cells: Mapping[str, Cell], against: str) -> dict[str, str]:
+    """Return which value on which axis is meant."""
+    if against in cells:
+        return dict(cells[against])
+    wanted: dict[str, str] = {}
+    for word in [against] if _places(cells, against) else against.split(","):
+        places = _places(cells, word.strip())
+        if len(places) != 1:
+            reason = "is no variant" if not places else f"is on several axes ({', '.join(axis for axis, _ in places)})"
+            parts = [_shown(axis, value) for axis, values in _values(cells).items() for value in values]
+            known = _listed(list(cells)) if len(_values(cells)) == 1 else f"{_listed(parts)}, and whole labels"
+            raise FedtideError(f"--against {shown(word.strip())} {reason}; there are {known}")
+        wanted |= dict(places)
+    return wanted
+
+
+def _places(cells: Mapping[str, Cell], word: str) -> list[tuple[str, str]]:
+    """Return the (axis, value) pairs that a word may mean: `axis=value`, `key=value` or a value; the fullest form counts."""
+    pairs = [(axis, value) for axis, values in _values(cells).items() for value in values]
+    for found in (
+        [(axis, value) for axis, value in pairs if word == f"{axis}={value}"],
+        [(axis, value) for axis, value in pairs if word == _shown(axis, value)],
+        [(axis, value) for axis, value in pairs if word == value],
+    ):
+        if found:
+            return found
+    return []
+
+
+def _listed(words: list[str], most: int = 6) -> str:
+    return ", ".join(map(repr, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+# A study as a table: every variant's mean (or median), and its paired difference from the variant it is compared with.
 
 
 def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
@@ -26,15 +123,15 @@ def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
     return found
 
 
-def rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
+def table_rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
     """Return one row per variant, as plain data; `against` as in `references`."""
-    reaching = named(metric)
+    reaching = reaching_named(metric)
     if metric not in METRICS and reaching is None:
         raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}, {HELP}")
     compared = references(study, against)
     measure: Callable[[RunResult], float] = METRICS[metric] if reaching is None else reaching
     results = by_label(study, store)
-    even = shared(results)
+    even = shared_seeds(results)
     table = []
     for label in study.labels:
         runs, reason = results[label], ""
@@ -69,7 +166,7 @@ def rows(study: Study, store: Store, metric: str, against: str | None = None) ->
             other = reaching.reason(theirs)
             row["reason"] = reaching.reason(ours) or (f"{reference.label}: {other}" if other else "")
         if pairs and not row["reason"]:
-            found = compare(list(map(measure, ours)), list(map(measure, theirs)))
+            found = paired_difference(list(map(measure, ours)), list(map(measure, theirs)))
             row["paths_note"] = note(pairs)
             told = {"difference": found.mean, **{key: each for key, each in found._asdict().items() if key != "mean"}}
             row |= {key: _finite(value) for key, value in told.items()} | {"verdict": found.verdict}
@@ -96,3 +193,94 @@ def _median(runs: Sequence[RunResult], reaching: Reaching) -> dict[str, float | 
 
 def _finite(value: float | None) -> float | None:
     return value if value is None or math.isfinite(value) else None  # JSON has no infinity
+
+
+# A study as one long table on disk: a row per run and evaluation.
+
+
+def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
+    """Return a row per run and evaluation: the run, the keys that differ within the study, what made it, the columns.
+
+    uploads and lost count up to then, as symbols and bits do; lost are those that were sent and did not arrive.
+    """
+    kept = store.all_files()
+    runs = [run for run in study.runs if run.name in kept]
+    results = _results(runs, store, kept)
+    trees = [_flat(config.dump(run.experiment)) for run in runs]
+    differing = [
+        key for key in (trees[0] if trees else {}) if len({repr(tree[key]) for tree in trees}) > 1 or key == "seed"
+    ]
+    for key in differing:  # a column is of one kind
+        if any(not isinstance(tree[key], (int, float, str, bool, NoneType)) for tree in trees):
+            trees = [tree | {key: repr(tree[key])} for tree in trees]
+    rows = []
+    for run, tree in zip(runs, trees, strict=True):
+        result = results[run.name]
+        keys = {"study": study.name, "variant": run.label, "run": run.name} | {key: tree[key] for key in differing}
+        source = result.provenance or {}
+        keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
+        arrivals = _arrivals(result)
+        for position in range(len(result.columns["time"])):
+            values = {column: result.columns[column][position] for column in COLUMNS if column in result.columns}
+            rows.append(keys | dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER) | values | arrivals[position])
+    return rows
+
+
+def _arrivals(result: RunResult) -> list[dict[str, int | None]]:
+    """Return how many uploads there were, and how many of them were lost, up to every evaluation; None: not stored."""
+    index = result.columns["index"]
+    if result.rounds is None:
+        return [{"uploads": None, "lost": None} for _ in index]
+    lost, offsets = result.ragged("lost")
+    total = np.concatenate([[0], np.cumsum(lost)])
+    ends = [int(offsets[int(each or 0)]) for each in index]
+    return [{"uploads": end, "lost": int(total[end])} for end in ends]
+
+
+def _results(runs: Sequence[Run], store: Store, kept: Mapping[str, Sequence[Path]]) -> dict[str, RunResult]:
+    """Return the results by name, every seed on the instruction path that most of its runs have."""
+    names: dict[int, dict[str, None]] = {}
+    for run in runs:
+        names.setdefault(run.experiment.seed, {})[run.name] = None
+    return {
+        name: result
+        for each in names.values()
+        for name, result in zip(each, on_one_path(store.load(name, kept) for name in each), strict=True)
+    }
+
+
+def export(study: Study, store: Store, path: Path) -> int:
+    """Write CSV or Parquet, by the file's ending; return the number of rows."""
+    rows = long_rows(study, store)
+    if not rows:
+        raise FedtideError(f"the study {study.name!r} has no finished run in {store.folder}; run it first")
+    if path.suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+        write_output(path, text.getvalue().encode(), rb"study,variant,run,", "the export of a study (CSV)")
+    elif path.suffix == ".parquet":
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise FedtideError(
+                f"Parquet needs pyarrow ({error}): pip install 'fedtide[export]', or export to .csv"
+            ) from error
+        buffer = io.BytesIO()
+        columns = {key: pa.array([row[key] for row in rows]) for key in rows[0]}
+        empty = {key: pa.string() if key in ("version", "date") else pa.float64() for key in columns
+                 if pa.types.is_null(columns[key].type)}  # fmt: skip
+        pq.write_table(pa.table(columns | {key: columns[key].cast(kind) for key, kind in empty.items()}), buffer)
+        write_output(path, buffer.getvalue(), rb"PAR1", "a Parquet file")
+    else:
+        raise FedtideError(f"{path} ends with {path.suffix!r}; name a .csv or .parquet file")
+    return len(rows)
+
+
+def _flat(tree: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= {f"{key}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {key: value}
+    return flat

@@ -1,35 +1,122 @@
-"""What a tracker is, and how the ones that are asked for are made.
-
-A tracker has any of the three methods of `Tracker`; a plain function is called with every record. What cannot be made
-(a name that is not known, arguments that do not fit) is refused before a run begins; what fails later only warns.
-"""
+"""What a tracker is, how the ones asked for are made, and how they are called so that none can harm a run."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
+import importlib
 import inspect
+import json
+import os
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from fedtide.core import parts
-from fedtide.core.forms import shown
-from fedtide.core.kinds import KINDS
+import numpy as np
+from pydantic import BaseModel
+
+from fedtide.core import signals
+from fedtide.core.faults import part_name, said
+from fedtide.core.files import write_atomically
+from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.records.round import RoundRecord
+from fedtide.parts import registry, user_code
+from fedtide.parts.kinds import KINDS
+from fedtide.runs.record import RoundRecord
 
 if TYPE_CHECKING:
     from fedtide.config import Experiment
-    from fedtide.drivers.simulate import Result
+    from fedtide.runs.result import Result
+
+
+# The numbers that trackers show, and their names: the same with all of them.
+
+
+def scalars(record: RoundRecord) -> dict[str, float]:
+    """Return the numbers of one aggregation by name, without those that it does not have."""
+    found: dict[str, Any] = {
+        "test/accuracy": record.test_accuracy,
+        "test/loss": record.test_loss,
+        "train/loss": record.train_loss,
+        "uplink/symbols": sum(record.symbols),
+        "uplink/bits": sum(record.sent_bits),  # payloads
+        "uplink/mean_capacity": _mean(record.capacity),  # bit/symbol
+        "devices/ready": record.num_ready,
+        "devices/picked": len(record.picked),
+        "devices/mean_age": _mean(record.age),  # ticks
+        "devices/label_variance": record.label_variance,
+        "time": record.time,  # simulated
+        **{f"spent/{name}": value for name, value in record.ledger._asdict().items()},  # so far
+        **{f"metrics/{name}": value for name, value in getattr(record, "metrics", {}).items()},
+    }
+    return {name: float(value) for name, value in found.items() if isinstance(value, Real)}
+
+
+def dotted(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the leaves of a nested mapping by their dotted keys; an empty mapping is a leaf."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        deeper = isinstance(value, Mapping) and value
+        flat.update(dotted(value, f"{above}{key}.") if deeper else {f"{above}{key}": value})
+    return flat
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if len(values) else None
+
+
+# What trackers need to find their own run again: a small file `trackers.json` in the run folder, and their packages.
+
+
+_FILE = "trackers.json"
+
+
+def remembered(folder: Path | None, tracker: str) -> dict[str, Any]:
+    """Return what a tracker wrote down in this folder; nothing if there is none, or the file cannot be read."""
+    found = _read(folder).get(tracker)
+    return found if isinstance(found, dict) else {}
+
+
+def remember(folder: Path | None, tracker: str, **values: Any) -> None:
+    """Write something down for the next session of this run, beside what other trackers did."""
+    if folder is not None:
+        tree = {**_read(folder), tracker: values}
+        write_atomically(folder / _FILE, json.dumps(tree, indent=2).encode())
+
+
+def _read(folder: Path | None) -> dict[str, Any]:
+    try:
+        tree = json.loads((folder / _FILE).read_bytes()) if folder else {}
+    except (OSError, ValueError):  # a new run, or a damaged file: the tracker begins a run of its own
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def package(name: str, extra: str) -> Any:
+    """Import what a tracker writes with; say what to install if it is not there."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise FedtideError(f"{name} cannot be imported ({part_name(error)}): pip install 'fedtide[{extra}]'") from error
+
+
+# What a tracker is, and how the ones that are asked for are made.
+#
+# A tracker has any of the three methods of `Tracker`; a plain function is called with every record. What cannot be made (a
+# name that is not known, arguments that do not fit) is refused before a run begins; what fails later only warns.
+
 
 # Ours, each imported when it is asked for; the package that it writes with, when a run begins.
 TRACKERS: Final[dict[str, str]] = {
-    "tensorboard": "fedtide.trackers.tensorboard:TensorBoard",
-    "mlflow": "fedtide.trackers.mlflow:MLflow",
-    "wandb": "fedtide.trackers.wandb:WandB",
+    "tensorboard": "fedtide.trackers.adapters:TensorBoard",
+    "mlflow": "fedtide.trackers.adapters:MLflow",
+    "wandb": "fedtide.trackers.adapters:WandB",
 }
-CALLS: Final = KINDS["tracker"].calls
+_CALLS: Final = KINDS["tracker"].calls
 
 
 class Tracker(Protocol):
@@ -73,24 +160,24 @@ def _make(wanted: str | Mapping[str, Any] | object) -> Lifted:
         return _named(name, args)
     name = getattr(wanted, "__name__", None) or type(wanted).__name__
     if inspect.isclass(wanted):
-        with parts.reported("tracker", name, wanted):
-            return lifted(name, wanted())
-    return lifted(name, wanted)
+        with user_code.reported("tracker", name, wanted):
+            return lifted_tracker(name, wanted())
+    return lifted_tracker(name, wanted)
 
 
 def _named(name: str, args: Mapping[str, Any]) -> Lifted:
-    found = parts.find("tracker", name, TRACKERS)
+    found = registry.find_part("tracker", name, TRACKERS)
     if inspect.isroutine(found):  # a function of the record
-        return lifted(name, functools.partial(found, **args) if args else found)
-    with parts.reported("tracker", name, found):  # making it, and even looking at it, may run code of its own
-        made = parts.resolve("tracker", name, args)
-    return lifted(name, made)
+        return lifted_tracker(name, functools.partial(found, **args) if args else found)
+    with user_code.reported("tracker", name, found):  # making it, and even looking at it, may run code of its own
+        made = registry.resolve("tracker", name, args)
+    return lifted_tracker(name, made)
 
 
-def lifted(name: str, made: Any) -> Lifted:
+def lifted_tracker(name: str, made: Any) -> Lifted:
     """Return a tracker with all three methods; raise if it has none of them, or cannot be called as it will be."""
-    with parts.reported("tracker", name, made):  # even looking at an object may run code of its own
-        offered = {method: getattr(made, method, None) for method in CALLS}
+    with user_code.reported("tracker", name, made):  # even looking at an object may run code of its own
+        offered = {method: getattr(made, method, None) for method in _CALLS}
         found: dict[str, Any] = {method: call for method, call in offered.items() if callable(call)}
         if not found and callable(made):
             found = {"round": made}
@@ -101,7 +188,7 @@ def lifted(name: str, made: Any) -> Lifted:
             )
         for method, call in found.items():
             _check_call(name, method, call)
-    return Lifted(name, **{method: found.get(method, _nothing) for method in CALLS})
+    return Lifted(name, **{method: found.get(method, _nothing) for method in _CALLS})
 
 
 def _nothing(*_: object) -> None:
@@ -114,9 +201,105 @@ def _check_call(name: str, method: str, call: Any) -> None:
     except (TypeError, ValueError):  # it is not written in Python
         return
     try:
-        signature.bind(*CALLS[method])
+        signature.bind(*_CALLS[method])
     except TypeError as error:
         raise FedtideError(
-            f"tracker={name!r} is called as {method}({', '.join(CALLS[method])}), but it takes {signature}: {error}; "
+            f"tracker={name!r} is called as {method}({', '.join(_CALLS[method])}), but it takes {signature}: {error}; "
             "correct it there"
         ) from error
+
+
+# Calling trackers so that none of them can harm a run: their failures warn, what they are given is a copy.
+
+
+_UNCHANGEABLE = (bool, int, float, str, bytes, type(None))
+
+
+class Trackers:
+    """The trackers of one run.
+
+    One that raises anything is warned of in one line and not called again; only Ctrl-C passes. What they are given is
+    theirs: changing it changes nothing of ours.
+    """
+
+    def __init__(self, wanted: Sequence[str | Mapping[str, Any] | object], warn: Callable[[str], None]) -> None:
+        self._held = make_trackers(wanted)
+        self._warn = warn
+        self._began = False
+
+    def __bool__(self) -> bool:
+        """Say whether any are left to call."""
+        return bool(self._held)
+
+    def begin(self, experiment: Experiment, folder: Path | None, total: int) -> None:
+        """Tell them that a run begins or goes on. folder: where it is kept, if it is; total: aggregations in all."""
+        self._began = True
+        self._call("begin", experiment, folder, total)
+
+    def round(self, record: RoundRecord) -> None:
+        """Tell them of one aggregation."""
+        self._call("round", record)
+
+    def end(self, result: Result | None) -> None:
+        """Tell them once that the run is over, if they were told that it began; None: it was interrupted or failed."""
+        if self._began:
+            self._began = False
+            self._call("end", result)
+
+    def _call(self, method: str, *given: Any) -> None:
+        for tracker in list(self._held):
+            asked = signals.stop_requested()  # when a run is being ended, that it was asked to is no news
+            try:
+                getattr(tracker, method)(*map(_copied, given))
+            except BaseException as error:  # SystemExit too: a tracker does not end a run
+                self._held.remove(tracker)
+                ctrl_c = isinstance(error, KeyboardInterrupt) and not signals.foreign(error)
+                if not ctrl_c and (asked or not signals.stop_requested()):
+                    self._warn(_failure(tracker, method, error))
+                    continue
+                raise KeyboardInterrupt from None
+            if signals.stop_requested() and not asked:  # it swallowed Ctrl-C
+                raise KeyboardInterrupt
+
+
+def _failure(tracker: Lifted, method: str, error: BaseException) -> str:
+    if isinstance(error, FedtideError):
+        what = f": {said(error)}"
+    else:
+        what = f" raised {part_name(error)} in {method}{_where(error)}"
+    return f"tracker={tracker.name!r}{what}; the run goes on without it"
+
+
+def _where(error: BaseException) -> str:
+    """Return file:line of the last step in the tracker's own file, the first one outside of this file."""
+    steps = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    steps = [step for step in steps if step[0] != __file__]
+    if not steps:
+        return ""
+    file = steps[0][0]
+    line = [line for name, line in steps if name == file][-1]
+    near = os.path.relpath(file)
+    return f" ({file if near.startswith(os.pardir) else near}:{line})"
+
+
+def _copied(value: Any) -> Any:
+    """Return a value whose containers are new; what cannot be changed, and objects that we know nothing of, stay."""
+    if isinstance(value, _UNCHANGEABLE):
+        return value
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, BaseModel):  # frozen, but what is in it need not be
+        return value.model_copy(update={key: _copied(inner) for key, inner in value})
+    if dataclasses.is_dataclass(value) and type(value).__module__.startswith("fedtide."):
+        twin = copy.copy(value)
+        for each in dataclasses.fields(value):
+            object.__setattr__(twin, each.name, _copied(getattr(value, each.name)))
+        return twin
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        copies = [inner if isinstance(inner, _UNCHANGEABLE) else _copied(inner) for inner in value]
+        if isinstance(value, list):
+            return copies
+        return value._make(copies) if hasattr(value, "_make") else tuple(copies)
+    return value

@@ -1,0 +1,1 @@
+"""How arrived updates become the next model."""

@@ -1,0 +1,256 @@
+"""Building an experiment from files, key=value arguments, mappings, Python objects and other experiments."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedtide.config.identity import POLICY_KEYS, dump
+from fedtide.config.keys import Experiment, all_keys, explain_validation, has_all_keys
+from fedtide.config.presets import lay, merge, nest, split_parts, with_room
+from fedtide.core.reading import files_beside, locate_file, parse_overrides, read_file
+from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
+from fedtide.errors import FedtideError
+from fedtide.parts import registry, user_code
+from fedtide.parts.arguments import left_to_the_run, part_parameters
+from fedtide.parts.kinds import NAMED, builtin_parts
+
+# Parts handed over as Python objects: each becomes its name (`file.py:name`) and arguments, as in an experiment file.
+#
+# So a run knows the source file by its content, and a resume, a study's worker or a node finds the part again.
+
+
+_KEYS = {kind.key: name for name, kind in NAMED.items()}
+
+
+def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
+    """Return a tree of keys, nested or dotted, with names in the place of parts that are Python objects."""
+    made: dict[Any, Any] = {}
+    for key, each in tree.items():
+        whole = f"{above}{key}"
+        if whole in _KEYS:
+            made[key] = object_value(whole, each)
+        elif isinstance(each, Mapping) and not above and not str(key).endswith("args"):
+            made[key] = replaced(each, f"{key}.")
+        else:
+            made[key] = each
+    return made
+
+
+def object_value(key: str, part: Any) -> Any:
+    """Return what a key is given, with a name (and arguments) in the place of a part that is a Python object."""
+    if key not in _KEYS:
+        return part
+    if isinstance(part, Mapping) and _is_object(part.get("name")):
+        name, args = _named(_KEYS[key], part["name"])
+        return {**args, **part, "name": name}
+    if not _is_object(part):
+        return part
+    name, args = _named(_KEYS[key], part)
+    return {"name": name, **args} if args else name
+
+
+def _is_object(part: Any) -> bool:
+    """Say whether a part was given as an object, and not as its name, a mapping, or something that no part is."""
+    is_form = part is None or isinstance(part, (str, bool, int, float, list, tuple, Mapping, PurePath))
+    return not is_form and not hasattr(part, "tolist")
+
+
+def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments of a part that is a function, a class, or an object with fields."""
+    if isinstance(part, functools.partial):
+        if part.args:
+            raise FedtideError(
+                f"{kind}: a functools.partial with positional arguments {part.args} has no names for them; give keywords"
+            )
+        name, args = _named(kind, part.func)
+        return name, {**args, **part.keywords}
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        fields = {each.name: getattr(part, each.name) for each in dataclasses.fields(part) if each.init}
+        given = {name: value for name, value in fields.items() if name not in _left_open(part)}
+        for each in part_parameters(type(part)):
+            if each.name in given and (remedy := left_to_the_run(each)):
+                raise FedtideError(f"{kind}: {each.name}={shown(given[each.name])} cannot be given with it: {remedy}")
+        return _found(kind, type(part)), given
+    if not (inspect.isroutine(part) or inspect.isclass(part)):
+        raise FedtideError(
+            f"{kind}: a {type(part).__name__} cannot be written down: give a function, a class, an object of a dataclass, "
+            f"or its name as file.py:name"
+        )
+    return _found(kind, part), {}
+
+
+def _left_open(part: Any) -> set[str]:
+    """Return the fields of an object that an experiment's key fills and that were not given, as far as can be seen."""
+    keyed = [each for each in part_parameters(type(part)) if each.about.key is not None]
+    plain = (bool, int, float, str, type(None))
+    known = [each for each in keyed if isinstance(each.default, plain) or str(each.about.key).startswith("run.")]
+    unset = {each.name for each in keyed if left_to_the_run(each) and getattr(part, each.name) is None}
+    return unset | {each.name for each in known if _is_plainly(getattr(part, each.name), each.default)}
+
+
+def _is_plainly(value: Any, default: Any) -> bool:
+    """Say whether a value is the default; an array is none, and would not say."""
+    return not getattr(value, "ndim", 0) and bool(value == default)
+
+
+def _found(kind: str, part: Any) -> str:
+    """Return the name under which a function or class is found again."""
+    name = part.__qualname__
+    for own, each in builtin_parts(kind).items():
+        if each == f"{part.__module__}:{name}" or (callable(each) and part in (each, inspect.unwrap(each))):
+            return own
+    if "<lambda>" in name:
+        raise FedtideError(
+            f"{kind}: a lambda has no name, so a resumed run could not find it again: write it as `def` in a file"
+        )
+    if "<locals>" in name or "." in name:
+        raise FedtideError(
+            f"{kind}: {name} is defined inside something else, where a resumed run could not find it: move it to the top of "
+            "its file"
+        )
+    try:
+        file = inspect.getsourcefile(part)
+    except TypeError:
+        file = None
+    if file is None or not os.path.isfile(file):
+        raise FedtideError(
+            f"{kind}: {name} has no source file ({file or part.__module__}), which a run is known by: put it into a file "
+            "(in a notebook: %%writefile parts.py) and import it from there"
+        )
+    near = os.path.relpath(file)
+    return f"{os.path.abspath(file) if near.startswith(os.pardir) else near}:{name}"
+
+
+# Making an experiment of what was given: files, key=value words, mappings, Python objects, other experiments.
+
+
+def read_words(words: Iterable[str]) -> dict[str, Any]:
+    """Read what a command line says of an experiment: a file, if the first word is not key=value, then keys on top."""
+    given = list(words)
+    tree = _read_experiment(Path(given.pop(0))) if given and "=" not in given[0] else {}
+    return _on_top(tree, split_parts(parse_overrides(given)))
+
+
+def _read_experiment(path: Path) -> dict[str, Any]:
+    """Read an experiment file; the user's own policies are looked for beside it, too."""
+    tree = read_file(path)
+    if tree.keys() & {"axes", "variants"} or tree.keys() >= {"version", "name"}:
+        raise FedtideError(
+            f"{path} is a study file (it has {shown(', '.join(tree))}), not an experiment: use `fedtide study run {path}`"
+        )
+    tree = split_parts(nest(tree))
+    for key in POLICY_KEYS:
+        group, _, name = key.partition(".")
+        inner = tree.get(group)
+        if isinstance(inner, Mapping) and isinstance(inner.get(name), str):
+            tree = merge(tree, {group: {name: files_beside(inner[name], path.parent)}})
+    trackers = tree.get("tracker")
+    if isinstance(trackers, list):
+        tree["tracker"] = [_beside(each, path.parent) for each in trackers]
+    return _with_files_beside(tree, path.parent)
+
+
+def _beside(tracker: Any, folder: Path) -> Any:
+    """Return what a list of trackers has, with a file of the user's own named such that it is found from anywhere."""
+    if isinstance(tracker, str):
+        return files_beside(tracker, folder)
+    if isinstance(tracker, Mapping) and isinstance(tracker.get("name"), str):
+        return {**tracker, "name": files_beside(tracker["name"], folder)}
+    return tracker
+
+
+def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Name the files that parts' arguments name such that they are found from anywhere, if they lie in this folder alone."""
+    for kind, each in NAMED.items():
+        group, _, leaf = each.args.partition(".")
+        inner = tree.get(group)
+        args, name = (
+            (inner.get(leaf), inner.get(each.key.partition(".")[2])) if isinstance(inner, Mapping) else ({}, None)
+        )
+        if not isinstance(args, Mapping) or not isinstance(name, str):
+            continue
+        with user_code.search_folder(folder):
+            files = {key: each for key, each in registry.part_argument_files(kind, name, args).items() if key in args}
+        full = {
+            key: os.path.abspath(locate_file(place, folder))
+            for key, place in files.items()
+            if not os.path.exists(place)
+        }
+        tree = merge(tree, {group: {leaf: {**args, **full}}}) if full else tree
+    return tree
+
+
+def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any) -> Experiment:
+    """Make an Experiment, the later ones of what is given on top; one clear line if it cannot be.
+
+    Each is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` word. What is laid
+    on an Experiment changes it: all else keeps its value. Keywords come on top of all: `seed=3`, `policy={"limit": 4}` or
+    `**{"policy.limit": 4}`.
+    """
+    merged: dict[str, Any] = {}
+    for each in (*given, keys):
+        merged = _on_top(merged, _tree(each))
+    try:
+        return Experiment.model_validate(merged)
+    except ValidationError as error:
+        raise FedtideError(explain_validation(error, _about, nearest)) from None
+
+
+def _tree(given: Any) -> dict[str, Any]:
+    """Return as a nested mapping what experiment() was given."""
+    if isinstance(given, Experiment):
+        return dump(given)
+    if isinstance(given, str):
+        return read_words([given])
+    if isinstance(given, Path):
+        return _read_experiment(given)
+    if not isinstance(given, Mapping):
+        raise FedtideError(
+            f"{shown(given)} is no experiment; give a mapping of keys, the path of a file, or an Experiment"
+        )
+    try:
+        tree = plain_tree(replaced(given))
+    except ConfigSyntaxError as error:
+        raise FedtideError(str(error)) from None
+    return split_parts(nest(tree))
+
+
+def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Lay keys on others. On an experiment that has all its keys, one key may take another's place."""
+    if not over or has_all_keys(over):
+        return over or under
+    if not has_all_keys(under):
+        return merge(under, over)
+    for key in ("scenario", "framework", "profile"):
+        before = under.get(key)  # a file of an earlier version knows no scenario
+        if key in over and over[key] != before:
+            raise FedtideError(
+                f"{key}={shown(over[key])} fills in what is left out, and this experiment has every key already "
+                f"({key}={shown(before)}): give the keys themselves, or begin without it"
+            )
+    return lay(with_room(under, over), over)
+
+
+def nearest(key: str) -> str:
+    """Say which valid key a wrong one may have meant, or where to look."""
+    inside = [name for name in all_keys() if name.startswith(f"{key}.")]
+    if inside:
+        return f": it is a group of keys; name one of {', '.join(inside)}"
+    leaf = [each for each in all_keys() if each.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = leaf or difflib.get_close_matches(key, [*all_keys(), *Experiment.model_fields], 1, 0.5)
+    return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
+
+
+def _about(key: str) -> str | None:
+    """Say what a key means."""
+    field = all_keys().get(key)
+    return field.description if field is not None else None

@@ -1,0 +1,62 @@
+"""Saying how much memory something would need before it is asked for: a machine that runs out of it kills without a word."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from fedtide.errors import FedtideError
+
+
+def require(num_bytes: float, what: str, remedy: str) -> None:
+    """Raise if `what` needs more memory than there is. remedy: what to do instead."""
+    free = available_bytes()
+    if free is not None and num_bytes > free:
+        raise FedtideError(f"{what} would need {size(num_bytes)} of memory, and {size(free)} are free: {remedy}")
+
+
+def available_bytes() -> int | None:
+    """Return how many bytes this process may still take, by the least of what machine, container and limits allow."""
+    found = [each for each in (_machine(), _container(), _limit()) if each is not None]
+    return max(min(found), 0) if found else None
+
+
+def size(num_bytes: float) -> str:
+    """Return a number of bytes for people."""
+    units = ("bytes", "kB", "MB", "GB", "TB", "PB")
+    power = min(int(math.log10(max(num_bytes, 1)) / 3), len(units) - 1)
+    return f"{num_bytes / 1000**power:.3g} {units[power]}"
+
+
+def _machine() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    try:  # macOS: all there is
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _container() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return None
+
+
+def _limit() -> int | None:
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft == resource.RLIM_INFINITY:
+            return None
+        return soft - 4096 * int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,122 @@
+"""Checking a data set, and taking its first samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedtide.core.yaml12 import shown
+from fedtide.errors import DataError, FedtideError
+from fedtide.types import Dataset, Samples
+
+# Is something a data set that can be shared out and trained on?
+
+
+def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = False) -> None:
+    """Raise if something is not a data set that can be shared out and trained on. label: what to call it, or its part."""
+    if not isinstance(dataset, Dataset):
+        raise DataError(f"{label} is a {_kind(dataset)}: give a fedtide.types.Dataset, as fedtide.data.load returns")
+    whose = "the data set" if label == "dataset" else f"{label}: the data set"
+    for field in ("name", "source"):
+        if not isinstance(getattr(dataset, field), str):
+            raise DataError(f"{whose}'s {field} is a {_kind(getattr(dataset, field))}: give a word for the record")
+    count = dataset.num_labels
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= 256:
+        raise DataError(f"{whose} has num_labels={shown(count)}: it must be a whole number from 1 to 256")
+    for part, samples in (("train", dataset.train), ("test", dataset.test)):
+        if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples[:2]):
+            raise DataError(f"{whose}'s {part} is a {_kind(samples)}: give Samples(images, labels) of NumPy arrays")
+        images, labels = samples.images, samples.labels
+        bytes_ = images.dtype == np.uint8
+        if (
+            images.ndim != 4
+            or 0 in images.shape[1:]
+            or (images.dtype.kind != "f" and not bytes_)
+            or labels.dtype.kind not in "iu"
+            or labels.shape != images.shape[:1]
+        ):
+            raise DataError(
+                f"{whose}'s {part} has images {images.dtype}{list(images.shape)} and labels {labels.dtype}"
+                f"{list(labels.shape)}: give float32 [n channels height width] and uint8 [n]"
+            )
+        if wrong := wrong_values(samples):
+            raise DataError(f"{whose}'s {part} has {wrong}")
+        if may_be_empty and not len(labels):
+            continue
+        if not len(labels) or labels.min() < 0 or labels.max() >= dataset.num_labels:
+            has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no samples"
+            raise DataError(f"{whose}'s {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")
+        if not bytes_ and not np.isfinite(images).all():
+            raise DataError(f"{whose}'s {part} has images with NaN or infinity: give finite numbers")
+    if dataset.test.images.shape[1:] != dataset.train.images.shape[1:]:
+        raise DataError(
+            f"{whose}'s test has images {list(dataset.test.images.shape[1:])} and its train "
+            f"{list(dataset.train.images.shape[1:])}: give images of one shape [channels height width]"
+        )
+    owners = dataset.owners
+    if owners is not None and (
+        not isinstance(owners, np.ndarray)
+        or owners.dtype.kind not in "iu"
+        or owners.shape != dataset.train.labels.shape
+    ):
+        raise DataError(
+            f"{whose}'s owners must be whole numbers, one for each of the {len(dataset.train.labels)} samples"
+        )
+
+
+def wrong_values(samples: Samples) -> str | None:
+    """Say why images [n c h w] and the values of their bytes do not go together, and what to do; None if they do."""
+    images, values = samples.images, samples.values
+    if images.dtype != np.uint8:
+        has = f"{images.dtype} images and values of bytes"
+        return None if values is None else f"{has}: leave the values out, or give the images as uint8"
+    wanted = f"float32 [{images.shape[1]} 256], what each byte of each channel stands for"
+    if values is None:
+        return f"uint8 images without values: give values {wanted}, or float32 images"
+    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.shape != (images.shape[1], 256):
+        given = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else f"a {_kind(values)}"
+        return f"values that are {given}: give {wanted}"
+    if not np.isfinite(values).all():
+        return "values with NaN or infinity: give finite numbers"
+    return None
+
+
+def checked_dataset(dataset: Any, label: str) -> Dataset:
+    """Return what a user's data set gave in our types: float32 or uint8 images, uint8 labels; raise if it cannot be."""
+    check_dataset(dataset, label)
+    with np.errstate(over="ignore"):
+        train, test = _ours(dataset.train), _ours(dataset.test)
+    made: Dataset = dataset._replace(train=train, test=test)
+    if not {each.images.dtype for each in (dataset.train, dataset.test)} <= {np.dtype(np.float32), np.dtype(np.uint8)}:
+        check_dataset(made, label)  # what is finite in double precision may not be in ours
+    return made
+
+
+def _ours(samples: Samples) -> Samples:
+    labels = np.ascontiguousarray(samples.labels, np.uint8)
+    if samples.values is None:
+        return Samples(np.ascontiguousarray(samples.images, np.float32), labels)
+    return Samples(np.ascontiguousarray(samples.images), labels, np.ascontiguousarray(samples.values))
+
+
+def _kind(thing: Any) -> str:
+    return type(thing).__name__
+
+
+# The first so many samples of a data set.
+
+
+def first_samples(whole: Dataset, num_train: int | None, num_test: int | None) -> Dataset:
+    """Return a data set with only its first samples; None: all of them."""
+    train, test = _first(whole.train, num_train, "num_train"), _first(whole.test, num_test, "num_test")
+    owners = None if whole.owners is None else whole.owners[: len(train.labels)]
+    return whole._replace(train=train, test=test, owners=owners)
+
+
+def _first(samples: Samples, num: int | None, name: str) -> Samples:
+    if num is None:
+        return samples
+    if not 1 <= num <= len(samples.labels):
+        raise FedtideError(f"{name} = {num}: must be from 1 to {len(samples.labels)}")
+    return Samples(samples.images[:num], samples.labels[:num], samples.values)

@@ -1,0 +1,321 @@
+"""A federation's trace, played again in the simulator: to the bit, or with another policy in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.deploy.history import read_history, recorded_candidates
+from fedtide.deploy.node import elsewhere, loader
+from fedtide.deploy.settings import check_timeline, deployment
+from fedtide.deploy.trace import Period, Trace, fingerprint
+from fedtide.engine.over_the_air import aircomp_sum
+from fedtide.engine.sending import packed, received
+from fedtide.engine.step import ReadyDevices, Received, ServerState, initial_state, step
+from fedtide.engine.system import System, build, make_trainer
+from fedtide.engine.ticks import is_sending, learning_rates, link_at, snr_at
+from fedtide.engine.training import (
+    DeviceTraining,
+    acknowledged,
+    evaluate_model,
+    scored,
+    train_jobs,
+    updates_state_on_train,
+)
+from fedtide.errors import FedtideError, RunFolderError, TrainingError
+from fedtide.learning import native
+from fedtide.learning.trainer import Trainer
+from fedtide.parts import user_code
+from fedtide.radio.over_the_air import separate
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, machine_fault, part_files_folder, round_record
+from fedtide.types import Floats, Grant, Ints, Job, Samples, Tick, Vector
+
+# Recorded devices: who was ready, over which link and with which data comes from a trace; the rest is done anew.
+
+
+@dataclass
+class Recorded:
+    """Plays the devices of a trace. faithful: the policy is the recorded one too, so that what was reported is taken as it is.
+
+    In a what-if a picked device arrives unless the trace saw it fail in that very period.
+    """
+
+    system: System
+    trainer: Trainer
+    periods: list[Period]
+    load: Callable[[int], Samples]  # the samples of a part of the data
+    faithful: bool
+    _samples: dict[int, Samples] = field(default_factory=dict)
+
+    def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
+        """Return the rows of the trace; train first what a scheduler or a trainer's memory asks for."""
+        period, policy, dataset = self.periods[tick.index - 1], self.system.policy, self.system.dataset
+        rows = recorded_candidates(
+            period, self.system.fleet.num_devices, dataset.num_labels, state.uploads, self.faithful
+        )
+        updates: dict[int, Vector] = {}
+        devices = _remembered(state, period)
+        if updates_state_on_train(self.trainer) or (policy.needs_update_norm and not self.faithful):
+            updates, devices = self._train(state, period, rows.device.tolist())
+        if not self.faithful:
+            rows = rows._replace(update_sq_norm=None, loss=None)
+        if policy.needs_update_norm and not self.faithful:
+            norms = [float(np.square(updates[k], dtype=np.float64).sum()) for k in rows.device.tolist()]
+            rows = rows._replace(update_sq_norm=np.array(norms))
+        if "loss" in policy.needs and not self.faithful:
+            rows = rows._replace(loss=self._losses(state, period))
+        return ReadyDevices(rows, (updates, devices))
+
+    def collect(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
+        """Train, encode and decode as devices and server did; who failed then fails now, and what was lost is lost."""
+        period, (updates, devices) = self.periods[tick.index - 1], ready.kept
+        lost = period.lost or []
+        failed = set(period.picked) - set(period.arrived) - set(lost)
+        link = None  # of updates that are sent at once, over a simulated radio; else what was lost is on record
+        if not separate(self.system.access):
+            link = link_at(self.system, tick._replace(ready=ready.rows.device))
+        picked = grant.picked[is_sending(self.system, link, grant)] if link else grant.picked
+        positions = [each for each in picked.tolist() if int(ready.rows.device[each]) not in failed]
+        device = ready.rows.device[positions].tolist()
+        if not updates:
+            updates, devices = self._train(state, period, device)
+        if link:
+            snr = snr_at(link, grant._replace(picked=np.array(positions, np.int64)))
+            heard = aircomp_sum(
+                self.system.access, self.system.experiment.seed, tick.index, device, snr, updates, devices
+            )
+            return acknowledged(self.trainer, heard)
+        granted = grant.bits[np.isin(grant.picked, positions)]
+        codec = self.system.codec
+        lot = packed(codec, self.system.experiment.seed, tick.index, device, granted, updates, devices)
+        return acknowledged(self.trainer, received(codec, lot, lost, devices))
+
+    def _train(
+        self, state: ServerState, period: Period, devices: list[int]
+    ) -> tuple[dict[int, Vector], DeviceTraining]:
+        """Train these devices from the versions and with the data that the trace says."""
+        place = {device: each for each, device in enumerate(period.ready)}
+        chosen = [place[device] for device in devices]
+        start = np.array([period.start[each] for each in chosen], np.int64)
+        rates = self._rates(period, chosen, start).tolist()
+        jobs = []
+        for device, each, version, rate in zip(devices, chosen, start.tolist(), rates, strict=True):
+            samples = self._data(period.data[each])
+            mine = np.arange(len(samples.labels))
+            jobs.append(Job(device, version, state.models[version], rate, samples, mine))
+        updates, after = train_jobs(self.trainer, jobs, _remembered(state, period))
+        if not all(np.isfinite(each).all() for each in updates.values()):
+            raise TrainingError(
+                f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
+            )
+        return updates, after
+
+    def _losses(self, state: ServerState, period: Period) -> Floats:
+        rows = zip(period.start, period.data, strict=True)
+        return np.array([scored(self.trainer, state.models[v], self._data(part)).loss for v, part in rows])
+
+    def _rates(self, period: Period, chosen: list[int], start: Ints) -> Floats:
+        if self.faithful:
+            return np.array([period.learning_rate[each] for each in chosen])
+        return learning_rates(self.system, start)
+
+    def _data(self, part: int) -> Samples:
+        if part not in self._samples:
+            self._samples[part] = self.load(part)
+        return self._samples[part]
+
+
+def _remembered(state: ServerState, period: Period) -> DeviceTraining:
+    """Return what devices remember at the beginning of a period, without what their nodes had lost by then."""
+    forgot = period.forgot or {}
+    return {
+        kind: {device: each for device, each in rows.items() if device not in forgot.get(kind, ())}
+        for kind, rows in state.devices.items()
+    }
+
+
+# A federation's trace, played again in the simulator: to the bit, or with another policy in its place.
+#
+# Readiness, start versions, links and rows come from the trace; training, encoding, scheduling and aggregation are done
+# anew. Unchanged, every model must come out with the bits that the devices made (on the same instruction path). In a
+# what-if a picked device arrives unless the trace saw it fail in that very period.
+
+
+_CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
+_REPORTS = {"update_sq_norm": "update norms", "loss": "losses"}  # columns of a trace that a scheduler may ask for
+
+
+class Replayed(NamedTuple):
+    """What came out."""
+
+    experiment: Experiment
+    rounds: list[RoundRecord]
+    model: Vector
+    compared: int  # periods whose model was compared with the recorded one
+    first_difference: int | None  # the first period whose model or schedule differs from the recorded one
+    isa: tuple[str, list[str]]  # the path here, and those that the devices used
+
+
+def replay(
+    folder: Path,
+    changes: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    threads: int = 1,
+    on_round: Callable[[RoundRecord, int], None] | None = None,
+) -> Replayed:
+    """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
+    with user_code.search_folder(part_files_folder(folder)):  # where the federation's own files were
+        return _replayed(folder, changes, out, threads, on_round)
+
+
+def _replayed(
+    folder: Path,
+    changes: Mapping[str, Any] | None,
+    out: Path | None,
+    threads: int,
+    on_round: Callable[[RoundRecord, int], None] | None,
+) -> Replayed:
+    original, _, recorded = read_history(folder)
+    if not recorded.periods:
+        raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
+    experiment = _changed(original, changes or {})
+    player = _Player(experiment, recorded, threads, faithful=experiment == original)
+    with _new_folder(out, experiment) as run:
+        rounds = []
+        for period in recorded.periods:
+            rounds.append(player.step(period))
+            if run:
+                run.append(rounds[-1], player.state)
+            if on_round:
+                on_round(rounds[-1], len(recorded.periods))
+        model = player.model
+        if run:
+            run.checkpoint()
+            run.finish(model)
+    paths = sorted({path for period in recorded.periods for path in period.isa})
+    compared = len(recorded.periods) if player.faithful else 0
+    return Replayed(experiment, rounds, model, compared, player.first_difference, (native.isa(), paths))
+
+
+@contextlib.contextmanager
+def _new_folder(out: Path | None, experiment: Experiment) -> Iterator[RunFolder | None]:
+    """Give a run folder that comes to be when all is done.
+
+    Half a replay must not lie about: a resume would go on with the simulator's devices in place of the trace's.
+    """
+    if out is None:
+        yield None
+        return
+    place = out.resolve()
+    aside = place.with_name(f".{place.name}.{os.getpid()}.part")
+    with _writable(out):
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise RunFolderError(f"{out} is there already and not empty; choose a new folder with --out")
+    try:
+        run = RunFolder.open(aside, experiment)
+        try:
+            yield run
+        finally:
+            run.close()
+        with _writable(out):
+            os.replace(aside, place)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _writable(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise machine_fault(out, "used", error) from error
+
+
+def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """Return the experiment with changes that a trace can answer."""
+    for group, inner in changes.items():
+        keys = [f"{group}.{key}" for key in inner] if isinstance(inner, Mapping) else [group]
+        for key in keys:
+            if group not in _CHANGEABLE and key not in _CHANGEABLE:
+                raise FedtideError(
+                    f"{key} is part of what happened and cannot be changed in a replay; change {', '.join(_CHANGEABLE)}"
+                )
+    return config.experiment(config.lay(config.dump(original), changes))
+
+
+def _check_fit(system: System, recorded: Trace, faithful: bool) -> None:
+    """Raise if a trace has more periods than the experiment, or lacks what its scheduler looks at."""
+    if len(recorded.periods) > len(system.ticks):
+        raise RunFolderError(
+            f"the trace has {len(recorded.periods)} periods and timeline.horizon ends after {len(system.ticks)}: "
+            "it is of another experiment; restore experiment.yaml"
+        )
+    for name, words in _REPORTS.items() if faithful else ():
+        needed = name in system.policy.needs
+        if any((getattr(each, name) is not None) != needed for each in recorded.periods):
+            raise RunFolderError(
+                f"the trace and the scheduler do not agree on whether it looks at {words}; restore experiment.yaml"
+            )
+
+
+class _Player:
+    """The loop's state."""
+
+    def __init__(self, experiment: Experiment, recorded: Trace, threads: int, faithful: bool) -> None:
+        check_timeline(experiment)
+        load = loader(deployment(recorded.header.deployment).loader)
+        system = build(experiment, dataset=load(experiment, None), fleet=elsewhere(experiment))
+        self._system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
+        _check_fit(self._system, recorded, faithful)
+        self.faithful = faithful
+        self.first_difference: int | None = None
+        self._trainer = make_trainer(self._system, threads)
+        self._devices = Recorded(
+            self._system, self._trainer, recorded.periods, lambda part: load(experiment, part).train, faithful
+        )
+        self._last_use = {version: each.tick for each in recorded.periods for version in each.start}
+        self.state = initial_state(self._trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
+        self._models = self.state.models
+        self._ledger, self._costs = Ledger(), costs(self._system, len(self.model))
+
+    @property
+    def model(self) -> Vector:
+        """The newest global model [d]."""
+        return self._models[self.state.version]
+
+    def step(self, period: Period) -> RoundRecord:
+        """Play one period."""
+        tick = self._system.ticks[period.tick - 1]
+        state, info = step(self._system.rules, self.state, tick, self._devices)
+        picked = info.rows.device[info.grant.picked].tolist()
+        if self.faithful and (picked != period.picked or info.grant.bits.tolist() != period.bits):
+            self._differs(tick.index)
+        self._keep(state)
+        if self.faithful and fingerprint(self.model) != period.model:
+            self._differs(tick.index)
+        scores = evaluate_model(self._system, self._trainer, self.state, tick)
+        record = round_record(info, scores, self._ledger, self._costs)
+        self._ledger = record.ledger
+        return record
+
+    def _differs(self, tick: int) -> None:
+        if self.first_difference is None:
+            self.first_difference = tick
+
+    def _keep(self, state: ServerState) -> None:
+        """Keep the models that a later period starts from, and the newest."""
+        newest = state.version
+        models = {**self._models, newest: state.models[newest]}
+        self._models = {v: m for v, m in models.items() if v == newest or self._last_use.get(v, 0) >= newest}
+        # Who holds a model that nobody will start from any more might as well hold the newest: a folder lacks none.
+        gone = np.flatnonzero(~np.isin(state.held, list(self._models)))
+        self.state = state._replace(models=self._models, held=state.held.put(gone, newest))

@@ -1,0 +1,176 @@
+"""What a deployment adds to an experiment: how long to wait, whom to believe, where the data is."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
+from fedtide.core.reading import is_own_file
+from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
+from fedtide.errors import FedtideError
+from fedtide.learning.trainer import backend
+
+_SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
+
+
+class Deployment(BaseModel):
+    """Everything about a federation that is not part of the experiment. Times are in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    capacity: Literal["simulated", "measured", "reported"] = Field(
+        "simulated", description="seeded fading, the rate seen on recent uploads, or what the node says of itself"
+    )
+    max_capacity: Positive = Field(40.0, description="bit/symbol; a node that reports more is not believed")
+    deadline: Share = Field(0.6, description="share of a period that uploads may take")
+    poll: Positive = Field(1.0, description="between two looks at the mailbox")
+    loader: Name = Field("partition", description="partition (the experiment's data), or your own file.py:name")
+    min_nodes: Count = Field(1, description="wait for so many nodes before the first period")
+    start_timeout: Positive = Field(300.0, description="how long to wait for them")
+    train_timeout: Positive = Field(3600.0, description="after which a training order is given up")
+    retry_limit: Count = Field(8, description="the longest pause, in periods, before a failing node is tried again")
+    max_samples: Count = Field(1_000_000, description="a node that claims more is not believed")
+    max_update_norm: Positive = Field(1000.0, description="2-norm beyond which an update is refused")
+    ban_after: Count | None = Field(10, description="refused replies in a row after which a node is ignored")
+    epsilon: Positive | None = Field(None, description="privacy of the label histograms; none: exact counts")
+    label_clip: Count = Field(100_000, description="largest count of one label that a private histogram shows")
+
+    @model_validator(mode="after")
+    def _patient(self) -> Deployment:
+        if self.poll > self.start_timeout:
+            raise ValueError(f"poll={self.poll} exceeds start_timeout={self.start_timeout}; look more often")
+        return self
+
+
+class Terms(NamedTuple):
+    """What server and nodes agree on before the first message."""
+
+    experiment: Experiment
+    deployment: Deployment
+
+
+def deployment(tree: Mapping[str, Any]) -> Deployment:
+    """Make a Deployment from plain data; one clear line if it cannot be."""
+    try:
+        return Deployment.model_validate(plain_tree(tree))
+    except ConfigSyntaxError as error:
+        raise FedtideError(f"deployment settings: {error}") from None
+    except ValidationError as error:
+        raise FedtideError("deployment settings: " + explain_validation(error, _about, _nearest, "setting")) from None
+
+
+def _about(key: str) -> str | None:
+    return Deployment.model_fields[key].description if key in Deployment.model_fields else None
+
+
+def _nearest(key: str) -> str:
+    near = difflib.get_close_matches(key, Deployment.model_fields, 1, 0.5)
+    hint = f": did you mean {near[0]}?" if near else ""
+    return f"{hint} (the settings are {', '.join(Deployment.model_fields)})"
+
+
+def doubts(terms: Terms) -> list[str]:
+    """Say what makes a federation unlikely to work on real devices."""
+    found, period = [], terms.experiment.timeline.period
+    if period < _SHORTEST_PERIOD:
+        found.append(
+            f"timeline.period={period:g} is in seconds on devices, and below {_SHORTEST_PERIOD:g} uploads will miss their "
+            "deadline: Flower takes two to five seconds for a reply. Lengthen timeline.period, and with it timeline.horizon "
+            "and fleet.max_duration"
+        )
+    for key, name in (_deployed_files(terms) | config.experiment_argument_files(terms.experiment)).items():
+        if not os.path.isabs(name.rpartition(":")[0] if is_own_file(name) else name):
+            found.append(
+                f"{key}={name}: server and nodes look for the file in the folder in which Flower was started there; "
+                "give its path in full, the same on every host"
+            )
+    return found
+
+
+def check_timeline(experiment: Experiment) -> None:
+    """Raise unless the server acts every period, which is what a deployment does."""
+    if (name := experiment.timeline.name) != "periodic":
+        preset = f", which framework={experiment.framework} asks for" if experiment.framework else ""
+        raise FedtideError(
+            f"timeline.name={name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
+            "or simulate it with `fedtide run`"
+        )
+    if experiment.timeline.upload_time:
+        raise FedtideError(
+            f"timeline.upload_time={experiment.timeline.upload_time:g}: in a deployment uploads take the time they take; say "
+            "timeline.upload_time=0"
+        )
+    if experiment.timeline.args:
+        raise FedtideError(
+            f"timeline.args={experiment.timeline.args}: a deployment's clock goes by timeline.period; give that instead"
+        )
+
+
+def check_radio(terms: Terms) -> None:
+    """Raise unless a sum that is heard on the air is that of a simulated radio: of packets a server has every one."""
+    access, capacity = terms.experiment.radio.access, terms.deployment.capacity
+    if access != "orthogonal" and capacity != "simulated":
+        raise FedtideError(
+            f"radio.access={access} with capacity={capacity}: nodes send packets, which do not add up on the air, and the "
+            "server adds them over a simulated radio alone; say capacity=simulated, or radio.access=orthogonal"
+        )
+
+
+def check_deployable_trainer(experiment: Experiment) -> None:
+    """Raise if devices would train on a cluster: those of a federation train themselves."""
+    if experiment.learning.trainer == "dask":
+        inner = backend(experiment)
+        raise FedtideError(
+            f"learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
+            f"learning.trainer={inner}, which gives the same bits"
+        )
+
+
+def check_terms(terms: Terms) -> None:
+    """Raise if this federation can never run, before anything is written or started."""
+    check_timeline(terms.experiment)
+    check_deployable_trainer(terms.experiment)
+    check_radio(terms)
+    wanted, seats = terms.deployment.min_nodes, terms.experiment.fleet.num_devices
+    if wanted > seats:
+        raise FedtideError(
+            f"min_nodes={wanted} exceeds fleet.num_devices={seats}, and only so many nodes get a seat; lower it or add devices"
+        )
+
+
+def _deployed_files(terms: Terms) -> dict[str, str]:
+    """Return the keys that name a file of the user's own, each with the name."""
+    loader = terms.deployment.loader
+    return config.own_files(terms.experiment) | ({"loader": loader} if is_own_file(loader) else {})
+
+
+def to_run_config(terms: Terms) -> dict[str, str]:
+    """Return the terms as Flower's run configuration: two JSON texts."""
+    tree = config.dump(terms.experiment)
+    tree["data"]["folder"] = None  # every host has its own; see the node's `data-folder`
+    return {"experiment": json.dumps(tree), "deployment": terms.deployment.model_dump_json()}
+
+
+def from_run_config(run_config: Mapping[str, Any]) -> Terms:
+    """Read the terms from Flower's run configuration."""
+    try:
+        trees = [json.loads(str(run_config[key])) for key in ("experiment", "deployment")]
+    except (KeyError, ValueError, RecursionError) as error:
+        raise FedtideError(
+            f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
+        ) from error
+    for key, tree in zip(("experiment", "deployment"), trees, strict=True):
+        if not isinstance(tree, dict):
+            raise FedtideError(
+                f"{key} in the run configuration is a {type(tree).__name__}, not a mapping; make the app with "
+                "`fedtide deploy app`"
+            )
+    return Terms(config.experiment(trees[0]), deployment(trees[1]))

@@ -1,1 +1,0 @@
-"""Who plays the devices: the simulator, or a trace. Real ones are in `fedtide.flower`."""

@@ -1,0 +1,84 @@
+"""Updates that are sent at once: what goes with them, what they take, and how the server hears them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedtide.codec.base import Packet
+from fedtide.config import Experiment
+from fedtide.core.yaml12 import shown
+from fedtide.engine import checks
+from fedtide.engine.step import SCALE_BITS, Received
+from fedtide.errors import FedtideError
+from fedtide.parts import user_code
+from fedtide.radio.over_the_air import ANALOG_SYMBOLS_PER_PARAMETER, MIN_SNR, Access, symbols_on_air
+from fedtide.rng import stream
+from fedtide.types import Floats, Memory, Vector, read_only, readonly_copy
+
+
+def check_over_the_air(experiment: Experiment, access: Access, combiner: Any) -> None:
+    """Raise if something of an experiment needs updates one by one, or an access says of itself what cannot be."""
+    radio, codec = experiment.radio, experiment.codec.name
+    hears = f"radio.access={radio.access} lets the server hear"
+    if not getattr(combiner, "takes_sum", False):
+        raise FedtideError(
+            f"{hears} nothing but the weighted sum of the updates, and policy.combiner={experiment.policy.combiner} as it is "
+            "needs them one by one: choose average_models, average_deltas, mix, buffered_mean with staleness=0 or a server "
+            "optimizer around one of these; one of your own that uses them in sum_k w_k u_k alone says takes_sum = True"
+        )
+    if codec != "ideal":
+        raise FedtideError(f"{hears} updates uncoded, and codec.name={codec} would not be used: add codec.name=ideal")
+    if radio.allocation != "equal_bits":
+        raise FedtideError(
+            f"{hears} all devices on the same symbols, which radio.allocation={radio.allocation} would share: leave it out"
+        )
+    _number(access, "min_snr", MIN_SNR, 0.0, ">= 0")
+    _number(access, "symbols_per_parameter", ANALOG_SYMBOLS_PER_PARAMETER, 1e-9, "> 0")
+
+
+def _number(access: Access, name: str, default: float, least: float, wanted: str) -> None:
+    value = getattr(access, name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
+        raise FedtideError(
+            f"{user_code.part_label('access', access)} has {name}={shown(value)}: it must be a number {wanted}"
+        )
+
+
+def analog_symbols(experiment: Experiment, access: Access, num_parameters: int, num_symbols: float) -> float:
+    """Return the symbols that d parameters take, whoever sends; raise if an aggregation has fewer."""
+    needed, radio = symbols_on_air(access, num_parameters), experiment.radio
+    if needed > num_symbols:
+        raise FedtideError(
+            f"radio.access={radio.access} takes {needed:,} symbols for {num_parameters:,} parameters, and an aggregation has "
+            f"{num_symbols:,.0f}: raise radio.num_symbols={radio.num_symbols:g}, let the server act less often, or choose a "
+            "smaller learning.model"
+        )
+    return float(needed)
+
+
+def aircomp_sum(
+    access: Access,
+    seed: int,
+    tick: int,
+    device: Sequence[int],
+    snr: Floats,
+    updates: Mapping[int, Vector],
+    devices: Mapping[str, Mapping[int, Memory]],
+) -> Received:
+    """Send the updates of these devices [r] at once, received at these SNRs [r]; the server hears their weighted sum.
+
+    A packet stands for what each sends: all of its d parameters, and no bit.
+    """
+    label = user_code.part_label("access", access)
+
+    def heard(weights: Floats) -> Vector:
+        rows = np.stack([updates[k] for k in device])
+        answer = access(read_only(rows), readonly_copy(weights), readonly_copy(snr), stream(seed, "air", tick))
+        return checks.vector(answer, rows.shape[1], label)
+
+    sent = {k: Packet(len(updates[k]), len(updates[k]), 0, b"") for k in device}
+    return Received(sent, {k: updates[k] for k in device}, devices, heard, float(SCALE_BITS * len(sent)))

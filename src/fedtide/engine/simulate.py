@@ -1,0 +1,182 @@
+"""The simulator: the paper's list of steps on a virtual clock. The mathematics lives in the parts it calls."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedtide.config import Experiment
+from fedtide.config.effort import LARGE_FLEET_DEVICES
+from fedtide.engine import checks
+from fedtide.engine.memory import check_room
+from fedtide.engine.purity import PurityCheck
+from fedtide.engine.simulated_devices import Simulated
+from fedtide.engine.step import ServerState, initial_state, step
+from fedtide.engine.system import System, build, load_dataset, make_trainer
+from fedtide.engine.ticks import candidates_at
+from fedtide.engine.training import Stopwatch, close, evaluate_model, is_due, trainer_label
+from fedtide.engine.validate_args import (
+    as_experiment,
+    check_given_trainer,
+    check_handed,
+    check_simulate_arguments,
+    checked_folder,
+)
+from fedtide.engine.verify_replay import Answered, check_answers
+from fedtide.errors import DivergedError, RunFolderError, TrainingError
+from fedtide.learning.trainer import MOST_THREADS, Trainer
+from fedtide.parts.user_code import as_array, callback
+from fedtide.radio.over_the_air import separate
+from fedtide.runs import Ledger, RoundRecord, RunFolder, begun_with, costs, identity, is_complete, round_record
+from fedtide.runs.result import Result
+from fedtide.timeline.clock import since
+from fedtide.trackers import Trackers
+from fedtide.types import Dataset, Vector
+
+
+def simulate(
+    experiment: Experiment | Mapping[str, Any] | Path | str,
+    folder: Path | str | None = None,
+    *,
+    threads: int = os.cpu_count() or 1,
+    eager: bool = False,
+    on_round: Callable[[RoundRecord, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
+    system: System | None = None,
+    dataset: Dataset | None = None,
+    trainer: Trainer | None = None,
+    tracker: Sequence[Any] = (),
+    warn: Callable[[str], None] | None = None,
+) -> Result:
+    """Run an experiment (or what fedtide.experiment makes one of: a file, a mapping); return its rounds and final model.
+
+    folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
+    time, by default one per core. eager: train every ready device, scheduled or not (same results, more work). on_round is
+    called with every record and the number of ticks in all, say with what is fetched. tracker: who else watches,
+    besides those that the experiment names; warn: told of one that fails. None of these changes a bit of the result. system:
+    what `build` made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them
+    for several runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
+    """
+    watch = Stopwatch()
+    experiment = as_experiment(experiment)
+    check_simulate_arguments(threads, on_round)
+    on_round, say = callback("on_round", on_round), callback("say", say)
+    handed = check_handed(experiment, dataset, system, trainer)
+    where = checked_folder(folder)
+    watching = Trackers([*experiment.tracker, *tracker], warn or _warned)
+    if system is None:
+        dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
+        watch.lap("data")
+        system = build(experiment, dataset=dataset)
+    # Views of this run's own: a trainer that is used for several runs reads the data anew, which may have changed.
+    system = system._replace(dataset=system.dataset.lent())
+    trainer = trainer or make_trainer(system, threads)
+    check_given_trainer(trainer, system)
+    first = _first_model(trainer, experiment)
+    check_room(system, trainer, first)
+    watch.lap("set-up")
+    run, witness = None, PurityCheck(system)
+    if where is not None:
+        run = RunFolder.open(where, experiment, identity(system, trainer, begun_with(where)), handed)
+        run.keeps_state = witness.keeps_state
+    system = witness.system
+    try:
+        saved = run.load() if run else None
+        if saved and run:
+            state, ledger, rounds = saved
+            _check_complete(run, state, len(system.ticks))
+            if not is_complete(run.path):
+                check_answers(run.path, witness, _answered(system, rounds))
+        else:
+            state, ledger, rounds = initial_state(first, system.fleet.num_devices), Ledger(), []
+        watch.lap("records" if run else "set-up")
+        exchange = Simulated(system, trainer, eager, watch, min(threads, MOST_THREADS))
+        spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
+        names_ready = run.names_ready if run else system.fleet.num_devices <= LARGE_FLEET_DEVICES
+        watching.begin(experiment, where, len(system.ticks))
+        for count, tick in enumerate(since(system.ticks, state.version), 1):
+            try:
+                state, info = step(system.rules, state, tick, exchange)
+            except DivergedError as error:
+                rest = since(system.ticks, tick.index)
+                left = [(each.index, each.time) for each in rest if each.index == tick.index or is_due(system, each)]
+                error.so_far = rounds, len(first), left
+                raise
+            watch.lap("aggregation")
+            if (
+                count & (count - 1) == 0
+            ):  # at first, and then ever more rarely: not every call is one in which dice count
+                witness.refuse_dice()
+            score = evaluate_model(system, trainer, state, tick)
+            watch.lap("evaluation")
+            record = round_record(info, score, ledger, spend, names_ready)
+            ledger = record.ledger
+            rounds.append(record)
+            if run:
+                run.append(record, state)
+                watch.lap("records")
+            watching.round(record)
+            if on_round:
+                on_round(record, len(system.ticks))
+            watch.lap("other")
+        model = state.models[state.version]
+        if run:
+            run.checkpoint()
+            run.finish(model)
+        watch.lap("records" if run else "other")
+        result = Result(experiment, rounds, model, watch.seconds)
+        watching.end(result)
+        return result
+    except BaseException:
+        try:
+            if run:  # Ctrl-C and errors leave a run that can be resumed from its last aggregation
+                run.checkpoint()
+        finally:
+            watching.end(None)
+        raise
+    finally:
+        if run:
+            run.close()
+        if "trainer" not in handed:
+            close(trainer)
+
+
+def _warned(line: str) -> None:
+    warnings.warn(line, RuntimeWarning, stacklevel=3)
+
+
+def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:
+    """Return theta(1) [d] as our own copy."""
+    model, label = as_array(trainer.initial_model(experiment.seed)), trainer_label(trainer)
+    if model.ndim != 1 or not len(model):
+        raise TrainingError(
+            f"{label} began with an array of shape {model.shape}: initial_model gives a vector of float32"
+        )
+    return checks.vector(model, len(model), f"{label}: initial_model")
+
+
+def _check_complete(run: RunFolder, state: ServerState, num_ticks: int) -> None:
+    """Raise if a folder has a final model and yet rounds to go."""
+    if is_complete(run.path) and state.version - 1 != num_ticks:
+        raise RunFolderError(
+            f"{run.path} holds a final model after {state.version - 1} of {num_ticks} aggregations, which is not one; "
+            f"remove {run.path / 'model.npy'} and resume the run"
+        )
+
+
+def _answered(system: System, rounds: Sequence[RoundRecord]) -> Iterator[Answered]:
+    """Return what the policies of a run saw and answered so far; update norms are not on record."""
+    uploads = np.zeros(system.fleet.num_devices, np.int64)
+    for record, tick in zip(rounds, system.ticks, strict=False):
+        weight = dict(zip(record.picked, record.weight, strict=True))
+        came = zip(record.picked, record.num_kept, strict=True)
+        # of those that send at once, the weak stay silent: they keep nothing
+        arrived = [device for device, kept in came if device not in record.lost and (kept or separate(system.access))]
+        rows = candidates_at(system, tick, uploads)
+        yield Answered(rows, record.picked, arrived, [weight[device] for device in arrived])
+        uploads[arrived] += 1

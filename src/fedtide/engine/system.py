@@ -1,0 +1,425 @@
+"""From an experiment to the objects that run it: every part by its name, with its arguments."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide import config
+from fedtide.codec.base import Codec
+from fedtide.config import Experiment
+from fedtide.core.memory_budget import require
+from fedtide.data.dataset import checked_dataset
+from fedtide.data.holdings import Counted, Holdings, is_virtual, label_counts, sizes_of
+from fedtide.data.partition_checks import checked_partition, refuse_dice
+from fedtide.devices.availability import Availability, always
+from fedtide.devices.duration import Duration, first_duration, redraws
+from fedtide.devices.energy import Energy
+from fedtide.devices.fleet import Fleet
+from fedtide.engine import checks, over_the_air
+from fedtide.engine.step import REPORT_BITS, Policy, Rules
+from fedtide.errors import FedtideError
+from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
+from fedtide.learning.trainer import RATE_SCHEDULES, WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
+from fedtide.parts import registry, user_code
+from fedtide.parts.kinds import KINDS, builtin_parts
+from fedtide.radio.allocation import Allocation, symbols_per_tick
+from fedtide.radio.cell import Coverage
+from fedtide.radio.channel import Channel
+from fedtide.radio.csi import Csi, Estimated, is_perfect
+from fedtide.radio.downlink import Downlink, instant
+from fedtide.radio.over_the_air import Access, OverTheAirAccess, separate
+from fedtide.timeline import user_timeline
+from fedtide.timeline.clock import Ticks, VersionTimes, make_clock, span_of
+from fedtide.types import Clock, Dataset, Floats, Ints, Tick
+
+_NUM_SAMPLES = ("fleet.num_samples", "fleet.samples_per_job")  # what durations may ask of the data that was dealt out
+MODEL_BITS = 32.0  # of one parameter on its way to a device
+_FLEET_BYTES = 200.0  # of one device: columns of the fleet, the clock and the server, and what a tick makes of them
+
+
+class System(NamedTuple):
+    """Everything but the trainer."""
+
+    experiment: Experiment
+    dataset: Dataset
+    fleet: Fleet
+    ticks: Sequence[Tick]
+    born: VersionTimes  # when each model version came to be, by version number
+    num_symbols: float  # per tick; if devices send at once, what they take
+    policy: Policy
+    codec: Codec
+    model: Model | Callable[[], Any]
+    channel: Channel
+    allocation: Allocation
+    energy: Energy
+    downlink: Downlink
+    access: Access
+
+    @property
+    def work(self) -> LocalWork:
+        """What a device does with a model."""
+        return local_work(self.experiment)
+
+    @property
+    def rules(self) -> Rules:
+        """What the server goes by."""
+        return Rules(self.policy, self.allocation, self.num_symbols, self.experiment.seed, self.relative_rates)
+
+    def relative_rates(self, start: Ints) -> Floats:
+        """Return the learning rate of trainings from these versions, relative to learning.learning_rate [r]."""
+        elapsed = self.born[start] / self.experiment.timeline.horizon
+        return RATE_SCHEDULES[self.experiment.learning.schedule](elapsed)
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def experiment_part(experiment: Experiment, kind: str, **more: Any) -> Any:
+    """Make the part of this kind that an experiment names. more: what can be filled in besides the experiment's keys."""
+    known = KINDS[kind]
+    extra = {name.replace("_", ".", 1): value for name, value in more.items()}
+    name, args = config.key_value(experiment, known.key), config.key_value(experiment, known.args)
+    return registry.part(
+        kind, name, args, lambda key: extra[key] if key in extra else _key(experiment, kind, name, key)
+    )
+
+
+def _key(experiment: Experiment, kind: str, name: str, key: str) -> Any:
+    """Return the key that a part asks for; raise if there is none."""
+    if key in config.all_keys():
+        return config.key_value(experiment, key)
+    asking = f"{kind}={name!r} asks for {key} (arg(key=...)), which"
+    if others := [other for other, known in KINDS.items() if key in known.fills]:
+        raise FedtideError(f"{asking} is filled in for a {' and a '.join(others)} only; ask for another key")
+    near = difflib.get_close_matches(key, [*config.all_keys(), *KINDS[kind].fills], 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"see `fedtide run --keys` and `fedtide parts {kind}`"
+    raise FedtideError(f"{asking} is no key of an experiment: {hint}")
+
+
+def build(
+    experiment: Experiment,
+    say: Callable[[str], None] = _silent,
+    dataset: Dataset | None = None,
+    fleet: Fleet | None = None,
+) -> System:
+    """Load the data and put the system together; nothing is trained. fleet: who holds what, if that is known already."""
+    dataset = dataset or load_dataset(experiment, say)
+    fleet = fleet or make_fleet(experiment, dataset)
+    model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)
+    coverage = make_coverage(experiment)
+    downlink: Downlink = make_part(experiment, "downlink", run_coverage=coverage)
+    # Of devices elsewhere nobody knows what they hold, and who is ready when; a deployment acts whoever that is.
+    known = len(fleet.partition) > 0
+    held = fleet.num_samples if known else np.ones(fleet.num_devices, np.int64)
+    ticks = _ticks(experiment, held, _receiving(experiment, downlink, model, dataset), known)
+    policy, access = make_policy(experiment), make_access(experiment)
+    allocation: Allocation = make_part(experiment, "allocation")
+    num_symbols = symbols_per_tick(*span_of(ticks), experiment.radio.num_symbols, experiment.fleet.max_duration)
+    if not separate(access):
+        over_the_air.check_over_the_air(experiment, access, policy.combiner)
+        num_parameters = _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
+        allocation, num_symbols = (
+            OverTheAirAccess(),
+            over_the_air.analog_symbols(experiment, access, num_parameters, num_symbols),
+        )
+    return System(
+        experiment=experiment,
+        dataset=dataset,
+        fleet=fleet,
+        ticks=ticks,
+        born=VersionTimes(ticks),
+        num_symbols=num_symbols,
+        policy=policy,
+        codec=make_codec(experiment),
+        model=model,
+        channel=make_channel(experiment, coverage),
+        allocation=allocation,
+        energy=make_part(experiment, "energy"),
+        downlink=downlink,
+        access=access,
+    )
+
+
+def make_coverage(experiment: Experiment) -> Coverage:
+    """Make how strong devices are received on average."""
+    made: Coverage = make_part(experiment, "coverage")
+    return made
+
+
+def make_channel(experiment: Experiment, coverage: Coverage) -> Channel:
+    """Make what the uplinks carry and what the server knows of them."""
+    channel: Channel = make_part(experiment, "channel", run_coverage=coverage)
+    csi: Csi = make_part(experiment, "csi")
+    return channel if is_perfect(csi) else Estimated(channel, csi)
+
+
+def _receiving(
+    experiment: Experiment, downlink: Downlink, model: Model | Callable[[], Any], dataset: Dataset
+) -> Callable[[Ints, Floats], Floats] | None:
+    """Return how long devices take to receive a model, as a clock asks for it; None: no time."""
+    if instant(downlink):
+        return None
+    bits = MODEL_BITS * _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
+    return lambda device, time: downlink(experiment.seed, device, time, bits)
+
+
+def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, images: bool = True) -> Dataset:
+    """Load the data set that an experiment names; a plan can do without the images."""
+    made: Any = experiment_part(experiment, "data", run_say=say, run_images=images)
+    loaded: Dataset = made.policy if isinstance(made, user_code.Guarded) else made
+    if (name := experiment.data.name) in (ours := builtin_parts("data")):
+        return loaded
+    return checked_dataset(loaded, made.label + user_code.source_place(registry.find_part("data", name, ours)))
+
+
+def durations(experiment: Experiment, num_samples: Ints | None = None) -> Floats:
+    """Return how long the first local training of every device takes [N]. num_samples: |S_k|, for durations that ask [N]."""
+    return first_duration(_duration(experiment, num_samples), experiment.seed, experiment.fleet.num_devices)
+
+
+def _duration(experiment: Experiment, num_samples: Ints | None = None) -> Duration:
+    if num_samples is None and _asks(experiment, "duration", _NUM_SAMPLES):
+        raise FedtideError(
+            f"fleet.duration={experiment.fleet.duration} asks how much each device holds, which is not known before the data "
+            "is dealt out; choose another here"
+        )
+    work = samples_per_training(local_work(experiment), num_samples) if num_samples is not None else None
+    made: Duration = make_part(experiment, "duration", fleet_num_samples=num_samples, fleet_samples_per_job=work)
+    return made
+
+
+def _asks(experiment: Experiment, kind: str, keys: tuple[str, ...]) -> bool:
+    """Say whether the part of this kind wants one of these keys filled in."""
+    name = config.key_value(experiment, KINDS[kind].key)
+    given = config.key_value(experiment, KINDS[kind].args)
+    declared = registry.own_parameters(kind, registry.find_part(kind, name, builtin_parts(kind)))
+    return any(each.about.key in keys and each.name not in given for each in declared)
+
+
+def make_part(experiment: Experiment, kind: str, **more: Any) -> Any:
+    """Make a part of the world, with checks around a user's own; ours run bare."""
+    made = experiment_part(experiment, kind, **more)
+    if not isinstance(made, user_code.Guarded):
+        return made
+    checked = checks.CHECKS[kind](made, user_code.part_label(kind, made))
+    if not user_code.is_ours(made):
+        checks.refuse_dice(kind, checked, experiment.seed, experiment.fleet.num_devices)
+    return checked
+
+
+def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
+    """Deal the data out to the devices."""
+    by_size, by_time = _asks(experiment, "duration", _NUM_SAMPLES), _asks(experiment, "partition", ("fleet.durations",))
+    if by_size and by_time:
+        raise FedtideError(
+            f"fleet.duration={experiment.fleet.duration} asks how much each device holds, and data.partition="
+            f"{experiment.data.partition} how long each takes: neither can come first; replace one of them"
+        )
+    count = experiment.fleet.num_devices
+    require(_FLEET_BYTES * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
+    duration = None if by_size else durations(experiment)
+    dealer = experiment_part(experiment, "partition", fleet_durations=duration)
+    lent = dataset.lent()
+    dealt = dealer(lent, count, experiment.seed)
+    if isinstance(dealer, user_code.Guarded):
+        labels, num_labels = dataset.train.labels, dataset.num_labels
+        dealt = checked_partition(dealt, labels, num_labels, count, dealer, user_code.part_label("partition", dealer))
+        if not user_code.is_ours(dealer):
+            refuse_dice(dealt, dealer(lent, count, experiment.seed), user_code.part_label("partition", dealer))
+    duration = durations(experiment, sizes_of(dealt)) if duration is None else duration
+    return holding(duration, dealt, dataset)
+
+
+def holding(duration: Floats, partition: Holdings, dataset: Dataset) -> Fleet:
+    """Return the fleet of devices that take so long [N] and hold these samples of a data set."""
+    counts = (
+        Counted(partition, dataset.num_labels)
+        if is_virtual(partition)
+        else label_counts(dataset.train.labels, partition, dataset.num_labels)
+    )
+    return Fleet(duration, partition, sizes_of(partition), counts)
+
+
+def _ticks(
+    experiment: Experiment, num_samples: Ints, receive: Callable[[Ints, Floats], Floats] | None, known: bool
+) -> Sequence[Tick]:
+    """Return the ticks of the timeline: readiness never depends on the model. known: someone must be ready at some tick."""
+    wanted, count = experiment.timeline, experiment.fleet.num_devices
+    duration = _duration(experiment, num_samples)
+    availability: Availability = make_part(experiment, "availability")
+    clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
+    made = experiment_part(experiment, "timeline")
+    uneven = redraws(duration) or not always(availability) or receive is not None
+    label = user_code.part_label("timeline", made)
+    steps = user_timeline.lifted_timeline(made, uneven, label)
+
+    def play() -> Iterable[Tick]:
+        # Of uneven times nobody knows beforehand how many ticks they make.
+        if not own and not uneven:
+            return steps(clock)
+        return user_timeline.checking(steps(clock), count, wanted.horizon, label, not own)
+
+    own = not user_code.is_ours(made)
+    ticks: Sequence[Tick]
+    with user_code.reported("timeline", wanted.name, made):  # a generator raises only as it is read
+        # A user's own is gone through once: nobody knows whether it would go the same way again.
+        ticks = list(play()) if own else Ticks(play, count, made.span(clock, not uneven))
+    usual = (
+        not uneven and experiment.fleet.duration == "uniform"
+    )  # where an aggregation may have nobody, as it always could
+    if known and not usual and not any(len(tick.ready) for tick in ticks):
+        raise FedtideError(_nobody(experiment, clock))
+    if not ticks:
+        raise FedtideError(
+            f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
+        )
+    return ticks
+
+
+def _nobody(experiment: Experiment, clock: Clock) -> str:
+    """Say why nobody is ever ready in time, and what to do."""
+    everyone = np.arange(clock.num_devices)
+    soonest = float(clock.elapsed(everyone, np.ones_like(everyone), np.zeros(clock.num_devices)).min())
+    fleet, horizon = experiment.fleet, f"timeline.horizon={experiment.timeline.horizon:g}"
+    problem, sent, faster = f"no aggregation up to {horizon} has a device that is ready: ", "", ""
+    if (down := experiment.radio.downlink) != "instant":
+        sent, faster = f", radio.downlink={down}", ", speed up the downlink (radio.downlink_args)"
+    if not np.isfinite(soonest):
+        return problem + (
+            f"by fleet.availability={fleet.availability}{sent} and fleet.duration={fleet.duration} none ever is; let devices "
+            f"come back (fleet.availability_args; a battery needs harvest_watts){faster} or finish (fleet.duration_args)"
+        )
+    if clock.there is not None and soonest <= clock.horizon:
+        return problem + (
+            f"by fleet.availability={fleet.availability} those who finish, the first after {soonest:g}, are gone when the "
+            "server acts, or too few; let devices stay longer or come back (fleet.availability_args; a battery needs "
+            f"harvest_watts), lengthen the horizon{faster}, shorten the jobs (fleet.duration_args), or let the server wait for "
+            "fewer devices"
+        )
+    return problem + (
+        f"by fleet.duration={fleet.duration}{sent} and fleet.availability={fleet.availability} the first is after {soonest:g}; "
+        f"lengthen the horizon, shorten the jobs (fleet.duration_args) or the time away (fleet.availability_args){faster}, or "
+        "let the server wait for fewer devices"
+    )
+
+
+def make_policy(experiment: Experiment) -> Policy:
+    """Make who uploads, and how what arrives is weighed and combined."""
+    scheduler, weighting, combiner = (
+        experiment_part(experiment, kind) for kind in ("scheduler", "weighting", "combiner")
+    )
+    needs = getattr(scheduler, "needs", ())
+    if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in REPORT_BITS for each in needs):
+        raise FedtideError(
+            f"{user_code.part_label('scheduler', scheduler)} has needs={needs!r}: it must be a tuple of what "
+            "devices can report, "
+            f"{', '.join(map(repr, REPORT_BITS))}"
+        )
+    return Policy(scheduler, experiment.policy.limit, weighting, combiner)
+
+
+def make_codec(experiment: Experiment) -> Codec:
+    """Make the codec, which server and devices share."""
+    codec: Codec = experiment_part(experiment, "codec")
+    return codec
+
+
+def make_access(experiment: Experiment) -> Access:
+    """Make how the picked devices share the symbols."""
+    access: Access = experiment_part(experiment, "access")
+    return access
+
+
+def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> Model | Callable[[], Any]:
+    """Return what is trained on images of this shape [channels height width]: a description, or what makes a module."""
+    wanted = experiment.learning
+    native = backend(experiment) == "native"
+    torch = "learning.trainer_args.inner=torch" if wanted.trainer in WRAPPERS else "learning.trainer=torch"
+    found = registry.find_part("model", wanted.model, builtin_parts("model"))
+    if wanted.model in builtin_parts("model") or _describes(found):
+        model = _described(experiment, found, (shape[0], shape[1], shape[2]), num_labels)
+        if wanted.model not in builtin_parts("model"):
+            check_model(model, shape, num_labels, f"model={wanted.model!r}{user_code.source_place(found)}")
+        model = model if wanted.dropout else without_dropout(model)
+        num_parameters(model)  # raises if the layers do not fit the images
+        if native and needs_torch(model):
+            raise FedtideError(f"learning.model={wanted.model!r} is trained by PyTorch only: add {torch}")
+        return model
+    if native:
+        raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add {torch}")
+    made: Callable[[], Any] = found
+    if not wanted.model_args:
+        return made
+    return functools.update_wrapper(functools.partial(found, **wanted.model_args), found)
+
+
+def _described(experiment: Experiment, found: Any, shape: tuple[int, int, int], num_labels: int) -> Model:
+    """Make a description of one of ours, or of a user's own."""
+    name, args, given = experiment.learning.model, experiment.learning.model_args, KINDS["model"].made_with
+    registry.check_part_arguments("model", name, found, args, True, given)
+    all_args = registry.arguments(
+        found, args, lambda key: _key(experiment, "model", name, key), f"model={name!r}", len(given)
+    )
+    with user_code.reported("model", name, found):
+        model = found(shape, num_labels, **all_args)
+    if not isinstance(model, Model):
+        raise FedtideError(f"model={name!r} made a {type(model).__name__}: return a fedtide.learning.model.Model")
+    return model
+
+
+def _describes(found: Any) -> bool:
+    """Say whether a user's function makes a description, as ours do: of an input shape and a number of labels."""
+    try:
+        required = [each for each in inspect.signature(found).parameters.values() if each.default is each.empty]
+    except (TypeError, ValueError):
+        return False
+    return [each.name for each in required] == ["input_shape", "num_labels"]
+
+
+def local_work(experiment: Experiment) -> LocalWork:
+    """Return what a device does with a model."""
+    learning = experiment.learning
+    return LocalWork(learning.batch_size, learning.local_epochs, learning.local_steps, learning.proximal)
+
+
+def make_task(system: System, threads: int = 1) -> Task:
+    """Return what a trainer of this system is made of."""
+    shape, experiment = system.dataset.train.images.shape[1:], system.experiment
+    return Task(system.model, local_work(experiment), experiment.seed, shape, system.dataset.num_labels, threads)
+
+
+def make_trainer(system: System, threads: int = 1) -> Trainer:
+    """Make the trainer that the experiment names."""
+    return trainer_of(system.experiment, make_task(system, threads))
+
+
+def trainer_of(experiment: Experiment, task: Task) -> Trainer:
+    """Make the trainer for a task; the import happens here, so that planning needs neither kernel nor PyTorch."""
+    made: Trainer = experiment_part(experiment, "trainer", run_task=task)
+    return made
+
+
+def parameter_count(system: System, trainer: Trainer | None = None) -> int:
+    """Return d, the numbers that travel. A user's own trainer may have a model of its own."""
+    dataset = system.dataset
+    return _count(system.experiment, system.model, dataset.train.images.shape[1:], dataset.num_labels, trainer)
+
+
+def _count(
+    experiment: Experiment,
+    model: Model | Callable[[], Any],
+    shape: tuple[int, ...],
+    num_labels: int,
+    trainer: Trainer | None = None,
+) -> int:
+    if isinstance(model, Model) and backend(experiment) in builtin_parts("trainer"):
+        return num_parameters(model) * WRAPPERS.get(experiment.learning.trainer, 1)
+    trainer = trainer or trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
+    return len(trainer.initial_model(experiment.seed))

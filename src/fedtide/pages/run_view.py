@@ -1,0 +1,263 @@
+"""A run as a page shows it: what its records say, and what a plan or a trace adds to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedtide.config import Experiment
+from fedtide.core.memory_budget import require
+from fedtide.deploy import trace
+from fedtide.devices.availability import Availability
+from fedtide.devices.duration import Duration
+from fedtide.engine.system import MODEL_BITS, System, build, load_dataset, make_part, parameter_count
+from fedtide.engine.ticks import link_at
+from fedtide.errors import FedtideError
+from fedtide.learning.trainer import samples_per_training
+from fedtide.parts import user_code
+from fedtide.radio.downlink import instant
+from fedtide.runs import (
+    RoundRecord,
+    RunContents,
+    is_deployment,
+    part_files_folder,
+    read_run,
+    read_versions,
+    refuse_pipes,
+)
+from fedtide.types import Floats, Ints, Tick
+
+# A run as a page shows it: what its records say, and what a plan or a trace adds to them.
+#
+# In every timeline a device that is ready receives the new model, picked or not, so that records alone tell when each
+# training may have begun. A plan (`rebuilt`) or a deployment's trace (`traced`) adds when it really began and ended, the
+# channels of those who were not picked, and who holds which labels.
+
+
+class Jobs(NamedTuple):
+    """Local trainings, by the aggregation that they were ready for, those still going on last [j]. Times; NaN: not known."""
+
+    device: Ints
+    age: Ints  # at that aggregation
+    received: Floats  # when the model was there to be had
+    begin: Floats  # when the device was there to take it
+    done: Floats  # when it had finished
+    back: Floats  # when it was there to say so
+    ready: Floats  # when the server acted; infinity: it has not
+
+
+class RunView(NamedTuple):
+    """Everything about a run that a page needs."""
+
+    experiment: Experiment
+    rounds: Sequence[RoundRecord]  # T of them
+    complete: bool
+    kind: str  # simulated, deployed, or recorded if the records are all there is
+    why: str  # what is not shown, and why; "": nothing
+    jobs: Jobs
+    capacity: Floats  # of the uplinks in bit/symbol, NaN where nobody knows [T N]
+    label_counts: Ints | None  # [N c]
+    unit: str  # of times
+    num_parameters: int | None = None  # d
+
+    @property
+    def num_devices(self) -> int:
+        """N."""
+        return self.experiment.fleet.num_devices
+
+    @property
+    def time(self) -> Floats:
+        """When each aggregation was [T]."""
+        return np.array([each.time for each in self.rounds], np.float64)
+
+
+def recorded(experiment: Experiment, rounds: Sequence[RoundRecord], complete: bool, why: str) -> RunView:
+    """Return what the records alone tell."""
+    count = experiment.fleet.num_devices
+    capacity = np.full((len(rounds), count), np.nan)
+    for row, each in enumerate(rounds):
+        capacity[row, each.picked] = each.capacity
+    jobs = jobs_of([np.array(each.ready, np.int64) for each in rounds], [each.time for each in rounds], count)
+    unit = "T_max" if experiment.fleet.max_duration == 1 else ""
+    return RunView(experiment, rounds, complete, "recorded", why, jobs, capacity, None, unit)
+
+
+def jobs_of(
+    ready: Sequence[Ints], time: Sequence[float], num_devices: int, ticks: Sequence[Tick] | None = None
+) -> Jobs:
+    """Return the trainings of a run in which those devices were ready at those times.
+
+    ticks: they say which versions were trained from; without, each device received the new one whenever it was ready.
+    """
+    version, since = np.ones(num_devices, np.int64), np.zeros(num_devices)  # that each device trains from, since when
+    born = np.array([0.0, 0.0, *time])
+    device, start, got, index = [], [], [], []
+    for number, who in enumerate(ready, 1):
+        tick = ticks[number - 1] if ticks else None
+        began = tick.start if tick else version[who]
+        device.append(who)
+        start.append(began)
+        got.append(np.where(began > version[who], born[began], since[who]))
+        index.append(np.full(len(who), number, np.int64))
+        version[who], since[who] = (tick and tick.received) or (number + 1, time[number - 1])
+    everyone, last = np.arange(num_devices), len(time) + 1
+    began, ends = np.concatenate([*start, version]), np.concatenate([*index, np.full(num_devices, last, np.int64)])
+    unknown = np.full(len(began), np.nan)
+    acted = np.where(ends < last, np.array([0.0, *time, np.inf])[ends], np.inf)
+    received = np.concatenate([*got, since])
+    return Jobs(np.concatenate([*device, everyone]), ends - began, received, received.copy(), unknown, unknown, acted)
+
+
+def numbers(device: Ints) -> Ints:
+    """Return the number of each job among those of its device, from 1 [j]."""
+    order = np.argsort(device, kind="stable")
+    row = device[order]
+    first = np.concatenate([[True], row[1:] != row[:-1]]) if len(row) else np.zeros(0, bool)
+    place = np.arange(len(row))
+    found = np.empty(len(row), np.int64)
+    found[order] = place - np.maximum.accumulate(np.where(first, place, 0)) + 1
+    return found
+
+
+# A deployment as a page shows it: its trace knows when real devices were ready, over which links, with which labels.
+
+
+def traced(folder: Path, kept: RunContents) -> RunView:
+    """Return a run of real devices. Seconds on the wall are moved to the clock of the records, period by period."""
+    plain = recorded(kept.experiment, kept.rounds, kept.complete, "")._replace(kind="deployed", unit="s")
+    if not (folder / trace.NAME).exists():
+        return plain._replace(why=f"Trainings and labels are not shown: there is no {trace.NAME} beside the records")
+    periods = trace.read_trace(folder).periods[: len(kept.rounds)]
+    count = kept.experiment.fleet.num_devices
+    born = np.array([0.0, 0.0, *(each.time for each in kept.rounds)])
+    capacity = plain.capacity.copy()
+    labels = np.zeros((count, max((len(row) for each in periods for row in each.label_counts), default=1)), np.int64)
+    rows: list[tuple[int, int, float, float, float]] = []
+    newest = np.ones(count, np.int64)
+    for at, (period, each) in enumerate(zip(periods, kept.rounds, strict=True)):
+        capacity[at, period.ready] = period.capacity
+        for device, start, told, counts in zip(
+            period.ready, period.start, period.ready_at, period.label_counts, strict=True
+        ):
+            done = min(max(each.time - (period.wall - told), born[start]), each.time)
+            rows.append((device, each.index - start, born[start], done, each.time))
+            labels[device] = counts
+            newest[device] = each.index + 1
+    last = len(kept.rounds) + 1
+    rows += [(device, last - start, born[start], np.nan, np.inf) for device, start in enumerate(newest.tolist())]
+    device, age, received, done, ready = np.array(rows, np.float64).T
+    jobs = Jobs(device.astype(np.int64), age.astype(np.int64), received, received, done, done, ready)
+    refused = sum(len(each.refused) for each in periods)
+    why = f"{refused} replies of devices were not believed; the trace says why" if refused else ""
+    return plain._replace(jobs=jobs, capacity=capacity, label_counts=labels, why=why)
+
+
+# What planning tells of a run again: readiness, trainings, channels and labels are never stored, and need no training.
+
+
+def seen(folder: Path) -> RunView:
+    """Read a run, simulated or deployed, finished or not, and find again what its records do not hold.
+
+    What is planned is compared with the records; where that fails, the records are shown alone and `why` says it.
+    """
+    refuse_pipes(folder)
+    kept = read_run(folder)
+    if not kept.rounds:
+        raise FedtideError(f"{folder} has no finished aggregation yet: there is nothing to show; wait for the first")
+    return _found(folder, kept)._replace(num_parameters=kept.num_parameters)
+
+
+def _found(folder: Path, kept: RunContents) -> RunView:
+    if is_deployment(folder):
+        return traced(folder, kept)
+    devices, ready = kept.experiment.fleet.num_devices, sum(each.num_ready for each in kept.rounds)
+    require(  # channels and their sums; numbers of devices, and their trainings
+        24.0 * devices * len(kept.rounds) + 150.0 * ready,
+        f"a page of {devices:,} devices in {len(kept.rounds):,} aggregations",
+        "look at its curve (fedtide show) or its uploads (fedtide.load)",
+    )
+    plain = recorded(kept.experiment, kept.rounds, kept.complete, "")
+    handed = [str(each) for each in read_versions(folder).get("handed") or () if each != "trainer"]
+    if handed:
+        return plain._replace(why=_without(f"its {' and '.join(handed)} came from Python"))
+    try:
+        with user_code.search_folder(part_files_folder(folder)):
+            return _planned(kept, plain)
+    except FedtideError as error:
+        return plain._replace(why=_without(str(error)))
+
+
+def _without(reason: str) -> str:
+    return f"Trainings, labels and the channels of devices that were not picked are not shown: {reason}"
+
+
+def _planned(kept: RunContents, plain: RunView) -> RunView:
+    experiment = kept.experiment
+    system = build(experiment, dataset=load_dataset(experiment, images=False))
+    ticks = system.ticks[: len(kept.rounds)]
+    if len(ticks) < len(kept.rounds) or not all(map(_fits, ticks, kept.rounds)):
+        raise FedtideError("the plan of this experiment is not what was recorded; this fedtide plans differently")
+    if any(each.unnamed for each in kept.rounds):  # a large fleet's, which say how many were ready and not who
+        rounds = [
+            each._replace(ready=tick.ready.tolist(), unnamed=0) for tick, each in zip(ticks, kept.rounds, strict=True)
+        ]
+        plain = recorded(experiment, rounds, kept.complete, "")
+    ready, time = [tick.ready for tick in ticks], [tick.time for tick in ticks]
+    return plain._replace(
+        kind="simulated",
+        jobs=_worked(system, jobs_of(ready, time, system.fleet.num_devices, ticks), ticks),
+        capacity=_capacities(system, ticks, kept.rounds),
+        label_counts=system.fleet.label_counts[:],
+    )
+
+
+def _fits(tick: Tick, each: RoundRecord) -> bool:
+    """Say whether a planned tick is the recorded one."""
+    same = len(tick.ready) == each.num_ready if each.unnamed else tick.ready.tolist() == list(each.ready)
+    return tick.index == each.index and tick.time == each.time and same
+
+
+def _capacities(system: System, ticks: Sequence[Tick], rounds: Sequence[RoundRecord]) -> Floats:
+    """Return what every device's uplink carried at every tick [T N]; raise if the records say otherwise."""
+    everyone = np.arange(system.fleet.num_devices)
+    found = np.empty((len(ticks), len(everyone)))
+    for row, (tick, each) in enumerate(zip(ticks, rounds, strict=True)):
+        link = link_at(system, tick._replace(ready=everyone))
+        if not np.allclose(link.believed[each.picked], each.capacity, rtol=1e-9):
+            raise FedtideError(f"the channel at aggregation {each.index} is not the recorded one; its file has changed")
+        found[row] = link.capacity
+    return found
+
+
+def _worked(system: System, jobs: Jobs, ticks: Sequence[Tick]) -> Jobs:
+    """Return the trainings with when each began, ended, and was told of: what the clock made its sum of."""
+    experiment, fleet = system.experiment, system.fleet
+    seed = experiment.seed
+    work = samples_per_training(system.work, fleet.num_samples)
+    duration: Duration = make_part(
+        experiment, "duration", fleet_num_samples=fleet.num_samples, fleet_samples_per_job=work
+    )
+    there: Availability = make_part(experiment, "availability")
+    begin = there(seed, jobs.device, jobs.received)
+    done = begin + duration(seed, jobs.device, numbers(jobs.device))
+    if not instant(system.downlink):
+        here = np.isfinite(begin)
+        bits = MODEL_BITS * parameter_count(system)
+        done[here] += system.downlink(seed, jobs.device[here], begin[here], bits)
+    back = done.copy()
+    ends = np.isfinite(done)
+    back[ends] = there(seed, jobs.device[ends], done[ends])
+    # Whoever was done and gone when the server acted before, came back after that.
+    time = np.array([0.0, *(tick.time for tick in ticks)])
+    before = time[np.minimum(np.searchsorted(time, jobs.ready), len(time)) - 1]
+    gone = ends & (before >= done)
+    back[gone] = np.maximum(back[gone], there(seed, jobs.device[gone], before[gone]))
+    return jobs._replace(begin=begin, done=_until(done, jobs.ready), back=_until(back, jobs.ready))
+
+
+def _until(time: Floats, ready: Floats) -> Floats:
+    """Return times that are not after the server acted, which rounding could make them."""
+    return np.minimum(time, ready)

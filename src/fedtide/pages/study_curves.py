@@ -1,0 +1,299 @@
+"""The curves of a study's page, each column kept once, with what they spent and where they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from fedtide import config
+from fedtide.core.yaml12 import in_line
+from fedtide.pages.run_rows import every
+from fedtide.pages.shell import line_trees
+from fedtide.studies.paths import across
+from fedtide.studies.spec import Run, Study
+from fedtide.studies.statistics import SPENT_BY_QUANTITY, UNCOUNTED, aligned
+from fedtide.studies.store import RunResult, Store
+from fedtide.types import Floats
+
+# Columns and runs of a page, each kept once: runs of a seed share their clock, and figures share their runs.
+
+
+# What curves may be drawn over; the page calls them so. Bits: payloads and what was reported before scheduling.
+PAGE_AXES: Final = {
+    "time": "time",
+    "index": "iteration",
+    "bits": "bits sent",
+    "symbols": "symbols spent (airtime)",
+    "air_time": "seconds on the air",
+    "joules": "energy (J)",
+    "samples_trained": "samples trained on",
+    "bits_down": "bits down",
+}
+HEIGHTS: Final = {"test_accuracy": "test accuracy", "train_loss": "training loss"}
+
+
+class Pool:
+    """What a page's curves are made of: `columns` and `runs` as plain data; runs name columns by their number."""
+
+    def __init__(self, most: int | None = None) -> None:
+        """most: points kept of a run, evenly, its last one among them; None: all."""
+        self.columns: list[Any] = []
+        self.runs: list[dict[str, Any]] = []
+        self.is_thinned = False
+        self._most = most
+        self._numbers: dict[bytes, int] = {}
+        self._known: dict[str, int] = {}
+
+    def run(self, result: RunResult) -> int:
+        """Return the number of a run."""
+        found = spent(result) | {name: result.column(name) for name in HEIGHTS}
+        kept = np.arange(len(found["time"])) if self._most is None else every(len(found["time"]), self._most)
+        self.is_thinned |= len(kept) < len(found["time"])
+        named = {name: self._column(values[kept]) for name, values in found.items() if is_whole_column(values)}
+        fleet = result.experiment.get("fleet", {})
+        entry = {**named, "chance": result.chance, "window": float(fleet.get("max_duration", 1.0))}
+        key = repr(entry)
+        if key not in self._known:
+            self._known[key] = len(self.runs)
+            self.runs.append(entry)
+        return self._known[key]
+
+    def _column(self, values: Floats) -> int:
+        key = values.tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = len(self.columns)
+            self.columns.append(coded(values))
+        return self._numbers[key]
+
+
+def spent(result: RunResult) -> dict[str, Floats]:
+    """Return what a run had spent at every evaluation, by the names of AXES; NaN where it was not counted."""
+    return {
+        name: SPENT_BY_QUANTITY[name](result) if name in SPENT_BY_QUANTITY else result.column(name)
+        for name in PAGE_AXES
+    }
+
+
+def is_whole_column(values: Floats) -> bool:
+    """Say whether a column is there at every evaluation, and says anything."""
+    return len(values) > 0 and bool(np.isfinite(values).all()) and bool(np.any(values))
+
+
+def coded(values: Floats) -> Any:
+    """Return a column as plain data: whole numbers by their steps, which are short and exact; others as they are."""
+    if np.all(values == np.round(values)) and np.all(np.abs(values) < 2**53):
+        return {"steps": np.diff(values.astype(np.int64), prepend=0).tolist()}
+    return values.tolist()
+
+
+# Curves that are looked at together: those of a figure of the paper, or of a study, in one or several settings.
+
+
+_LONGEST: Final = 300  # characters of a label in a page
+
+
+class PageCurve(NamedTuple):
+    """A variant: what it is called among the curves of its setting, and its runs by seed."""
+
+    label: str
+    name: str
+    setting: str
+    runs: Mapping[int, RunResult]
+
+
+class Family(NamedTuple):
+    """Curves on one chart per setting."""
+
+    name: str
+    title: str
+    caption: str
+    curves: tuple[PageCurve, ...]
+    column: str = "test_accuracy"
+    over: str = "time"
+    reference: Mapping[str, str] = {}  # a curve's name -> the name of what it is measured against
+    commands: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> list[str]:
+        """The settings, in order."""
+        return list(dict.fromkeys(curve.setting for curve in self.curves))
+
+    def position(self, label: str) -> int:
+        """Return the number of a curve."""
+        return [curve.label for curve in self.curves].index(label)
+
+
+def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
+    """Return a family as plain data: curves with their runs, axes that can be had, and why others cannot."""
+    even, lines = even_runs(family), line_trees(curve.name for curve in family.curves)
+    curves = []
+    for curve in family.curves:
+        runs = {seed: [[each.path, pool.run(each)] for each in _everywhere(run)] for seed, run in curve.runs.items()}
+        curves.append(
+            {
+                "label": cut_text(curve.label),
+                "name": cut_text(curve.name),
+                "setting": cut_text(curve.setting),
+                "line": lines[curve.name],
+                "runs": runs,
+                "even": {seed: pool.run(run) for seed, run in even.get(curve.label, {}).items()},
+            }
+        )
+    axes, absent = axes_of([run for curve in family.curves for run in curve.runs.values()])
+    return {
+        "name": family.name,
+        "title": cut_text(family.title),
+        "caption": family.caption,
+        "curves": curves,
+        "settings": [cut_text(setting) for setting in family.settings],
+        "notes": [note for note in map(across, _by_setting(family, even).values()) if note],
+        "heights": heights_of(family),
+        "column": family.column,
+        "over": family.over,
+        "axes": axes,
+        "absent": absent,
+        "reference": {cut_text(name): cut_text(other) for name, other in family.reference.items()},
+        "commands": list(family.commands),
+    }
+
+
+def even_runs(family: Family) -> dict[str, dict[int, RunResult]]:
+    """Return every curve's runs on the seeds that the curves of its setting share, by label."""
+    found: dict[str, dict[int, RunResult]] = {}
+    for setting in family.settings:
+        found |= aligned({curve.label: curve.runs for curve in family.curves if curve.setting == setting})
+    return found
+
+
+def axes_of(results: Sequence[RunResult]) -> tuple[list[str], dict[str, str]]:
+    """Return the axes that all these runs have, and of the others why not."""
+    counted = [{name: is_whole_column(values) for name, values in spent(each).items()} for each in results]
+    axes = [name for name in PAGE_AXES if all(each[name] for each in counted)]
+    absent = {}
+    for name in PAGE_AXES:
+        if name not in axes:
+            few = f"{sum(not each[name] for each in counted)} of {len(counted)} runs did not count it"
+            absent[name] = f"{few}: {UNCOUNTED[name]}" if name in UNCOUNTED else few
+    return axes, absent
+
+
+def heights_of(family: Family) -> list[str]:
+    """Return the columns that were measured at all evaluations of all runs."""
+    every = [run for curve in family.curves for run in curve.runs.values()]
+    return [name for name in HEIGHTS if not any(np.isnan(run.column(name)).any() for run in every)]
+
+
+def cut_text(text: str) -> str:
+    """Return a label as a page keeps it."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _everywhere(run: RunResult) -> tuple[RunResult, ...]:
+    return (run, *run.elsewhere)
+
+
+def _by_setting(family: Family, even: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[str, Any]]:
+    return {
+        setting: {
+            each.label: even[each.label] for each in family.curves if each.setting == setting and each.label in even
+        }
+        for setting in family.settings
+    }
+
+
+# What the curves of a page spent, and in which settings they differ: plain rows.
+
+
+_SPENT_COLUMNS = ("bits", "symbols", "air_time", "joules", "samples_trained", "bits_down")
+_ASIDE = ("seed", "tracker")  # in which runs differ that are compared
+
+
+def ledger_rows(family: Family) -> list[dict[str, Any]]:
+    """Return what every curve spent up to its end, averaged over the seeds that its setting's curves share.
+
+    A row has curve (its number), seeds, uploads, wasted (a share of the samples trained on), and SPENT; None: not counted.
+    """
+    even = even_runs(family)
+    rows = []
+    for number, curve in enumerate(family.curves):
+        runs = list(even.get(curve.label, {}).values())
+        if not runs:
+            continue
+        columns = [spent(run) for run in runs]
+        ends = {
+            name: float(np.mean([each[name][-1] for each in columns]))
+            if all(is_whole_column(each[name]) for each in columns)
+            else None
+            for name in _SPENT_COLUMNS
+        }
+        trained, used = ends["samples_trained"], float(np.mean([run.column("samples_used")[-1] for run in runs]))
+        uploads = float(np.mean([run.totals["uploads"] or 0.0 for run in runs]))
+        wasted = None if not trained else 1 - used / trained
+        rows.append({"curve": number, "seeds": len(runs), "uploads": uploads, "wasted": wasted, **ends})
+    return rows
+
+
+def differing(family: Family) -> dict[str, list[str]]:
+    """Return the keys in which curves differ, each with a value per curve; "" if a curve has no run, or not this key."""
+    trees = [next((_flat(run.experiment) for run in curve.runs.values()), {}) for curve in family.curves]
+    known = [tree for tree in trees if tree]
+    keys = dict.fromkeys(key for tree in known for key in tree)
+    return {
+        key: [cut_text(tree.get(key, "")) for tree in trees]
+        for key in keys
+        if key.partition(".")[0] not in _ASIDE and len({tree.get(key, "") for tree in known}) > 1
+    }
+
+
+def _flat(tree: Mapping[str, Any]) -> dict[str, str]:
+    return {key: "none" if value is None or value == {} else str(value) for key, value in leaves(tree)}
+
+
+def leaves(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Return an experiment's keys, dotted, with their values."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+# A folder of results without its study file: runs that differ in their seed only are one variant.
+
+
+def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunResult]]]:
+    """Return what a folder holds as a study, and its results by variant and seed; labels say in what variants differ."""
+    kept = store.all_files()
+    groups: dict[str, dict[int, tuple[str, RunResult]]] = {}
+    for run in sorted(kept):
+        result = store.load(run, kept)
+        tree = {key: value for key, value in result.experiment.items() if key != "seed"}
+        groups.setdefault(json.dumps(tree, sort_keys=True), {})[int(result.experiment["seed"])] = run, result
+    # in an order that does not hang on the hashes of the runs: the most seeds first
+    ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
+    labels = _labels([dict(leaves(json.loads(tree))) for tree, _ in ordered], name)
+    results = {
+        label: {seed: result for seed, (_, result) in sorted(runs.items())}
+        for label, (_, runs) in zip(labels, ordered, strict=True)
+    }
+    runs = [
+        Run(label, config.experiment(result.experiment), run)
+        for label, (_, found) in zip(labels, ordered, strict=True)
+        for _, (run, result) in sorted(found.items())
+    ]
+    return Study(name, tuple(runs)), results
+
+
+def _labels(trees: list[Mapping[str, Any]], name: str) -> list[str]:
+    keys = dict.fromkeys(key for tree in trees for key in tree)
+    several = [key for key in keys if len({repr(tree.get(key)) for tree in trees}) > 1]
+    labels = [
+        ", ".join(f"{key.rpartition('.')[2]}={in_line(tree[key])}" for key in several if key in tree) for tree in trees
+    ]
+    counts: dict[str, int] = {}
+    for label in labels:
+        counts[label] = counts.get(label, 0) + 1
+    return [(label or name) if counts[label] == 1 else f"{label} (#{at + 1})" for at, label in enumerate(labels)]

@@ -1,0 +1,147 @@
+"""What a part says of its own parameters: type, default, bounds, unit, meaning, and the experiment's key that fills it.
+
+class Rician:
+    k_factor: Annotated[float, arg("power of the direct path over that of all others", ge=0)] = 3.0
+    snr_db: Annotated[float, arg("average received SNR", unit="dB", key="radio.snr_db")] = 13.0
+
+A class's parameters are those of its constructor; a plain function's are those beyond what it is called with.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fedtide.errors import FedtideError
+from fedtide.parts.kinds import KINDS
+
+MOST_MEMORY = 4e9  # bytes that a part may remember
+NO_DEFAULT = inspect.Parameter.empty
+_PLAIN = (bool, int, float, str, float | None, int | None, str | None)
+
+
+@dataclass(frozen=True)
+class Arg:
+    """What is known of a parameter besides its type and default."""
+
+    meaning: str = ""
+    unit: str = ""
+    key: str | None = None  # the experiment's key that fills it, unless it is given
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The bounds that were given."""
+        found = {name: getattr(self, name) for name in ("gt", "ge", "lt", "le")}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def arg(
+    meaning: str = "",
+    *,
+    unit: str = "",
+    key: str | None = None,
+    gt: float | None = None,
+    ge: float | None = None,
+    lt: float | None = None,
+    le: float | None = None,
+) -> Arg:
+    """Describe a parameter of a part, in the place of a second argument to Annotated.
+
+    key: the experiment's key that fills it when the part's arguments do not name it.
+    """
+    return Arg(meaning, unit, key, gt, ge, lt, le)
+
+
+class Parameter(NamedTuple):
+    """One parameter of a part."""
+
+    name: str
+    type: Any  # as annotated, without the Annotated; Any if nothing is said
+    default: Any  # NO_DEFAULT if it must be given
+    about: Arg
+
+
+def part_parameters(part: Any, given: int = 0) -> list[Parameter]:
+    """Return the parameters of a class or function, without the first `given` ones, which it is called with."""
+    try:
+        signature = inspect.signature(part)
+    except (TypeError, ValueError):  # it is not written in Python
+        return []
+    hints = _hints(part)
+    named = [each for each in signature.parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    return [_parameter(each, hints.get(each.name, Any)) for each in named[given:]]
+
+
+def _parameter(found: inspect.Parameter, hint: Any) -> Parameter:
+    about = Arg()
+    if typing.get_origin(hint) is typing.Annotated:
+        hint, *rest = typing.get_args(hint)
+        about = next((each for each in rest if isinstance(each, Arg)), about)
+    return Parameter(found.name, hint, found.default, about)
+
+
+def _hints(part: Any) -> Mapping[str, Any]:
+    """Return the annotations of a function or a constructor; none if they cannot be read here."""
+    read_from = part.__init__ if inspect.isclass(part) else part
+    return _read_hints(read_from) if isinstance(read_from, types.FunctionType) else _read_hints.__wrapped__(read_from)
+
+
+@functools.lru_cache(
+    maxsize=1024
+)  # text that is compiled anew each time: most of the time that an experiment takes to make
+def _read_hints(read_from: Any) -> Mapping[str, Any]:
+    try:
+        return typing.get_type_hints(read_from, include_extras=True)
+    except Exception:  # names that exist for type checkers only
+        return {}
+
+
+def checked_arguments(parameter: Parameter, value: Any, part: str) -> Any:
+    """Return a value as the parameter's type wants it; raise if it cannot be, or lies out of bounds.
+
+    Numbers, words and truth values stay as they were given (a 1 for a float, say): they are part of a run's identity.
+    """
+    if parameter.type is Any or value is parameter.default:
+        return value
+    if parameter.type not in _PLAIN and (remedy := left_to_the_run(parameter)) and not callable(value):
+        raise FedtideError(f"{part}: {parameter.name}={value!r} cannot be given here: {remedy}")
+    from pydantic import ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+
+    is_plain = isinstance(value, (bool, int, float, str))
+    bounds: Any = parameter.about.bounds
+    wanted: Any = typing.Annotated[parameter.type, Field(**bounds)] if bounds else parameter.type
+    rules = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(wanted, config=rules)
+        made = adapter.validate_python(value, strict=parameter.type in _PLAIN)
+    except (PydanticSchemaGenerationError, TypeError):  # a type that only type checkers understand
+        return value
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise FedtideError(
+            f"{part}: {parameter.name}={value!r} cannot be: {reason[0].lower()}{reason[1:]}{_means(parameter)}"
+        ) from None
+    return value if is_plain and isinstance(made, (bool, int, float, str)) else made
+
+
+def left_to_the_run(parameter: Parameter) -> str:
+    """Say where else to give what a run fills in; "" for what it does not."""
+    what, _, kind = (parameter.about.key or "").partition(".")
+    if what != "run":
+        return ""
+    return f"name it as {KINDS[kind].key}" if kind in KINDS else "leave it out, the run fills it in"
+
+
+def _means(parameter: Parameter) -> str:
+    about = parameter.about
+    unit = f", in {about.unit}" if about.unit else ""
+    return f" ({parameter.name}: {about.meaning}{unit})" if about.meaning else ""

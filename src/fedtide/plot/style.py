@@ -1,0 +1,216 @@
+"""One colour, dash and marker per policy, and what a figure is drawn for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fedtide.errors import FedtideError
+
+# One colour, dash and marker per policy, the same in every figure and on every page. Pure data: nothing is imported to
+# draw.
+#
+# Colours are told apart by readers who do not see all of them, and curves that are drawn together differ in dash and marker
+# as well, so that they survive a grey printer. `tests/report/test_palette.py` simulates both.
+
+
+# Okabe and Ito's, for whatever is no policy.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "#8c8c8c"
+
+
+class Look(NamedTuple):
+    """How a curve is drawn."""
+
+    colour: str
+    dash: tuple[float, ...] = ()  # on, off, on, off, ... in line widths; (): solid
+    marker: str = "o"  # as Matplotlib calls it
+
+
+SOLID: tuple[float, ...] = ()
+DASHED = (5.0, 2.0)
+DOTTED = (1.2, 1.5)
+DASH_DOT = (6.0, 1.8, 1.2, 1.8)
+LONG_DASH = (9.0, 2.5)
+_DASH_DOT_DOT = (8.0, 1.8, 1.2, 1.8, 1.2, 1.8)
+SHORT_DASH = (2.8, 1.4)
+_LONG_SHORT = (8.0, 1.8, 2.8, 1.8)
+
+LOOKS: dict[str, Look] = {
+    # who is scheduled
+    "proposed": Look("#0072B2", SOLID, "o"),
+    "random": Look("#D55E00", DASHED, "s"),
+    "BC": Look("#009E73", DASH_DOT, "^"),
+    "BCBN2": Look("#CC79A7", DOTTED, "D"),
+    "age-based": Look("#E69F00", _DASH_DOT_DOT, "v"),
+    "best of 30 subsets": Look("#332288", _LONG_SHORT, "P"),
+    # when the server acts; T_max/4 with random scheduling is `random`
+    "FedAvg": Look("#000000", LONG_DASH, "X"),
+    "FedAsync 0.4": Look("#56B4E9", DOTTED, "P"),
+    "FedAsync 0.8": Look("#882255", DASH_DOT, "v"),
+    "FedBuff": Look("#117733", SHORT_DASH, "p"),
+    "T_max/8": Look("#6A3D9A", DOTTED, "D"),
+    "T_max/2": Look("#44AA99", DASH_DOT, "^"),
+    "T_max": Look("#E0A800", SOLID, "v"),
+    # how many upload: light is many
+    "R=2": Look("#0D0887", SOLID, "o"),
+    "R=4": Look("#7A00A8", DASHED, "s"),
+    "R=8": Look("#B93289", DASH_DOT, "^"),
+    "R=12": Look("#E5695D", DOTTED, "D"),
+    "R=20": Look("#FCA636", _DASH_DOT_DOT, "v"),
+    # how age counts: light hues favour the fresh, dark ones the old
+    "proposed, fresh": Look("#6CB4E8", DOTTED, "^"),
+    "proposed, old": Look("#0B2A5B", DASH_DOT, "v"),
+    "proposed, older": Look("#9C8FEA", _LONG_SHORT, "p"),
+    "random, fresh": Look("#F4AE5B", SHORT_DASH, "D"),
+    "random, old": Look("#6E2A00", LONG_DASH, "X"),
+    "random, older": Look("#B0005A", _DASH_DOT_DOT, "P"),
+    # codecs
+    "sparse_quantized": Look("#AA4499", DASHED, "s"),
+    "dead_zone": Look("#117733", SOLID, "o"),
+    # bounds
+    "Theorem 1": Look("#332288", LONG_DASH, "o"),
+    "tight": Look("#44AA99", DASHED, "^"),
+    "sharp": Look("#CC6677", DASH_DOT, "D"),
+    "measured": Look("#000000", SOLID, "s"),
+}
+ALIASES = {
+    "data_importance": "proposed",
+    "best_channel": "BC",
+    "best_channel_best_norm": "BCBN2",
+    "age_based": "age-based",
+    "best_of_random_subsets": "best of 30 subsets",
+    "periodic, proposed": "proposed",
+    "periodic, random": "random",
+    "random, T_max/4": "random",
+    "T_max/4": "random",
+    "paper": "proposed",
+    "fedavg": "FedAvg",
+    "fedasync": "FedAsync 0.4",
+    "fedbuff": "FedBuff",
+    **{f"{name}, γ=1": name for name in ("proposed", "random")},
+    **{f"{name}, γ=0.846": f"{name}, fresh" for name in ("proposed", "random")},
+    **{f"{name}, γ=1.182": f"{name}, old" for name in ("proposed", "random")},
+    **{f"{name}, γ=2": f"{name}, older" for name in ("proposed", "random")},
+}
+_DASHES = (SOLID, DASHED, DASH_DOT, DOTTED, _DASH_DOT_DOT, SHORT_DASH, LONG_DASH, _LONG_SHORT)
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+
+
+SPARE = len(COLOURS) * len(_DASHES)
+
+
+def spare(position: int) -> Look:
+    """Return a look for what has no name here: the seven colours, then the same with other dashes and markers; 56 in all."""
+    turn, colour = divmod(position % SPARE, len(COLOURS))
+    return Look(COLOURS[colour], _DASHES[(colour + turn) % len(_DASHES)], _MARKERS[(colour + 3 * turn) % len(_MARKERS)])
+
+
+def known(label: str) -> Look | None:
+    """Return the look of a policy, framework or setting that has one: by its name, or by the one value in `key=value`."""
+    name = label.partition(" | ")[0]
+    for symbol, word in (("$", ""), (r"T_{\max}", "T_max"), (r"\gamma", "γ")):
+        name = name.replace(symbol, word)
+    for each in (name, name.rpartition("=")[2] if name.count("=") == 1 else ""):
+        found = LOOKS.get(ALIASES.get(each, each))
+        if found is not None:
+            return found
+    return None
+
+
+def looks(labels: Iterable[str]) -> dict[str, Look]:
+    """Return a look for every label of one figure, no two alike while there are any: known names have theirs.
+
+    The others take what is free, in order: first what shares neither colour nor dash nor marker with anyone.
+    """
+    names = list(dict.fromkeys(labels))
+    found: dict[str, Look] = {}
+    for label in names:
+        look = known(label)
+        if look is not None and look not in found.values():
+            found[label] = look
+    used = set(found.values())
+    for number, label in enumerate([name for name in names if name not in found]):
+        free = [each for each in map(spare, range(SPARE)) if each not in used] or [spare(number)]
+        parts = {part for look in used for part in look}  # colours, dashes and markers are never equal
+        new = [each for each in free if each.colour not in parts]
+        found[label] = next((each for each in new if not parts & set(each)), (new or free)[0])
+        used.add(found[label])
+    return {label: found[label] for label in names}
+
+
+# What a figure is drawn for: a screen, or a journal's column with its widths, letters and embedded fonts.
+
+
+_COMMON: Mapping[str, Any] = {
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "figure.dpi": 150,
+    "savefig.bbox": "standard",  # the size that was asked for
+    "svg.hashsalt": "fedtide",
+    # TrueType, which editors and IEEE's check take; Matplotlib's own choice is Type 3, which they refuse
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+}
+
+
+class Style(NamedTuple):
+    """A style. Sizes in inches and points."""
+
+    name: str
+    width: float  # of the whole figure
+    stacked: bool  # are panels below one another? Else side by side
+    titles: bool  # above panels; else panels are named below, (a), (b), ...
+    size: float  # of letters
+    small: float  # of letters in legends and notes
+    family: tuple[str, ...]
+    mathematics: str
+    letter: float  # mean width of a letter, in its size
+    line: float = 1.3
+    panel: float = 2.1  # height of a panel
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return it as Matplotlib's parameters."""
+        return {
+            **_COMMON,
+            "font.family": list(self.family),
+            "mathtext.fontset": self.mathematics,
+            "font.size": self.size,
+            "axes.labelsize": self.size,
+            "axes.titlesize": self.size,
+            "xtick.labelsize": self.small,
+            "ytick.labelsize": self.small,
+            "legend.fontsize": self.small,
+            "legend.title_fontsize": self.small,
+            "lines.linewidth": self.line,
+            "lines.markersize": 4,
+        }
+
+
+# Matplotlib brings STIX, which has Times' letters: so a figure is the same on every machine.
+_TIMES, _SANS = ("STIXGeneral",), ("Arial", "Helvetica", "Liberation Sans", "DejaVu Sans")
+STYLES = {
+    each.name: each
+    for each in (
+        Style("screen", 5.4, False, True, 9, 7.5, ("DejaVu Sans",), "dejavusans", 0.56, panel=2.5),
+        Style("ieee", 3.5, True, False, 9, 8, _TIMES, "stix", 0.45, line=1.1, panel=1.9),
+        Style("ieee-wide", 7.16, False, False, 9, 8, _TIMES, "stix", 0.45, line=1.1, panel=2.4),
+        Style("nature", 89 / 25.4, True, False, 7, 6, _SANS, "dejavusans", 0.52, line=1.0, panel=1.8),
+        Style("nature-wide", 183 / 25.4, False, False, 7, 6, _SANS, "dejavusans", 0.52, line=1.0, panel=2.4),
+    )
+}
+SCREEN = "screen"
+
+
+def style_named(name: str) -> Style:
+    """Return a style; raise if there is none of this name."""
+    if name not in STYLES:
+        raise FedtideError(f"there is no style {name!r}; use one of {', '.join(STYLES)}")
+    return STYLES[name]

@@ -1,0 +1,100 @@
+"""How long a device takes to receive a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Protocol
+
+import numpy as np
+
+from fedtide import columns
+from fedtide.parts.arguments import arg
+from fedtide.radio.cell import Coverage, Equal
+from fedtide.types import Floats, Ints
+
+# How long a device takes to receive a model.
+#
+# A downlink is a callable (seed, device [m], time [m], bits) -> time [m] >= 0: how long each of these devices takes to
+# receive so many bits from that time on, infinity if it never has them. It depends on its arguments alone. If its attribute
+# `instant` is True, nobody ever waits for a model, and it is not asked; if `shared` is True, one transmission serves all
+# who receive a model.
+
+
+class Downlink(Protocol):
+    """How long a device takes to receive a model."""
+
+    def __call__(self, seed: int, device: Ints, time: Floats, bits: float, /) -> Floats:
+        """Return how long each device takes to receive so many bits from this time on [m]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Instant:
+    """The paper's: a model is there at once."""
+
+    instant: ClassVar[bool] = True
+
+    def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:
+        """Return 0 [m]."""
+        return np.zeros(len(device))
+
+
+def instant(downlink: Downlink) -> bool:
+    """Say whether nobody ever waits for a model."""
+    return bool(getattr(downlink, "instant", False))
+
+
+def is_shared(downlink: Downlink) -> bool:
+    """Say whether one transmission serves all who receive a model."""
+    return bool(getattr(downlink, "shared", False))
+
+
+DOWNLINKS: Final[dict[str, Any]] = {
+    "instant": Instant,
+    "broadcast": "fedtide.radio.downlink:Broadcast",
+    "unicast": "fedtide.radio.downlink:Unicast",
+}
+
+
+# Downlinks that take time: one transmission for all at a fixed rate, or one for each at what its link carries.
+
+
+_LATEST = 2.0**62  # the last coherence block that has a number
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """One transmission at a fixed rate, which everyone receives: bits/rate."""
+
+    rate: Annotated[float, arg("of the transmission", unit="bit per unit of time", gt=0)] = 1e7
+    shared: ClassVar[bool] = True
+
+    def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:
+        """Return bits/rate [m]."""
+        return np.full(len(device), bits / self.rate)
+
+
+@dataclass(frozen=True)
+class Unicast:
+    """A transmission to each device: bits / (W log2(1 + g SNR_k |h_k|^2)), SNR_k the average SNR of its uplink.
+
+    With a coherence time |h_k|^2 ~ Exp(1) is drawn anew for each stretch of it (Rayleigh block fading), and a transmission goes
+    on as it began; without one |h_k|^2 = 1.
+    """
+
+    bandwidth: Annotated[float, arg("W of each transmission", unit="symbols per unit of time", gt=0)] = 1e6
+    gain_db: Annotated[
+        float, arg("g: what the server's power and noise add to the SNR", unit="dB", ge=-300, le=300)
+    ] = 0.0
+    coherence: Annotated[float | None, arg("how long a fading gain lasts; not given: no fading", gt=0)] = None
+    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
+
+    def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:
+        """Return how long each transmission takes; infinity over a dead link [m]."""
+        snr = self.coverage(seed, device, time) * 10 ** (self.gain_db / 10)
+        if self.coherence is not None:
+            block = np.minimum(np.floor(time / self.coherence), _LATEST).astype(np.int64)
+            snr = snr * columns.exponential(seed, "downlink", device, block)
+        rate = self.bandwidth * np.log1p(snr) / np.log(2)
+        with np.errstate(divide="ignore", over="ignore"):
+            return np.asarray(bits / rate)

@@ -1,0 +1,197 @@
+"""Path loss, shadowing and where devices are."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtide import columns
+from fedtide.devices.traces import read_columns, refused, whole
+from fedtide.errors import DataError
+from fedtide.types import Floats, Ints, read_only
+
+# Many cosines at once, in single precision where it is enough: sums of sinusoids are asked for at every tick.
+
+
+Singles: TypeAlias = npt.NDArray[np.float32]
+
+
+def float32_cosine(cycles: Floats) -> Singles:
+    """Return cos(2 pi cycles), exact to single precision for any number of cycles; what it is given is written over."""
+    cycles -= np.floor(cycles)  # in double precision: what is left of a turn is exact enough in single
+    cycles *= 2 * np.pi
+    return np.asarray(np.cos(cycles.astype(np.float32)))
+
+
+def sum_of_rows(rows: Singles) -> Floats:
+    """Return the sum of the rows [m], one row after the other: NumPy's own order depends on how many columns there are."""
+    total: Floats = rows[0].astype(np.float64)
+    for row in rows[1:]:
+        total += row
+    return total
+
+
+# What distance costs: formulas of 3GPP in dB, of horizontal distances in metres and a carrier in GHz.
+#
+# `uma` and `umi` are TR 38.901, tables 7.4.1-1 (path loss) and 7.4.2-1 (chance of a line of sight), for devices up to 13 m
+# high, where the effective height of the environment is 1 m.
+
+
+_LIGHT = 3.0e8  # m/s, as TR 38.901 has it
+_ENVIRONMENT = 1.0  # effective height in m
+
+
+class Street(NamedTuple):
+    """The constants of one scenario of TR 38.901."""
+
+    height: float  # of the base station, in m
+    constant: float  # of the line of sight, in dB
+    slope: float  # before the breakpoint, in dB per decade
+    breaking: float  # what the breakpoint takes off, in dB per decade
+    hidden: tuple[
+        float, float, float, float
+    ]  # without a line of sight: constant, per decade of m, of GHz, per m of height
+    reach: float  # over which lines of sight are lost, in m
+
+
+UMA = Street(25.0, 28.0, 22.0, 9.0, (13.54, 39.08, 20.0, 0.6), 63.0)
+UMI = Street(10.0, 32.4, 21.0, 9.5, (22.4, 35.3, 21.3, 0.3), 36.0)
+
+
+def log_distance(distance: Floats, constant: float = 128.1, slope: float = 37.6) -> Floats:
+    """Return 128.1 + 37.6 log10(d / km) (TR 36.814 and 36.942, macro cells at 2 GHz) [m]."""
+    return np.asarray(constant + slope * np.log10(distance / 1000))
+
+
+def in_sight(street: Street, distance: Floats) -> Floats:
+    """Return the chance of a line of sight [m]."""
+    near = np.minimum(18 / distance, 1.0)
+    return np.asarray(near + np.exp(-distance / street.reach) * (1 - near))
+
+
+def both(street: Street, distance: Floats, carrier: float, height: float) -> tuple[Floats, Floats]:
+    """Return the path loss with a line of sight, and without one [m]. height: of the device, in m."""
+    above = street.height - height
+    decades = np.log10(distance**2 + above**2) / 2  # of the slant distance
+    breakpoint_ = 4 * (street.height - _ENVIRONMENT) * (height - _ENVIRONMENT) * carrier * 1e9 / _LIGHT
+    of_carrier = 20 * math.log10(carrier)
+    broken = street.breaking * math.log10(breakpoint_**2 + above**2)
+    before, after = street.constant + of_carrier + street.slope * decades, street.constant + of_carrier + 40 * decades
+    direct = np.where(distance <= breakpoint_, before, after - broken)
+    constant, slope, per_carrier, per_height = street.hidden
+    hidden = constant + per_carrier * math.log10(carrier) - per_height * (height - 1.5) + slope * decades
+    return direct, np.maximum(direct, hidden)
+
+
+# Shadowing in dB about its mean, of standard deviation 1: drawn for each device, or as a field over the plane.
+#
+# The field is a sum of plane waves whose numbers are drawn from the spectrum of exp(-d/d_corr), which in the plane is
+# proportional to (1 + (k d_corr)^2)^(-3/2): one in each of W parts of equal power. Over seeds its correlation is
+# exp(-d/d_corr) exactly. It is a function of the position, so that a device that comes back finds what it left.
+
+
+_WAVES = 32
+_AT_ONCE = 4
+
+
+def independent(seed: int, device: Ints) -> Floats:
+    """Return a standard normal number for each device [m]."""
+    return columns.normal(seed, "shadowing", device)
+
+
+def field(seed: int, x: Floats, y: Floats, correlation: float) -> Floats:
+    """Return the field at these positions, nearly standard normal [m]. correlation: d_corr, in m as the positions."""
+    number, phase = _waves(seed, correlation)
+    total = np.zeros(len(x))
+    for begin in range(0, _WAVES, _AT_ONCE):  # so few that they stay in the processor's cache
+        some = slice(begin, begin + _AT_ONCE)
+        waves = number[0, some, None] * x
+        waves += number[1, some, None] * y
+        waves += phase[some, None]
+        total += sum_of_rows(float32_cosine(waves))
+    return total * math.sqrt(2 / _WAVES)
+
+
+@functools.lru_cache(maxsize=16)
+def _waves(seed: int, correlation: float) -> tuple[Floats, Floats]:
+    """Return the waves of a field: cycles per m in both directions [2 W], and their phases in cycles [W]."""
+    which = np.arange(_WAVES)
+    part = (which + columns.uniform(seed, "shadowing waves", which)) / _WAVES
+    number = np.sqrt((1 - part) ** -2 - 1) / (2 * np.pi * correlation)
+    angle = 2 * np.pi * columns.uniform(seed, "shadowing waves", which, draw=1)
+    phase = columns.uniform(seed, "shadowing waves", which, draw=2)
+    return read_only(number * np.stack([np.cos(angle), np.sin(angle)])), read_only(phase)
+
+
+# Where devices are: on a disc about the base station, standing or walking straight on and turned back at its rim.
+#
+# A path on a disc that is reflected at its rim is a row of chords of one length, each turned by the same angle against the
+# last: where a device is after any time has a formula. Devices spread uniformly over the disc stay so.
+
+
+class Walk(NamedTuple):
+    """How devices walk, one entry each."""
+
+    along: Floats  # where on its first chord a device begins, from the middle, in m [m]
+    across: Floats  # how far its chords pass to the right of the centre, in m [m]
+    half: Floats  # length of half a chord, in m [m]
+    heading: Floats  # of the first chord, in radians [m]
+    turn: Floats  # between two chords, in radians [m]
+
+
+def spread(seed: int, device: Ints, radius: float, least: float) -> tuple[Floats, Floats]:
+    """Return positions drawn uniformly over the ring from `least` to `radius` [m], as x and y in m."""
+    distance = np.sqrt(columns.uniform(seed, "position", device) * (radius**2 - least**2) + least**2)
+    angle = 2 * np.pi * columns.uniform(seed, "position", device, draw=1)
+    return distance * np.cos(angle), distance * np.sin(angle)
+
+
+def walk(seed: int, device: Ints, x: Floats, y: Floats, radius: float) -> Walk:
+    """Return how devices walk from these positions [m], each in a direction drawn uniformly."""
+    heading = 2 * np.pi * columns.uniform(seed, "heading", device)
+    along = x * np.cos(heading) + y * np.sin(heading)
+    across = y * np.cos(heading) - x * np.sin(heading)
+    half = np.sqrt(np.maximum(radius**2 - across**2, (1e-6 * radius) ** 2))  # along the very rim, chords have no length
+    return Walk(along, across, half, heading, np.arctan2(across, half) - np.arctan2(across, -half))
+
+
+def after(walk: Walk, way: Floats) -> tuple[Floats, Floats]:
+    """Return x and y of devices that have come so far, in m [m]."""
+    gone = walk.along + walk.half + way
+    chords = np.floor(gone / (2 * walk.half))
+    along = gone - (2 * chords + 1) * walk.half
+    heading = walk.heading + chords * walk.turn
+    cos, sin = np.cos(heading), np.sin(heading)
+    return along * cos - walk.across * sin, along * sin + walk.across * cos
+
+
+def given(path: Path, num_devices: int, radius: float, least: float) -> tuple[Floats, Floats]:
+    """Return the positions that a file gives of all devices (columns device,x,y) [N], as x and y in m."""
+    found = read_columns(path, ("device", "x", "y"))
+    device, distance = whole(path, "device", found["device"]), np.hypot(found["x"], found["y"])
+    for at in np.flatnonzero(device >= num_devices)[:1]:
+        raise refused(
+            path,
+            int(at),
+            f"device={device[at]} is not known, fleet.num_devices={num_devices}; leave it out or add devices",
+        )
+    for at in np.flatnonzero((distance < least) | (distance > radius))[:1]:
+        raise refused(
+            path,
+            int(at),
+            f"device {device[at]} is {distance[at]:g} m from the base station, min_distance={least:g} and "
+            f"radius={radius:g}; move it or change them",
+        )
+    counts = np.bincount(device, minlength=num_devices)
+    for k in np.flatnonzero(counts != 1)[:1]:
+        raise DataError(
+            f"the trace {path} has {counts[k]} rows of device {k}; give each of fleet.num_devices={num_devices} one"
+        )
+    x, y = np.empty(num_devices), np.empty(num_devices)
+    x[device], y[device] = found["x"], found["y"]
+    return x, y

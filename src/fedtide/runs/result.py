@@ -1,0 +1,151 @@
+"""A run as a value: what it was, what happened, what came out; as a frame, a picture or a line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide.config import Experiment
+from fedtide.core.yaml12 import shown
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.help_text import documented
+from fedtide.runs import RoundRecord, read_run
+from fedtide.runs.reading import read_checkpoint
+from fedtide.types import Vector
+
+# A run as a value: what it was, what happened, what came out; as a frame, a picture or a line.
+
+
+_SCORES = ("test_accuracy", "test_loss", "train_loss")
+_LONGEST = 250  # characters of the experiment in a repr
+
+
+@documented
+class Result(NamedTuple):
+    """A run, as `fedtide.simulate` made it or `fedtide.load` read it."""
+
+    experiment: Experiment  # every key that the run was made with
+    rounds: list[RoundRecord]  # one record per aggregation, in order
+    # float32 [d]: the final model; of a run that is not complete the newest that was saved, empty [0] if none was
+    model: Vector
+    seconds: dict[str, float]  # wall time by stage of this session, in seconds; empty if the run was read from a folder
+    complete: bool = True  # whether the run reached its horizon
+
+    def frame(self) -> Any:
+        """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
+
+        index, time; num_ready, num_picked, num_arrived, num_lost; of the uploads the mean age (ticks), capacity
+        (bit/symbol) and num_kept, and the sums of budget_bits, sent_bits and overhead_bits; label_variance, proved_minimal;
+        test_accuracy, test_loss, train_loss (NaN where not measured); and what was spent up to then: symbols, bits,
+        samples_used, samples_trained.
+        """
+        from fedtide.report.summary import columns_of, frame, round_rows
+
+        return frame(columns_of(round_rows(self.rounds)))
+
+    def uploads(self) -> Any:
+        """Return one row per upload, as `frame` does.
+
+        index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
+        (elements), weight and lost (whether it was sent and did not arrive).
+        """
+        from fedtide.report.summary import frame, upload_columns
+
+        return frame(upload_columns(self.rounds))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the run in a dozen numbers."""
+        from fedtide.report.summary import summarise
+
+        return summarise(self.experiment, self.rounds, len(self.model) or None)
+
+    def plot(self, ax: Any = None, column: str = "test_accuracy", **style: Any) -> Any:
+        """Draw test_accuracy, test_loss or train_loss over simulated time; return the Axes.
+
+        ax: Matplotlib Axes to draw into, None for a new figure. style: as for `Axes.plot`, e.g. label="random".
+        """
+        from fedtide.plot.figure import draw_run, shown_figure
+
+        if column not in _SCORES:
+            raise FedtideError(f"column={column!r} is no score of a model; use one of {', '.join(_SCORES)}")
+        if all(getattr(each, column) is None for each in self.rounds):
+            need = ": it needs learning.training_loss=true" if column == "train_loss" else "; let it run on"
+            raise FedtideError(f"{column} was not measured in the {len(self.rounds)} aggregations of this run{need}")
+        if ax is not None:
+            return draw_run(ax, self.experiment, self.rounds, column, **style)
+        with shown_figure(5.2, 3.2) as figure:
+            return draw_run(figure.subplots(), self.experiment, self.rounds, column, **style)
+
+    def __repr__(self) -> str:
+        return f"<Result {self._label()}: {', '.join(self._words())}>"
+
+    def _label(self) -> str:
+        from fedtide.plot.figure import describe
+
+        text = describe(self.experiment).replace("$\\gamma$", "γ")
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+    def _words(self) -> list[str]:
+        """Say in few words how far it came."""
+        summary = self.summary()
+        accuracy = summary["final_accuracy"]
+        return [
+            f"{len(self.rounds):,} aggregations{'' if self.complete else ' so far (not complete)'}",
+            f"test accuracy {accuracy:.4f}" if accuracy is not None else "no test accuracy yet",
+            f"{summary['bits']:,.0f} bits sent",
+        ]
+
+    def _repr_html_(self) -> str:
+        from fedtide.plot.figure import draw_run, inline_figure
+        from fedtide.report import notebook
+
+        summary = self.summary()
+
+        def number(key: str, pattern: str) -> str:
+            return "-" if summary[key] is None else pattern.format(summary[key])
+
+        facts = notebook.facts(
+            [
+                ("final test accuracy", number("final_accuracy", "{:.4f}")),
+                ("best test accuracy", number("best_accuracy", "{:.4f}")),
+                ("aggregations", f"{len(self.rounds):,}{'' if self.complete else ', not complete'}"),
+                ("simulated time", number("time", "{:g}")),
+                ("uploads", number("uploads", "{:,}")),
+                ("updates lost", number("lost", "{:,}")),
+                ("bits sent", number("bits", "{:,.0f}")),
+                ("kept share r/d, mean", number("mean_kept_share", "{:.3f}")),
+                ("age of updates, mean", number("mean_age", "{:.2f} ticks")),
+            ]
+        )
+        if summary["final_accuracy"] is None:
+            return notebook.card(self._label(), facts)
+        with inline_figure(4.2, 2.4) as figure:
+            draw_run(figure.subplots(), self.experiment, self.rounds, "test_accuracy")
+            return notebook.card(self._label(), facts, figure)
+
+
+# Reading a run back from its folder.
+
+
+_ATTEMPTS = 5  # to read rounds and model of one moment while the run goes on
+
+
+def load(run: Path | str) -> Result:
+    """Read a run from its folder: finished, stopped (`.complete` is False) or still going on. Nothing is changed.
+
+    The rounds are those up to the last checkpoint, which vouches for them; the model is the final one, or the checkpoint's.
+    """
+    if not isinstance(run, (str, os.PathLike)) or not str(run) or "\0" in str(run):
+        raise RunFolderError(
+            f"{shown(run)} names no run folder: give the path that `fedtide run` or simulate was given"
+        )
+    for _ in range(_ATTEMPTS):
+        kept = read_run(run)
+        saved = read_checkpoint(Path(run), kept.experiment)
+        model = np.empty(0, np.float32) if saved is None else saved.model
+        if saved is None or saved.state.version - 1 == len(kept.rounds):
+            return Result(kept.experiment, kept.rounds, model, {}, kept.complete)
+    raise RunFolderError(f"{run} changes faster than it can be read: try again when its run has ended")

@@ -1,0 +1,129 @@
+"""The label variance Omega of a set of devices, and the subset of a given size that makes it smallest.
+
+Omega(Pi) = sum_j |sum_{k in Pi} b_k^j - mean|^2. With the centred rows v_k = c b_k - sum_j b_k^j (whole numbers, c labels)
+it is ||sum_{k in Pi} v_k||^2 / c^2: a cardinality-constrained binary quadratic problem. All arithmetic here is on whole
+numbers, held in float64 where it is exact (below 2^53), whatever the order of summation, so ties are real ties.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from fedtide.schedule import swaps
+from fedtide.types import Floats, Ints, Rng
+
+# Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).
+ENUMERATION_LIMIT = 3_000_000
+SWAP_RESTARTS = 96
+_MOST_MEMBERS = 1 << 16  # entries of a table of who is in which subset
+
+
+def label_variance(label_counts: Ints) -> float:
+    """Return Omega of a set of devices, given their label counts [r c]."""
+    total = label_counts.sum(axis=0, dtype=np.float64)
+    return float(((total - total.mean()) ** 2).sum()) if len(label_counts) else 0.0
+
+
+def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
+    """Return the `size` rows of label_counts [m c] with the least Omega, ascending, and whether that is proved.
+
+    Among equals the set that is first in lexicographic order wins where all subsets are enumerated; beyond that, greedy
+    descent by swaps from `RESTARTS` starts, proved only if it reaches the least value that whole numbers allow.
+    """
+    exact = enumerated(label_counts, size)
+    if exact is not None:
+        return exact, True
+    counts, coarse = swaps.manageable(label_counts, size)
+    totals = counts.sum(axis=1)
+    # Omega >= rest (c - rest) / c for whole counts with one total, rest = total mod c; reached = c^2 Omega.
+    num_labels = counts.shape[1]
+    rest = size * int(totals[0]) % num_labels if np.all(totals == totals[0]) else 0
+    enough = rest * (num_labels - rest) * num_labels
+    picked, reached = swaps.search(counts, size, rng, SWAP_RESTARTS, enough)
+    return picked, reached <= enough and not coarse
+
+
+def enumerated(label_counts: Ints, size: int) -> Ints | None:
+    """Return the best `size` rows of label_counts [m c], the first in lexicographic order; None: there are too many subsets."""
+    num_rows, num_labels = label_counts.shape
+    if size >= num_rows:
+        return np.arange(num_rows)
+    if not _few(num_rows, min(size, num_rows - size)):
+        return None
+    centred = (num_labels * label_counts - label_counts.sum(axis=1, keepdims=True)).astype(np.float64)
+    return _enumerate(centred, size)
+
+
+def _few(width: int, size: int) -> bool:
+    """Say whether there are few enough subsets of `size`, at most width / 2, without counting millions of digits."""
+    count = 1
+    for taken in range(size):
+        count = count * (width - taken) // (taken + 1)
+        if count > ENUMERATION_LIMIT:
+            return False
+    return count <= ENUMERATION_LIMIT
+
+
+@lru_cache(maxsize=64)
+def _combinations(width: int, size: int) -> Ints:
+    """Return every subset of `size` out of `width`, in lexicographic order [C(width,size) size]."""
+    count = math.comb(width, size)
+    flat = np.fromiter(
+        itertools.chain.from_iterable(itertools.combinations(range(width), size)), np.int64, count * size
+    )
+    return flat.reshape(count, size)
+
+
+@lru_cache(maxsize=64)
+def _members(width: int, size: int) -> Floats:
+    """Return who is in every subset of `size` out of `width`, in lexicographic order, as 0 and 1 [C(width,size) width]."""
+    found = np.zeros((math.comb(width, size), width))
+    np.put_along_axis(found, _combinations(width, size), 1.0, axis=1)
+    return found
+
+
+def _tabulated(width: int, size: int) -> bool:
+    """Say whether a table of who is in every subset is small: it saves most of the time of small enumerations."""
+    return math.comb(width, size) * width <= _MOST_MEMBERS
+
+
+def _sums(rows: Floats, size: int) -> Floats:
+    """Return the sum of every subset of `size` rows, subsets in lexicographic order [C(m,size) c]."""
+    if _tabulated(len(rows), size):
+        return np.asarray(_members(len(rows), size) @ rows)
+    left_out = len(rows) - size
+    if left_out < size:  # fewer to subtract than to add; the order of the complements is the reverse
+        return np.asarray(rows.sum(axis=0) - rows[_combinations(len(rows), left_out)[::-1]].sum(axis=1))
+    return np.asarray(rows[_combinations(len(rows), size)].sum(axis=1))
+
+
+def _subset(width: int, size: int, number: int) -> Ints:
+    """Return the subset with this number in lexicographic order."""
+    if _tabulated(width, size):
+        return np.flatnonzero(_members(width, size)[number])
+    left_out = width - size
+    if left_out < size:
+        return np.delete(np.arange(width), _combinations(width, left_out)[::-1][number])
+    return np.asarray(_combinations(width, size)[number])
+
+
+def _enumerate(centred: Floats, size: int) -> Ints:
+    """Meet in the middle: ||a + b||^2 = ||a||^2 + ||b||^2 + 2 ab over the subsets a, b of the two halves."""
+    half = len(centred) // 2
+    left, right = centred[:half], centred[half:]
+    best: tuple[float, list[int]] = (math.inf, [])
+    for from_left in range(max(0, size - len(right)), min(size, half) + 1):
+        a, b = _sums(left, from_left), _sums(right, size - from_left)
+        values = (2 * a) @ b.T
+        values += (a**2).sum(axis=1)[:, None]
+        values += (b**2).sum(axis=1)
+        row, column = divmod(int(values.argmin()), len(b))  # the first of the smallest is the lexicographically first
+        if values[row, column] <= best[0]:
+            rest = half + _subset(len(right), size - from_left, column)
+            chosen = [*_subset(half, from_left, row).tolist(), *rest.tolist()]
+            best = min(best, (float(values[row, column]), chosen))
+    return np.array(best[1], np.int64)

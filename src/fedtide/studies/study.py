@@ -1,0 +1,292 @@
+"""Many runs from Python: a study or a comparison, and its results as a value."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.core.yaml12 import shown
+from fedtide.errors import FedtideError
+from fedtide.help_text import documented
+from fedtide.parts.user_code import callback
+from fedtide.plot.figure import inline_figure, shown_figure
+from fedtide.report import notebook
+from fedtide.report.summary import columns_of, frame
+from fedtide.studies import plot as studies_plot
+from fedtide.studies import spec
+from fedtide.studies.run import Failure, Outcome, run_study
+from fedtide.studies.spec import Study
+from fedtide.studies.statistics import METRICS
+from fedtide.studies.store import RunResult, Store
+from fedtide.studies.table import by_label, long_rows, references, table_rows
+from fedtide_lab.paper.reproduce import effect
+
+# A study's results as a value: as frames, a table, a picture or a few lines.
+
+
+_METRIC = "mean_accuracy"
+_LINES, _WIDE = 4, 36  # of variants, and characters of a variant's label, in a repr
+
+
+@documented
+class StudyResult(NamedTuple):
+    """The finished runs of a study or a comparison. Differences are paired: taken seed by seed, with a 95 % interval."""
+
+    study: Study  # its name, and every run with label, experiment and seed
+    results: dict[str, dict[int, RunResult]]  # by variant and seed: curves by column, totals, what made the run
+    failures: tuple[Failure, ...] = ()  # runs that could not be finished, each with its reason
+
+    def frame(self) -> Any:
+        """Return one row per run and evaluation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
+
+        study, variant, run, the keys that differ (seed among them), path, version and date of what made it, then index, time,
+        test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols, bits, ...,
+        uploads and how many of them were lost.
+        """
+        return frame(columns_of(long_rows(self.study, self._store())))
+
+    def table(self, metric: str = _METRIC, against: str | None = None) -> Any:
+        """Return one row per variant, as `frame` does: its mean, and its paired difference from another one.
+
+        metric: the number per run that is compared; `fedtide study show --help` lists them. against: with which variant (or
+        part of labels, as `scheduler=random`, all else being equal); None: the first one. Columns: variant, seeds, done,
+        mean (of time_to_A and the like: median, and how many seeds reached it); difference with its interval low to high,
+        num_seeds, seeds_needed (to resolve it), verdict, against, diverged_note (how many runs did not stay finite).
+        """
+        return frame(columns_of(self._rows(metric, against)))
+
+    def values(self, metric: str = _METRIC) -> dict[str, dict[int, float]]:
+        """Return the number per run that is compared, by variant and seed."""
+        if metric not in METRICS:
+            raise FedtideError(f"metric={metric!r} is not known; use one of {', '.join(METRICS)}")
+        measure = METRICS[metric]
+        return {label: {seed: measure(run) for seed, run in runs.items()} for label, runs in self.results.items()}
+
+    def plot(
+        self,
+        column: str = "test_accuracy",
+        over: str = "time",
+        against: str | None = None,
+        style: str = "screen",
+    ) -> Any:
+        """Draw every variant's mean curve and, with three seeds or more, paired differences with their interval below.
+
+        over: time, index, bits, symbols, samples_trained. Differences are of averages up to then, whose last point is what the
+        table tells. style: screen; or ieee, ieee-wide, nature, nature-wide, as wide as a journal's column or page. Return the
+        Matplotlib Axes: one, or two.
+        """
+        studies_plot.check_metric(self.results, column, over)
+        compared = self._references(against)
+        with shown_figure(5.2, 4.4, style) as figure:
+            return studies_plot.draw_results(figure, self.results, compared, column, over)
+
+    def __repr__(self) -> str:
+        text = self._text()
+        shown, more = text[:_LINES], len(text) - _LINES
+        wide = max(len(line[0]) for line in shown)
+        lines = [f"  {line[0]:<{wide}}  {line[1]}  {line[2]}".rstrip() for line in shown]
+        return "\n".join([f"<{self._title()}", *lines, *([f"  and {more} more"] if more > 0 else [])]) + ">"
+
+    def _title(self) -> str:
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        name = _cut(self.study.name)
+        return f"{name}: {_METRIC}, {sum(map(len, self.results.values()))} of {len(self.study.runs)} runs{failed}"
+
+    def _text(self) -> list[tuple[str, str, str]]:
+        """Return variant, mean and difference of every row, short."""
+        found = []
+        for row in self._rows(_METRIC):
+            mean = "  -   " if row["mean"] is None else f"{row['mean']:.4f}"
+            known = row.get("difference") is not None and row["low"] is not None
+            half = row["high"] - row["difference"] if known else 0.0
+            short = f"{row['difference']:+.4f} ±{half:.4f} {row['verdict']}" if known else ""
+            more = f" (about {row['seeds_needed']} seeds would resolve it)" if known and row["seeds_needed"] else ""
+            short += more
+            found.append((_cut(row["variant"]), mean, ", ".join(filter(None, [short, row["diverged_note"]]))))
+        return found
+
+    def _repr_html_(self) -> str:
+        body = [
+            (
+                row["variant"],
+                f"{row['done']}/{row['seeds']}",
+                "-" if row["mean"] is None else f"{row['mean']:.4f}",
+                effect(row) if "difference" in row else "-" if row["against"] else "(reference)",
+                row["verdict"] or row["diverged_note"],
+            )
+            for row in self._rows(_METRIC)
+        ]
+        table = notebook.html_table(("variant", "seeds", "mean", "paired difference (95 % interval)", "verdict"), body)
+        if not any(self.results.values()):
+            return notebook.card(self._title(), table)
+        with inline_figure(4.6, 3.8) as figure:
+            studies_plot.draw_results(figure, self.results, self._references(None), "test_accuracy", "time")
+            return notebook.card(self._title(), table, figure)
+
+    def _store(self) -> Store:
+        """Return the results as a store has them, for what reads stores."""
+        return cast(Store, _Memory(self))
+
+    def _rows(self, metric: str, against: str | None = None) -> list[dict[str, Any]]:
+        try:
+            return table_rows(self.study, self._store(), metric, against)
+        except FedtideError as error:
+            raise FedtideError(str(error).removeprefix("--")) from None  # there it is an option, here an argument
+
+    def _references(self, against: str | None) -> Any:
+        try:
+            return references(self.study, against)
+        except FedtideError as error:
+            raise FedtideError(str(error).removeprefix("--")) from None
+
+
+class _Memory:
+    """Results in memory, read as a Store is."""
+
+    folder = Path("memory")
+
+    def __init__(self, studied: StudyResult) -> None:
+        found = ((run, studied.results[run.label].get(run.experiment.seed)) for run in studied.study.runs)
+        self._kept = {run.name: result for run, result in found if result is not None}
+
+    def all_files(self) -> dict[str, list[Path]]:
+        """Return the names of the runs; there are no files."""
+        return {name: [] for name in self._kept}
+
+    def load(self, name: str, kept: Any = None) -> RunResult:
+        """Return a run."""
+        return self._kept[name]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}..."
+
+
+# Many runs from Python: a study or a comparison, and what came out, paired over the seeds.
+
+
+_SEEDS = 5  # unless told otherwise
+Given = Experiment | Mapping[str, Any] | Path | str  # what an experiment may be given as
+OnDone = Callable[[Outcome], None]
+
+
+def study(
+    base: Given = {},  # noqa: B006  # read only
+    *,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
+    seeds: int | Iterable[int] | None = None,
+    name: str = "study",
+    store: Path | str | None = None,
+    workers: int = 1,
+    on_done: OnDone | None = None,
+) -> StudyResult:
+    """Run what is missing of a study; return everything that it has, paired over the seeds.
+
+    base: an experiment (or what fedtide.experiment makes one of: a mapping, a file), or the path of a study file, which says
+    all of axes, variants, seeds and name itself. axes: dotted keys, each with its values; variants: names, each with the keys
+    that differ; both are crossed. seeds: how many, from 0 on, or which. store: a folder in which finished runs are kept and
+    never repeated; None: nothing is kept on disk. workers: processes; 1: this one. on_done is called with every finished run.
+    """
+    path = base if isinstance(base, (str, Path)) and "=" not in str(base) else None
+    if path is not None and _is_study(Path(path)):
+        if axes is not None or variants is not None or seeds is not None:
+            raise FedtideError(f"{path} is a study file with axes, variants and seeds of its own: change them there")
+        made = spec.read_study(Path(path))
+    else:
+        for what, each in (("axes", axes), ("variants", variants)):
+            if each is not None and not isinstance(each, Mapping):
+                raise FedtideError(f"{what}={shown(each)} is no mapping: give names, each with what belongs to it")
+        listed = {axis: _listed(values) for axis, values in (axes or {}).items()}
+        made = spec.cross(name, _base(base), listed, variants or {}, _seeds(seeds))
+    return _done(made, store, workers, on_done)
+
+
+def compare(
+    experiments: Mapping[str, Given],
+    *,
+    seeds: int | Iterable[int] = _SEEDS,
+    base: Given | None = None,
+    name: str = "comparison",
+    store: Path | str | None = None,
+    workers: int = 1,
+    on_done: OnDone | None = None,
+) -> StudyResult:
+    """Run named experiments on the same seeds; return their differences from the first one, seed by seed.
+
+    Runs of one seed share data, fading, durations and batches, so what differs is what was changed. experiments: names, each
+    with an experiment, a file, or the keys that differ from `base`. All else as in `fedtide.study`.
+    """
+    if not isinstance(experiments, Mapping) or not experiments:
+        raise FedtideError(
+            f"{shown(experiments)} names no experiments: give a mapping such as {{'random': e, 'proposed': f}}"
+        )
+    variants = {label: _base(each) for label, each in experiments.items()}
+    for label, each in variants.items():
+        if isinstance(experiments[label], Mapping) and "seed" in each:
+            raise FedtideError(f"{shown(label)} gives a seed, which comparisons share; say seeds=[1, 2] or seeds=5")
+    made = spec.side_by_side(name, variants, _seeds(seeds), None if base is None else _base(base))
+    return _done(made, store, workers, on_done)
+
+
+def _is_study(path: Path) -> bool:
+    """Say whether a file is a study's; raise if there is none."""
+    tree = config.read_file(path)
+    return bool(tree.keys() & {"axes", "variants"}) or tree.keys() >= {"version", "name"}
+
+
+def _base(given: Given) -> Any:
+    """Return as it is laid under keys: an experiment as it is, all else as a nested mapping, a file's read once."""
+    if isinstance(given, Experiment):
+        return given
+    if isinstance(given, (str, Path)):
+        return config.read_words([str(given)])
+    if isinstance(given, Mapping) and all(isinstance(key, str) for key in given):
+        return config.nest(given)
+    return config.experiment(given)  # raises, and says why
+
+
+def _listed(values: Any) -> Any:
+    """Return a range, an array or the like as a list; all else as it is, to be refused with the reason."""
+    return list(values) if isinstance(values, (range, tuple, np.ndarray)) else values
+
+
+def _seeds(seeds: Any) -> Any:
+    seeds = _listed(_SEEDS if seeds is None else seeds)
+    return seeds.tolist() if isinstance(seeds, np.generic) else seeds
+
+
+def _done(made: Study, store: Any, workers: Any, on_done: OnDone | None) -> StudyResult:
+    """Run what is missing, and read everything that is there into memory."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise FedtideError(f"workers={shown(workers)} must be a whole number of at least 1")
+    if store is not None and (not isinstance(store, (str, Path)) or not str(store) or "\0" in str(store)):
+        raise FedtideError(f"store={shown(store)} names no folder: give a path, or None to keep nothing")
+    how: dict[str, Any] = {"workers": workers, "backend": "local"} if workers > 1 else {"backend": "here"}
+    with tempfile.TemporaryDirectory(prefix="fedtide-", ignore_cleanup_errors=True) as aside:
+        kept = Store(Path(aside if store is None else store))
+        failures = run_study(made, kept, **how, on_done=callback("on_done", on_done) or (lambda _: None))
+        results = by_label(made, kept)
+    _tell(made, failures, store)
+    return StudyResult(made, results, tuple(failures))
+
+
+def _tell(made: Study, failures: Sequence[Failure], store: Any) -> None:
+    """Raise if every run failed; warn if some did."""
+    if not failures:
+        return
+    first = failures[0]
+    text = f"{first.run.label}, seed {first.run.experiment.seed}: {first.reason}"
+    if len(failures) == len({run.name for run in made.runs}):
+        error = FedtideError(text if len(failures) == 1 else f"all {len(failures)} runs failed, the first one, {text}")
+        error.exit_code = first.exit_code
+        raise error
+    again = "call again to try only these" if store is not None else "name a store to keep the others"
+    warnings.warn(f"{len(failures)} of {len(made.runs)} runs failed ({again}), the first one, {text}", stacklevel=4)

@@ -1,0 +1,1 @@
+"""When the server acts, and with which devices."""

@@ -1,0 +1,1 @@
+"""The laboratory: the paper's claims, other worlds, a league of methods and the theorem, studied with fedtide."""

@@ -1,0 +1,326 @@
+"""`fedtide paper`, `fedtide worlds` and `fedtide league`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
+from fedtide.cli.drawing import SCREEN_STYLE, DrawingStyle
+from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
+from fedtide.core.files import check_folder
+from fedtide.errors import FedtideError
+from fedtide.report.terminal import TableColumn, listed
+from fedtide.studies.run import Failure
+from fedtide.studies.store import Store
+
+# `fedtide paper`: the paper's figures and claims, from runs.
+
+
+@friendly
+def paper(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FIGURE]...",
+            help="R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, "
+            "timelines; or `claims` for the ledger. Default: all.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", "-n", min=1, help="Seeds per curve (default: 3 to 5).")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the horizon, two seeds: a first look.")] = False,
+    store: StorePath = Path("results/paper"),
+    to: Annotated[Path, typer.Option("--out", "-o", help="Folder for figures and the page paper.md.")] = Path("docs"),
+    workers: Workers = CORES,
+    backend: Backend = "local",
+    address: Address = None,
+    isa_strict: Strict = False,
+    isa_redo: Redo = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the page even if that takes figures or runs from the one there.")
+    ] = False,
+    draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
+    style: DrawingStyle = SCREEN_STYLE,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.
+
+    [dim]fedtide paper --quick[/]               everything, at a tenth of the horizon
+    [dim]fedtide paper schedulers --seeds 5[/]  one figure, in full
+    [dim]fedtide paper claims[/]                from the runs there are: figures, page, a verdict per claim
+    """  # fmt: skip
+    from fedtide.plot.style import style_named
+    from fedtide_lab.paper import draw, page, reproduce
+    from fedtide_lab.paper.figures import FIGURES
+    from fedtide_lab.paper.reproduce import (
+        QUICK_SHARE,
+        chosen,
+        collect,
+        draw_all,
+        observed,
+        refuse_a_poorer_page,
+        studies,
+        verdicts,
+        without_run,
+    )
+
+    style_named(style)  # before anything is run
+    wanted = list(figures or [])
+    names = chosen([name for name in wanted if name != "claims"])
+    with_page = not wanted or "claims" in wanted
+    shrunk = QUICK_SHARE if quick else None
+    if quick:
+        store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
+    check_folder(to)
+    kept = Store(store)
+    failures: list[Failure] = []
+    if not draw_only and wanted != ["claims"]:
+        parts = studies(names, seeds, shrunk)
+        failures = do_runs("paper", parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
+    results = collect(list(FIGURES), kept, shrunk, seeds or 0)
+    decided, others = verdicts(results)
+    besides = observed(results)
+    if with_page and not force:
+        refuse_a_poorer_page(to / "paper.md", results, store)
+    if with_page:  # the page shows whole figures only, and says what is missing from the others
+        names = [name for name in chosen([]) if name not in FIGURES or not without_run(name, results)]
+    drawn = draw_all(names, results, to / "figures", say, style)
+    if with_page and any(verdict.weakest.difference for verdict in decided):
+        drawn["verdicts"] = draw.draw_verdicts(decided, to / "figures" / "paper-verdicts", style)
+    for paths in drawn.values():
+        say(f"drawn: {', '.join(str(path) for path in paths)}")
+    if with_page:
+        page.write_paper_page(to / "paper.md", drawn, results, decided, others, besides, quick)
+        say(f"written: {to / 'paper.md'}")
+    else:
+        say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
+    if as_json:
+        print_json([*reproduce.claims_rows(decided, others), *reproduce.observed_rows(besides)])
+    else:
+        _print_claims(reproduce.claims_rows(decided, others))
+        _print_observed(reproduce.observed_rows(besides))
+    finish(failures)
+
+
+def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
+    """Print every claim with its verdict, and below it the comparisons that decide it."""
+    from fedtide_lab.paper.reproduce import effect, in_words
+
+    colours = {"holds": "green", "contradicted": "red"}
+    out.print("\n[dim]Differences are positive where they are as claimed.[/]", highlight=False)
+    for row in rows:
+        colour = colours.get(row["verdict"], "yellow")
+        out.print(f"\n[bold {colour}]{row['verdict']}:[/] [bold]{escape(row['text'])}[/]", highlight=False)
+        if row["by_other_measure"] != row["verdict"]:
+            metrics = dict.fromkeys(each["by_other_measure"]["metric"] for each in row["comparisons"])
+            out.print(f"    [dim]by {', '.join(metrics)}: {row['by_other_measure']}[/]", highlight=False)
+        _print_aside(f'"{row["quote"]}" ({row["section"]})')
+        if row["reading"]:
+            _print_aside(f"We read it as: {row['reading']}")
+        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+        table.add_column(min_width=2)
+        table.add_column()
+        table.add_column()
+        for each in row["comparisons"]:
+            colour = colours.get(each["verdict"], "yellow")
+            table.add_row("", escape(in_words(each)), f"[{colour}]{escape(effect(each))}[/]")
+        out.print(table, highlight=False)
+
+
+def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
+    """Print what we measure besides, without verdicts."""
+    from fedtide_lab.paper.reproduce import difference_words, effect
+
+    out.print("\n[bold]What we find besides[/] [dim](no claims of the paper)[/]", highlight=False)
+    for row in rows:
+        out.print(f"\n[bold]{escape(row['text'])}[/]", highlight=False)
+        _print_aside(row["note"])
+        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+        table.add_column(min_width=2)
+        for each in row["comparisons"]:
+            table.add_row("", escape(difference_words(each)), escape(effect(each)))
+        out.print(table, highlight=False)
+
+
+def _print_aside(text: str) -> None:
+    out.print(Padding(f"[dim]{escape(text)}[/]", (0, 0, 0, 4), expand=False), highlight=False)
+
+
+# `fedtide worlds`: the paper's main comparisons in other worlds, from runs.
+
+
+_WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of them
+
+
+@friendly
+def worlds(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[WORLD]...", help="paper, fashion, macro, walking, phones, cifar. Default: all."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", "-n", min=1, max=20, help="Seeds per curve (default: 3 to 5).")
+    ] = None,
+    store: StorePath = Path("results/worlds"),
+    to: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figure and the page worlds.md.")] = Path(
+        "docs"
+    ),
+    workers: Workers = CORES,
+    backend: Backend = "local",
+    address: Address = None,
+    isa_strict: Strict = False,
+    isa_redo: Redo = False,
+    draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
+    style: DrawingStyle = SCREEN_STYLE,
+    as_json: AsJson = False,
+) -> None:
+    """Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.
+
+    [dim]fedtide worlds --draw-only[/]       the page and its figure, from the runs there are
+    [dim]fedtide worlds macro --seeds 8[/]   more seeds of one world
+    """
+    from fedtide.plot.style import style_named
+    from fedtide_lab.worlds import page
+    from fedtide_lab.worlds.studies import WORLDS, collect_worlds, world_study
+
+    style_named(style)  # before anything is run
+    known = {world.name: world for world in WORLDS}
+    for name in names or []:
+        if name not in known:
+            raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
+    check_folder(to)
+    kept = Store(store)
+    failures: list[Failure] = []
+    if not draw_only:
+        parts = [world_study(known[name], range(seeds) if seeds else None) for name in names or known]
+        failures = do_runs("worlds", parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
+    results = collect_worlds(WORLDS, kept)
+    found = page.decided(WORLDS, results)
+    if not found:
+        raise FedtideError(f"{store} holds no run of these worlds; leave out --draw-only, or name another --store")
+    drawn = page.draw_worlds(found, to / "figures" / "worlds", style)
+    page.write_worlds_page(to / "worlds.md", Path("figures/worlds.png"), found, results)
+    say(f"drawn: {', '.join(map(str, drawn))}")
+    say(f"written: {to / 'worlds.md'}")
+    if as_json:
+        print_json(page.world_rows(found))
+    else:
+        _print(found)
+    finish(failures)
+
+
+def _print(found: list[Any]) -> None:
+    colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
+    names = [each.world.name for each in found]
+    claims = [verdict.claim.text for verdict in found[0].verdicts]
+    verdicts = [[each.verdicts[number].verdict for each in found] for number in range(len(claims))]
+    if out.width >= _WIDE * (len(names) + 2):
+        columns = (TableColumn("claim", wraps=True), *(TableColumn(name, wraps=True) for name in names))
+        rows = [
+            (escape(claim), *(f"[{colours.get(cell, 'dim')}]{cell}[/]" for cell in cells))
+            for claim, cells in zip(claims, verdicts, strict=True)
+        ]
+        out.print(listed(columns, rows, out.width), highlight=False)
+        return
+    for claim, cells in zip(claims, verdicts, strict=True):  # a column for every world would cut their verdicts
+        where = {cell: [name for name, one in zip(names, cells, strict=True) if one == cell] for cell in cells}
+        out.print(f"[bold]{escape(claim)}[/]", highlight=False)
+        for cell, those in where.items():
+            out.print(f"  [{colours.get(cell, 'dim')}]{cell}:[/] {escape(', '.join(those))}", highlight=False)
+
+
+# `fedtide league`: the methods that papers cite, tuned alike, at equal airtime, in three worlds.
+
+
+_COLUMNS = (
+    TableColumn("method", wraps=True),
+    TableColumn("rank", right=True),
+    TableColumn("range"),
+    TableColumn("accuracy", right=True),
+    TableColumn("gain over random", wraps=True),
+)
+
+
+@friendly
+def league(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORLD]...", help="paper, macro, phones. Default: all.")
+    ] = None,
+    store: StorePath = Path("results/league"),
+    to: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures and the page league.md.")] = Path(
+        "docs"
+    ),
+    workers: Workers = CORES,
+    backend: Backend = "local",
+    address: Address = None,
+    isa_strict: Strict = False,
+    isa_redo: Redo = False,
+    draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask which method to deploy: schedulers, servers, codecs and local methods, ranked with paired intervals.
+
+    [dim]fedtide league --draw-only[/]   the page and its figures, from the runs there are
+    [dim]fedtide league macro[/]         one world; all three take one to two hours of two cores
+
+    Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in
+    src/fedtide_lab/league/methods.py.
+    """
+    from fedtide_lab.league import draw, page
+    from fedtide_lab.league.season import played, stages
+    from fedtide_lab.league.tune import ARENAS
+
+    known = {arena.name: arena for arena in ARENAS}
+    for name in names or []:
+        if name not in known:
+            raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
+    check_folder(to)
+    kept = Store(store)
+    failures: list[Failure] = []
+    if not draw_only:
+        for stage, parts in stages([known[name] for name in names or known], kept):
+            failures += do_runs(stage, parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
+    seasons = [each for arena in ARENAS if (each := played(arena, kept)) is not None]
+    if not seasons:
+        raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
+    tables = [table for table, _ in seasons]
+    runs = {table.arena.name: results for table, results in seasons}
+    figures = to / "figures"
+    drawn = draw.draw_gains(tables, figures / "league") + draw.draw_curves(tables, runs, figures / "league-curves")
+    page.write_league_page(
+        to / "league.md", Path("figures/league.png"), Path("figures/league-curves.png"), tables, runs
+    )
+    say(f"drawn: {', '.join(map(str, drawn))}")
+    say(f"written: {to / 'league.md'}")
+    if as_json:
+        print_json(page.league_rows(tables))
+    else:
+        _league_print(tables)
+    finish(failures)
+
+
+def _league_print(tables: list[Any], most: int = 10) -> None:
+    from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
+    from fedtide_lab.league.ranking import league_effect
+
+    for each in tables:
+        rows = [
+            (
+                escape(row.name),
+                str(row.rank),
+                f"{row.highest} to {row.lowest}",
+                f"{row.accuracy:.3f}",
+                escape(league_effect(row.over_reference)),
+            )
+            for row in each.rows
+            if row.rank <= most or row.name in (PAPER_METHOD, REFERENCE)
+        ]
+        out.print(listed(_COLUMNS, rows, out.width, escape(each.arena.title)), highlight=False)

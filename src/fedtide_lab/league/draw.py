@@ -1,0 +1,113 @@
+"""The league's figures: gains over the reference in every world, and the leaders' accuracy over time, bits and joules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtide.plot.figure import new_figure, our_style, save
+from fedtide.plot.style import COLOURS
+from fedtide.studies.statistics import SPENT_BY_QUANTITY, band
+from fedtide.studies.store import RunResult
+from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
+from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog
+from fedtide_lab.league.tune import JOINED
+
+_SHOWN = {"higher": COLOURS[2], "lower": COLOURS[1]}  # else grey
+_MOST = 18  # methods in the figure of gains
+_OVER = {"time": r"time (units of $T_{\max}$)", "bits": "Mbit sent", "joules": "J spent"}
+_SCALE = {"time": 1.0, "bits": 1e6, "joules": 1.0}
+
+
+def draw_gains(tables: Sequence[Standings], stem: Path) -> list[Path]:
+    """Draw the gains of the leading methods over the reference with their intervals, a panel for each world.
+
+    As wide as a column of a journal; the tables of the page have all methods.
+    """
+    names = drawn_methods(tables)
+    with our_style():
+        page = new_figure(3.6, 0.75 + 0.16 * len(names))
+        panels = page.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+        for panel, each in zip(panels, tables, strict=True):
+            ends = [0.0]
+            for line, name in enumerate(reversed(names)):
+                row = next((row for row in each.rows if row.name == name), None)
+                if row is None:
+                    panel.text(0, line, " no runs", fontsize=6, va="center", color="#666666")
+                if row is None or row.over_reference is None:
+                    continue
+                found = row.over_reference
+                colour = _SHOWN.get(found.verdict, "#888888")
+                if math.isfinite(found.low):  # not with one seed
+                    panel.plot(
+                        [found.low, found.high], [line, line], color=colour, linewidth=1.4, solid_capstyle="butt"
+                    )
+                    ends += [found.low, found.high]
+                panel.plot(found.mean, line, "o", color=colour, markersize=3)
+                ends.append(found.mean)
+            panel.axvline(0, color="black", linewidth=0.8)
+            panel.set_title(each.arena.name, fontsize=7.5)
+            margin = 0.06 * (max(ends) - min(ends)) or 0.01
+            panel.set_xlim(min(ends) - margin, max(ends) + margin)
+            panel.locator_params(axis="x", nbins=3)
+            panel.tick_params(labelsize=7)
+            panel.set_ylim(-0.7, len(names) - 0.3)
+            panel.set_yticks(range(len(names)), list(reversed(names)), fontsize=7)
+            panel.grid(visible=False, axis="y")
+        page.supxlabel("gain in mean accuracy over random scheduling", fontsize=7)
+        return save(page, stem)
+
+
+def draw_curves(tables: Sequence[Standings], runs: Mapping[str, Runs], stem: Path) -> list[Path]:
+    """Draw the accuracy of the reference, the paper's schedule and the best others over time, bits and joules."""
+    with our_style():
+        page = new_figure(7.2, 2.05 * len(tables))
+        panels = page.subplots(len(tables), len(_OVER), sharey="row", squeeze=False)
+        for line, each in zip(panels, tables, strict=True):
+            for panel, (over, name) in zip(line, _OVER.items(), strict=True):
+                for row, style in zip(leaders(each), _STYLES, strict=False):
+                    if over == "bits" and is_analog(row):
+                        continue
+                    found = [_with_reports(runs[each.arena.name][row.name][seed]) for seed in each.seeds]
+                    mean = band(found, "test_accuracy", over)
+                    panel.plot(mean.x / _SCALE[over], mean.mean, label=row.name, linewidth=1.2, **style)
+                panel.axhline(each.target, color="#aaaaaa", linewidth=0.7, linestyle=":")
+                panel.set_xlabel(name, fontsize=7.5)
+                panel.tick_params(labelsize=7)
+                panel.set_ylim(0, 1)
+            line[0].set_ylabel(f"{each.arena.title}\ntest accuracy", fontsize=7.5)
+            line[-1].legend(fontsize=6.5, loc="lower right")
+        return save(page, stem)
+
+
+def _with_reports(run: RunResult) -> RunResult:
+    """Return a run whose bits include what devices report to the server, as costs do."""
+    return run._replace(columns={**run.columns, "bits": SPENT_BY_QUANTITY["bits"](run).tolist()})
+
+
+_STYLES: tuple[dict[str, Any], ...] = (
+    {"color": COLOURS[0]},
+    {"color": COLOURS[1], "linestyle": "--"},
+    {"color": COLOURS[2], "linestyle": "-."},
+    {"color": COLOURS[3], "linestyle": (0, (4, 1, 1, 1, 1, 1))},
+    {"color": COLOURS[6], "linestyle": ":"},
+)
+
+
+def leaders(each: Standings) -> list[Standing]:
+    """Return the two best, the best method alone, the paper's schedule and the reference: five at most."""
+    alone = [row for row in each.rows if row.name not in (JOINED, PAPER_METHOD, REFERENCE)]
+    chosen = [*(row for row in each.rows if row.name == JOINED), *alone[:2]]
+    return [*chosen, *(row for row in each.rows if row.name in (PAPER_METHOD, REFERENCE))]
+
+
+def drawn_methods(tables: Sequence[Standings], most: int = _MOST) -> list[str]:
+    """Return the methods whose worst rank in any world is best, and the paper's schedule, in the order of these ranks."""
+    worst: dict[str, int] = {}
+    for each in tables:
+        for row in each.rows:
+            worst[row.name] = max(worst.get(row.name, 0), row.rank)
+    ordered = sorted((name for name in worst if name != REFERENCE), key=lambda name: (worst[name], name))
+    return [name for place, name in enumerate(ordered) if place < most or name == PAPER_METHOD]

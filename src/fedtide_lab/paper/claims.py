@@ -1,0 +1,227 @@
+"""How a claim is decided: a sentence of the paper as comparisons between runs, with a verdict that follows from intervals.
+
+A comparison says which of two variants should be higher by some metric. A claim holds if every comparison is resolved in the
+claimed direction (95 % interval of the paired difference). It is contradicted if one of its m comparisons is resolved the
+other way by an interval of 1 - 5 %/m: else a claim of many comparisons would be contradicted by chance (Bonferroni). A claim
+that some variant exists has several groups of comparisons: one that holds is enough (at 1 - 5 %/groups), and all must be
+contradicted. Otherwise it is not resolved; the seeds that would resolve it are those of the whole claim at these levels.
+Every claim is decided a second time by another measure, for the reader: the paper does not say what "better" or "smooth" is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fedtide.studies.paths import note, paired
+from fedtide.studies.statistics import CONFIDENCE, METRICS, POWER, Comparison, diverged, paired_difference, seeds_needed
+from fedtide.studies.store import RunResult
+
+# The number per run that decides, and the one by which the verdict is given a second time.
+_OTHER = {"mean_accuracy": "final_accuracy", "mean_train_loss": "final_train_loss", "variation": "roughness"}
+
+# A side of a comparison: a curve, or the gain of one curve over another.
+Side = str | tuple[str, str]
+
+
+class Check(NamedTuple):
+    """One comparison: `better` should exceed `worse` by the metric (or stay below it, if lower is better)."""
+
+    figure: str
+    better: Side
+    worse: Side
+    metric: str = "mean_accuracy"
+    lower_is_better: bool = False
+
+
+class Claim(NamedTuple):
+    """A sentence of the paper and the comparisons that decide it."""
+
+    name: str
+    text: str  # in our words, short
+    checks: tuple[Check, ...]
+    # Further ways in which the claim may hold, for "there is one that ...".
+    otherwise: tuple[tuple[Check, ...], ...] = ()
+    quote: str = ""  # the paper's words, with mathematics as plain text
+    section: str = ""  # where they stand
+    reading: str = ""  # "we read it as ...": what the words leave to the reader
+
+    def by_other_measure(self) -> Claim:
+        """Return the same claim, decided by the other number per run."""
+        groups = [tuple(check._replace(metric=_OTHER[check.metric]) for check in group) for group in self.groups]
+        return self._replace(checks=groups[0], otherwise=tuple(groups[1:]))
+
+    @property
+    def groups(self) -> tuple[tuple[Check, ...], ...]:
+        """All groups of comparisons; one that holds is enough."""
+        return (self.checks, *self.otherwise)
+
+
+class Observation(NamedTuple):
+    """What we measure besides: no claim of the paper, so comparisons without a verdict."""
+
+    name: str
+    text: str
+    checks: tuple[Check, ...]
+    note: str = ""  # what the paper has to say about it, if anything
+
+    def by_other_measure(self) -> Observation:
+        """Return the same by the other number per run."""
+        return self._replace(checks=tuple(check._replace(metric=_OTHER[check.metric]) for check in self.checks))
+
+
+class Finding(NamedTuple):
+    """One comparison, made: the differences are better minus worse (worse minus better where lower is better)."""
+
+    check: Check
+    difference: tuple[float, ...]  # by seed
+    missing: bool = False  # a side has no run on a shared seed; else, without differences, runs are too short to tell
+    paths_note: str = ""  # pairs on different instruction paths
+    diverged_note: str = ""  # runs that did not stay finite
+
+    def at(self, confidence: float) -> Comparison | None:
+        """Compare with an interval of this confidence."""
+        return paired_difference(self.difference, [0.0] * len(self.difference), confidence) if self.difference else None
+
+    def answer(self, confidence: float = CONFIDENCE) -> str:
+        """`holds`, `contradicted`, `not resolved` or `runs missing`, for this comparison alone."""
+        found = self.at(confidence)
+        if found is None:
+            return "runs missing" if self.missing else "not resolved"
+        return {"higher": "holds", "lower": "contradicted"}.get(found.verdict, "not resolved")
+
+    def seeds_needed(self, sign: int, confidence: float, power: float) -> float:
+        """Return about how many seeds would resolve it in this direction; infinite if its mean lies the other way."""
+        found = self.at(confidence)
+        if found is None or found.mean * sign <= 0:
+            return math.inf
+        if found.verdict != "not resolved":
+            return len(self.difference)
+        return seeds_needed(np.array(self.difference), confidence, power) or math.inf
+
+    @property
+    def strength(self) -> float:
+        """How many half-widths the difference is from zero, in the claimed direction; minus infinity if there is none."""
+        found = self.at(CONFIDENCE)
+        if found is None:
+            return -math.inf
+        width = found.high - found.mean
+        return found.mean / width if width else math.copysign(math.inf, found.mean) if found.mean else 0.0
+
+
+class Verdict(NamedTuple):
+    """A claim, decided."""
+
+    claim: Claim
+    groups: tuple[tuple[Finding, ...], ...]
+
+    @property
+    def decisive(self) -> tuple[Finding, ...]:
+        """The group on which the claim hangs: the one whose weakest comparison is strongest."""
+        return max(self.groups, key=lambda each: min(finding.strength for finding in each))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every comparison of the claim."""
+        return tuple(finding for group in self.groups for finding in group)
+
+    @property
+    def weakest(self) -> Finding:
+        """The comparison on which the claim hangs."""
+        return min(self.decisive, key=lambda finding: finding.strength)
+
+    @property
+    def verdict(self) -> str:
+        """The claim's, as the module says."""
+
+        def each(group: tuple[Finding, ...], sign: int) -> list[str]:
+            return [finding.answer(self._level(sign, len(group))) for finding in group]
+
+        if all("contradicted" in each(group, -1) for group in self.groups):
+            return "contradicted"  # whatever is missing
+        if any(set(each(group, 1)) == {"holds"} for group in self.groups):
+            return "holds"
+        return "runs missing" if any(finding.missing for finding in self.findings) else "not resolved"
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """About how many seeds would decide the claim with POWER, if differences and spreads are as measured.
+
+        It holds once all comparisons of a group do, and is contradicted once one comparison of every group is. Each of
+        those that must come true together gets its share of what POWER leaves to chance. None: decided, or not to be told.
+        """
+        if self.verdict != "not resolved":
+            return None
+        holds = min(
+            max(each.seeds_needed(1, self._level(1, len(group)), _power(len(group))) for each in group)
+            for group in self.groups
+        )
+        contradicted = max(
+            min(each.seeds_needed(-1, self._level(-1, len(group)), _power(len(self.groups))) for each in group)
+            for group in self.groups
+        )
+        found = min(holds, contradicted)
+        return int(found) if math.isfinite(found) else None
+
+    def more_seeds(self, finding: Finding, num_checks: int) -> int | None:
+        """About how many seeds would resolve one comparison at the level of its claim; None: it is resolved, or not known."""
+        found = finding.at(CONFIDENCE)
+        if found is None or found.verdict != "not resolved":
+            return None
+        sign = -1 if found.mean < 0 else 1
+        needed = finding.seeds_needed(sign, self._level(sign, num_checks), POWER)
+        return int(needed) if math.isfinite(needed) else None
+
+    def _level(self, sign: int, num_checks: int) -> float:
+        """Return the confidence at which a comparison counts for the claim (sign 1) or against it, in a group of so many."""
+        return 1 - (1 - CONFIDENCE) / (len(self.groups) if sign > 0 else num_checks)
+
+
+def _power(together: int) -> float:
+    """Return the power of each of so many comparisons with which all come true with POWER, whatever they share."""
+    return 1 - (1 - POWER) / together
+
+
+FigureResults = Mapping[str, Mapping[str, Mapping[int, RunResult]]]  # figure -> label -> seed -> result
+
+
+def decide(claim: Claim, results: FigureResults) -> Verdict:
+    """Make the claim's comparisons over the seeds that both sides have."""
+    return Verdict(claim, tuple(tuple(_find(check, results) for check in group) for group in claim.groups))
+
+
+def observe(observation: Observation, results: FigureResults) -> tuple[Finding, ...]:
+    """Make the comparisons of an observation."""
+    return tuple(_find(check, results) for check in observation.checks)
+
+
+def _find(check: Check, results: FigureResults) -> Finding:
+    curves, sign = results.get(check.figure, {}), -1 if check.lower_is_better else 1
+    names = [*_curves(check.better), *_curves(check.worse)]
+    together = paired(
+        *(curves.get(name, {}) for name in names)
+    )  # all that a difference is made of, on one path per seed
+    difference = []
+    for seed in together:
+        values = dict(zip(names, map(METRICS[check.metric], together[seed]), strict=True))
+        difference.append(sign * (_value(check.better, values) - _value(check.worse, values)))
+    known = tuple(each for each in difference if not math.isnan(each))
+    runs = [result for group in together.values() for result in group]
+    return Finding(check, known, not together, note(together.values()), diverged(runs))
+
+
+def _curves(side: Side) -> tuple[str, ...]:
+    return (side,) if isinstance(side, str) else side
+
+
+def _value(side: Side, values: Mapping[str, float]) -> float:
+    """Return a side's number on one seed: a curve's, or the gain of one over another."""
+    return values[side] if isinstance(side, str) else values[side[0]] - values[side[1]]
+
+
+def side_label(side: Side) -> str:
+    """Name a side of a comparison."""
+    return side if isinstance(side, str) else f"gain of {side[0]} over {side[1].partition(' | ')[0]}"

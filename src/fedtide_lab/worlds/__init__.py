@@ -1,0 +1,1 @@
+"""The paper's main comparisons in other worlds."""

@@ -1,0 +1,191 @@
+"""Do the paper's conclusions survive outside its laboratory? Its main comparisons, in other worlds.
+
+Every world is the paper's cell (N = 40, R = 8, n = 300,000, non-i.i.d. data) with its data, its radio or its devices
+replaced. Some replace more than one thing: slow fading also has estimates of channels, phones have other durations and come
+and go, CIFAR-10 has another model and what that needs to learn. Horizons are shorter and training sets smaller than
+in the paper, the same in all worlds unless said, so that a world costs minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedtide.studies.paths import paired
+from fedtide.studies.spec import Study, make_study
+from fedtide.studies.statistics import CONFIDENCE, Comparison, mean_accuracy, paired_difference
+from fedtide.studies.store import RunResult, Store
+from fedtide_lab.paper.claims import Check, Claim, FigureResults
+from fedtide_lab.paper.figures import FRESH, OLD, Tree
+
+HORIZON = 10.0  # T_max
+_SEEDS = 5
+COMMON_KEYS: Tree = {
+    "data": {"num_train": 8000, "num_test": 2000},
+    "fleet": {"num_devices": 40},
+    "policy": {"limit": 8},
+    "timeline": {"horizon": HORIZON},
+}
+
+
+class World(NamedTuple):
+    """A world: what of the paper's cell is replaced."""
+
+    name: str
+    title: str
+    differs: str  # in words, for the page
+    tree: Tree
+    seeds: int = _SEEDS
+
+
+WORLDS: tuple[World, ...] = (
+    World("paper", "The paper's cell", "MNIST, Rayleigh fading drawn anew every period, T_k uniform, always there", {}),
+    World("fashion", "Fashion-MNIST", "clothes instead of digits", {"data": {"name": "fashion_mnist"}}),
+    World(
+        "macro",
+        "A macro cell",
+        "devices within 500 m: path loss 128.1 + 37.6 log10 d and 8 dB of shadowing under the Rayleigh fading",
+        {"radio": {"coverage": "log_distance", "coverage_args": {"radius": 500.0, "sigma_db": 8.0}}},
+    ),
+    World(
+        "walking",
+        "Slow fading, estimated",
+        "fading with Jakes' spectrum, 0.4 cycles per T_max (0.90 from one period to the next), estimated with an error of "
+        "10 % and a margin of 1 dB: a packet that has more bits than the link carries is lost",
+        {
+            "radio": {
+                "channel": "jakes",
+                "channel_args": {"doppler": 0.4},
+                "csi": "noisy",
+                "csi_args": {"error": 0.1, "margin_db": 1.0},
+            }
+        },
+    ),
+    World(
+        "phones",
+        "Phones that come and go",
+        "on for 2 T_max and away for 1 on average; every job takes another time, 0.1 T_max and Exp(0.3), some phones slower",
+        {
+            "fleet": {
+                "duration": "shifted_exponential",
+                "duration_args": {"shift": 0.1, "mean": 0.3, "spread": 0.5},
+                "availability": "markov",
+                "availability_args": {"mean_on": 2.0, "mean_off": 1.0},
+            }
+        },
+    ),
+    World(
+        "cifar",
+        "CIFAR-10",
+        "colour photographs, a CNN of 90,000 parameters without dropout, n four times as large, Dirichlet labels (0.5), a "
+        "learning rate of 0.1 and batches of 20",
+        {
+            "data": {"name": "cifar10", "num_train": 4000, "num_test": 1000, "partition": "dirichlet"},
+            "learning": {"model": "small_cnn", "dropout": False, "learning_rate": 0.1, "batch_size": 20},
+            "radio": {"num_symbols": 1_200_000},
+        },
+        seeds=3,
+    ),
+)
+
+_RANDOM: Tree = {"policy": {"scheduler": "random"}}
+
+
+def _weighted(scheduler: str, age_base: float) -> Tree:
+    return {"policy": {"scheduler": scheduler, "age_base": age_base}}
+
+
+_PERIODS = {"T_max/8": 0.125, "T_max/2": 0.5, "T_max": 1.0}
+CURVES: dict[str, Tree] = {
+    "proposed": {},
+    "random": _RANDOM,
+    "BC": {"policy": {"scheduler": "best_channel"}},
+    "age-based": {"policy": {"scheduler": "age_based"}},
+    **{name: {**_RANDOM, "timeline": {"period": period}} for name, period in _PERIODS.items()},
+    "FedAvg": {"framework": "fedavg", **_RANDOM},
+    "random, fresh": _weighted("random", FRESH),
+    "random, old": _weighted("random", OLD),
+    "proposed, fresh": _weighted("data_importance", FRESH),
+    "proposed, old": _weighted("data_importance", OLD),
+}
+
+
+def world_study(world: World, seeds: Sequence[int] | None = None) -> Study:
+    """Return the runs of a world."""
+    from fedtide.config import merge
+
+    base = merge(COMMON_KEYS, world.tree)
+    return make_study(
+        world.name, {name: merge(base, tree) for name, tree in CURVES.items()}, seeds or range(world.seeds)
+    )
+
+
+def collect_worlds(worlds: Sequence[World], store: Store, most: int = 20) -> FigureResults:
+    """Read every stored run of these worlds, whatever its seed: world -> curve -> seed -> result."""
+    kept = store.all_files()
+    found: dict[str, dict[str, dict[int, RunResult]]] = {}
+    for world in worlds:
+        for run in world_study(world, range(most)).runs:
+            if run.name in kept:
+                curve = found.setdefault(world.name, {}).setdefault(run.label, {})
+                curve[run.experiment.seed] = store.load(run.name, kept)
+    return found
+
+
+def claims(world: str) -> tuple[Claim, ...]:
+    """Return the paper's main claims as comparisons in one world."""
+
+    def over(better: str, *worse: str) -> tuple[Check, ...]:
+        return tuple(Check(world, better, other) for other in worse)
+
+    return (
+        Claim("random", "The proposed schedule beats random scheduling.", over("proposed", "random")),
+        Claim("BC", "The proposed schedule beats the best channels (BC).", over("proposed", "BC")),
+        Claim("age-based", "The proposed schedule beats age-based scheduling.", over("proposed", "age-based")),
+        Claim("random over BC", "Random scheduling beats the best channels (BC).", over("random", "BC")),
+        Claim("FedAvg", "The periodic design at T_max/4 beats FedAvg.", over("random", "FedAvg")),
+        *(Claim(name, f"T_max/4 beats {name} as a period.", over("random", name)) for name in _PERIODS),
+        Claim(
+            "fresh",
+            f"Favouring fresh updates (gamma = {FRESH:g}) beats gamma = 1.",
+            (*over("random, fresh", "random"), *over("proposed, fresh", "proposed")),
+        ),
+        Claim(
+            "old",
+            f"Favouring old updates (gamma = {OLD:g}) beats gamma = 1.",
+            (*over("random, old", "random"), *over("proposed, old", "proposed")),
+        ),
+    )
+
+
+NO_CLAIMS = ("random over BC", "old")  # of the paper: for comparison
+
+
+class Change(NamedTuple):
+    """What a comparison gains in a world, less what it gains in the paper's cell."""
+
+    paired: Comparison  # seed by seed
+    is_unpaired: bool  # resolved with the seeds taken as unrelated, too (Welch)
+
+
+def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> Change | None:
+    """Compare the gain of a comparison in its world with that in the paper's cell; None without runs.
+
+    A seed means the same T_k (but for phones), the same shards (but for CIFAR-10) and the same Rayleigh fading (but for slow
+    fading) in two worlds. The interval of paired differences is right whether or not the two gains are correlated.
+    """
+    from scipy import stats
+
+    curves = [results.get(world, {}).get(str(side), {}) for world in (check.figure, cell) for side in check[1:3]]
+    level = [[mean_accuracy(run) for run in runs] for runs in paired(*curves).values()]
+    here, there = [a - b for a, b, _, _ in level], [c - d for _, _, c, d in level]
+    welch = stats.ttest_ind(here, there, equal_var=False).pvalue < 1 - CONFIDENCE if len(level) > 1 else False
+    return Change(paired_difference(here, there), bool(welch)) if level else None
+
+
+def plain_world(tree: Mapping[str, Any], before: str = "") -> list[str]:
+    """Return a tree as key=value words."""
+    found: list[str] = []
+    for key, value in tree.items():
+        found += plain_world(value, f"{before}{key}.") if isinstance(value, Mapping) else [f"{before}{key}={value}"]
+    return found
