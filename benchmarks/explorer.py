@@ -23,7 +23,7 @@ def main() -> None:
     if chromium is None:
         sys.exit("needs chromium on the path")
     runs = []
-    for scheduler in ("data_importance", "random"):
+    for scheduler in ("proposed", "random"):
         runs.append(WORK / scheduler)
         fedtide.simulate(fedtide.experiment({"timeline.horizon": 15.0, "policy.scheduler": scheduler}), runs[-1])
     page = WORK / "page.html"

@@ -31,7 +31,7 @@ from fedtide.types import Job, Samples, Vector
 
 STORED = Path(__file__).resolve().parent.parent / "docs" / "results" / "performance" / "scale.json"
 NUM_PARAMETERS = 7_850  # of softmax regression on 28 x 28 images
-PERIODIC = [(scheduler, n) for scheduler in ("random", "data_importance") for n in (1_000, 10_000, 100_000, 1_000_000)]
+PERIODIC = [(scheduler, n) for scheduler in ("random", "proposed") for n in (1_000, 10_000, 100_000, 1_000_000)]
 PER_ARRIVAL = [1_000, 10_000, 100_000]
 
 

@@ -16,16 +16,16 @@ BASE = {
 
 
 def main(trainer: str = "native", seeds: int = 3) -> list[float]:
-    """Print and return the gain of data_importance over random, seed by seed."""
+    """Print and return the gain of proposed over random, seed by seed."""
     base = fedtide.experiment(BASE, **{"learning.trainer": trainer})
     compared = fedtide.compare(
-        {name: {"policy.scheduler": name} for name in ("random", "data_importance")}, base=base, seeds=seeds
+        {name: {"policy.scheduler": name} for name in ("random", "proposed")}, base=base, seeds=seeds
     )
     final = compared.values("final_accuracy")
-    gains = [ours - final["random"][seed] for seed, ours in final["data_importance"].items()]
+    gains = [ours - final["random"][seed] for seed, ours in final["proposed"].items()]
     for seed, gain in enumerate(gains):
-        ours, theirs = final["data_importance"][seed], final["random"][seed]
-        print(f"seed {seed}: data_importance {ours:.3f}, random {theirs:.3f}, gain {gain:+.3f}")
+        ours, theirs = final["proposed"][seed], final["random"][seed]
+        print(f"seed {seed}: proposed {ours:.3f}, random {theirs:.3f}, gain {gain:+.3f}")
     print(f"mean gain {sum(gains) / len(gains):+.3f}")
     print(compared)  # by the mean accuracy over the run, with the paired 95 % interval
     return gains

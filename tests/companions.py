@@ -10,10 +10,10 @@ from fedtide.parts.kinds import KINDS
 
 # By kind and name. A new part that is refused alone needs a line.
 COMPANIONS: Mapping[tuple[str, str], dict[str, Any]] = {
-    ("combiner", "ef21"): {"codec": {"name": "ef21"}},
-    ("codec", "ef21"): {"policy": {"combiner": "ef21"}},
-    ("combiner", "scaffold"): {"learning": {"trainer": "scaffold"}},
-    ("trainer", "scaffold"): {"policy": {"combiner": "scaffold"}},
+    ("aggregator", "ef21"): {"codec": {"name": "ef21"}},
+    ("codec", "ef21"): {"policy": {"aggregator": "ef21"}},
+    ("aggregator", "scaffold"): {"learning": {"trainer": "scaffold"}},
+    ("trainer", "scaffold"): {"policy": {"aggregator": "scaffold"}},
 }
 
 

@@ -40,7 +40,7 @@ class NumpyTrainer:
         updates = []
         for job in jobs:
             here = job.start.copy()
-            visited, bounds = batches(0, job.device, job.version, job.mine, LocalWork(4, 1))
+            visited, bounds = batches(0, job.device, job.version, job.indices, LocalWork(4, 1))
             for batch in np.split(visited, bounds[1:-1]):
                 gradient, _ = self._gradient(here, job.samples.images[batch], job.samples.labels[batch])
                 here -= np.float32(job.learning_rate) * gradient

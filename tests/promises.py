@@ -29,8 +29,8 @@ FILLED: Mapping[str, Any] = {
 # Arguments of parts that do not work without.
 GIVEN: Mapping[tuple[str, str], dict[str, Any]] = {
     ("channel", "trace"): {"path": str(Path(__file__).parent / "fixtures" / "uplinks.csv"), "wrap": True},
-    ("combiner", "ef21"): {"codec": "ef21"},
-    ("combiner", "scaffold"): {"trainer": "scaffold"},
+    ("aggregator", "ef21"): {"codec": "ef21"},
+    ("aggregator", "scaffold"): {"trainer": "scaffold"},
 }
 
 

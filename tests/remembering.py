@@ -117,7 +117,7 @@ FILE = __file__
 KEYS: dict[str, dict[str, Any]] = {
     "scheduler": {"policy": {"scheduler": f"{FILE}:Fair"}},
     "weighting": {"policy": {"weighting": f"{FILE}:Heard"}},
-    "combiner": {"policy": {"combiner": f"{FILE}:Momentum"}},
+    "aggregator": {"policy": {"aggregator": f"{FILE}:Momentum"}},
     "codec": {"codec": {"name": f"{FILE}:TopK"}},
     "trainer": {"learning": {"trainer": f"{FILE}:Control"}},
 }

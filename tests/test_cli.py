@@ -64,14 +64,14 @@ def test_run_show_and_run_again(tmp_path):
 def test_the_default_folder_names_what_it_holds(tmp_path):
     assert invoke("run", *SMALL).exit_code == 0
     (folder,) = (tmp_path / "runs").iterdir()
-    assert re.fullmatch("periodic-data_importance-synthetic-s0-[0-9a-f]{8}", folder.name)
+    assert re.fullmatch("periodic-proposed-synthetic-s0-[0-9a-f]{8}", folder.name)
 
 
 def test_the_default_folder_lies_in_runs_whatever_the_names(tmp_path):
     timeline = f"timeline.name={EXAMPLES}/my_timeline.py:quick_start"
     assert invoke("run", *SMALL, timeline).exit_code == 0
     (made,) = (tmp_path / "runs").iterdir()
-    assert made.name.startswith("quick_start-data_importance-synthetic-s0-")
+    assert made.name.startswith("quick_start-proposed-synthetic-s0-")
 
 
 def test_a_folder_with_brackets_and_a_figure_that_is_gone(tmp_path):
@@ -158,7 +158,7 @@ def test_plan_when_nobody_is_ever_ready():
 
 def test_lists():
     policies = json.loads(invoke("policies", "--json").stdout)
-    assert {"data_importance", "random", "best_channel", "best_channel_best_norm", "age_based"} <= set(
+    assert {"proposed", "random", "best_channel", "best_channel_best_norm", "age_based"} <= set(
         policies["policy.scheduler"]
     )
     assert all(text for kind in policies.values() for text in kind.values())
@@ -328,8 +328,8 @@ def power(num_samples, age, power=1.0):
         (["policy.scheduler=p.py:ragged"], 5, "returned positions [[1], [2, 3]]: they must be a one-dimensional"),
         (["policy.scheduler=p.py:Picky"], 2, "cannot be called as (candidates, limit, rng)"),
         (["policy.scheduler=p.py:Picky", "policy.scheduler_args={size: 2}"], 2, "raised ValueError: size=2 (p.py:26)"),
-        (["policy.scheduler_args={pool_share: much}"], 2, "scheduler='data_importance': pool_share='much' cannot be"),
-        (["policy.scheduler_args={pool_share: -1e308}"], 5, "scheduler='data_importance' raised OverflowError"),
+        (["policy.scheduler_args={pool_share: much}"], 2, "scheduler='proposed': pool_share='much' cannot be"),
+        (["policy.scheduler_args={pool_share: -1e308}"], 5, "scheduler='proposed' raised OverflowError"),
         (
             ["policy.weighting=p.py:power", "policy.weighting_args={pwer: 1}"],
             2,
@@ -339,9 +339,9 @@ def power(num_samples, age, power=1.0):
         (["policy.weighting=p.py:raises"], 5, "(p.py:9)"),
         (["policy.weighting=p.py:text"], 5, "weights >= 0 with sum 1"),
         (["policy.weighting=p.py:nothing"], 5, "returned None: it must give 2 weights"),
-        (["policy.combiner=p.py:raises"], 5, "(p.py:9)"),
-        (["policy.combiner=p.py:nothing"], 5, "returned None: it must give the 7850 numbers"),
-        (["policy.combiner=p.py:two"], 2, "is called as (model, starts, updates, weights, age)"),
+        (["policy.aggregator=p.py:raises"], 5, "(p.py:9)"),
+        (["policy.aggregator=p.py:nothing"], 5, "returned None: it must give the 7850 numbers"),
+        (["policy.aggregator=p.py:two"], 2, "is called as (model, starts, updates, weights, age)"),
         (["codec.name=p.py:Picky"], 2, "has no method encode(update, budget_bits, rng)"),
         (["codec.name=p.py:Half"], 5, "returned an array of shape (3925,): it must give the 7850 numbers"),
         (["codec.name=p.py:Bare"], 5, "encoded to a ndarray"),

@@ -103,4 +103,4 @@ def test_an_availability_that_is_always_there_is_not_asked() -> None:
 
     clock = make_clock(0, 9, 10.0, PerJob(), Mine(), lambda device, time: time + device)
     assert clock.elapsed(np.array([2, 4]), np.array([1, 2]), np.array([3.0, 5.0])).tolist() == [5.3, 9.6]
-    assert clock.there is None
+    assert clock.next_available is None

@@ -21,7 +21,7 @@ def test_defaults_are_the_papers() -> None:
     assert (e.fleet.num_devices, e.policy.limit, e.radio.num_symbols, e.radio.snr_db) == (40, 8, 300_000, 13)
     assert (e.timeline.name, e.timeline.period, e.timeline.horizon) == ("periodic", 0.25, 35)
     assert (e.data.partition, e.data.num_shards) == ("shards", 200)
-    assert (e.policy.scheduler, e.policy.age_base, e.policy.combiner) == ("data_importance", 1, "average_models")
+    assert (e.policy.scheduler, e.policy.age_base, e.policy.aggregator) == ("proposed", 1, "average_models")
     assert (e.codec.name, e.codec.num_levels) == ("sparse_quantized", 4)
     work = e.learning
     assert (work.model, work.local_epochs, work.batch_size, work.learning_rate) == ("paper_cnn", 3, 50, 0.01)
@@ -58,7 +58,7 @@ def test_digest_tells_results_apart() -> None:
         {"policy": {"age_base": 0.9}},
         {"codec": {"num_levels": 5}},
         {"learning": {"dropout": False}},
-        {"policy": {"combiner_args": {"server_rate": 1.0}}},
+        {"policy": {"aggregator_args": {"server_rate": 1.0}}},
     ]
     assert len({base, *(digest(experiment(change)) for change in changes)}) == len(changes) + 1
 
@@ -75,10 +75,10 @@ def test_digest_forgets_where_the_files_lie_and_which_preset_filled_the_values()
 
 def test_keys_of_the_user_win_over_presets() -> None:
     e = experiment(
-        {"framework": "fedasync", "policy": {"combiner_args": {"mixing": 0.8}}, "learning": {"proximal": 0.5}}
+        {"framework": "fedasync", "policy": {"aggregator_args": {"mixing": 0.8}}, "learning": {"proximal": 0.5}}
     )
-    assert (e.timeline.name, e.policy.limit, e.policy.combiner) == ("per_arrival", 1, "mix")
-    assert (e.policy.combiner_args, e.learning.proximal) == ({"mixing": 0.8}, 0.5)
+    assert (e.timeline.name, e.policy.limit, e.policy.aggregator) == ("per_arrival", 1, "mix")
+    assert (e.policy.aggregator_args, e.learning.proximal) == ({"mixing": 0.8}, 0.5)
 
 
 def test_framework_wins_over_profile() -> None:
@@ -99,8 +99,8 @@ def test_later_trees_lie_on_top() -> None:
 
 
 def test_args_are_replaced_whole() -> None:
-    assert merge({"p": {"combiner_args": {"a": 1}}}, {"p": {"combiner_args": {"b": 2}}}) == {
-        "p": {"combiner_args": {"b": 2}}
+    assert merge({"p": {"aggregator_args": {"a": 1}}}, {"p": {"aggregator_args": {"b": 2}}}) == {
+        "p": {"aggregator_args": {"b": 2}}
     }
 
 
@@ -176,9 +176,9 @@ def test_nothing_but_our_own_error_comes_out(tree: dict[str, Any]) -> None:
 
 
 def test_overrides() -> None:
-    tree = parse_overrides(["policy.limit=4", "seed=7", "policy.combiner_args={mixing: 0.4}", "data.folder=a=b"])
-    assert tree == {"policy": {"limit": 4, "combiner_args": {"mixing": 0.4}}, "seed": 7, "data": {"folder": "a=b"}}
-    assert parse_overrides(["policy.combiner_args.mixing=0.4"]) == {"policy": {"combiner_args": {"mixing": 0.4}}}
+    tree = parse_overrides(["policy.limit=4", "seed=7", "policy.aggregator_args={mixing: 0.4}", "data.folder=a=b"])
+    assert tree == {"policy": {"limit": 4, "aggregator_args": {"mixing": 0.4}}, "seed": 7, "data": {"folder": "a=b"}}
+    assert parse_overrides(["policy.aggregator_args.mixing=0.4"]) == {"policy": {"aggregator_args": {"mixing": 0.4}}}
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,11 @@ def test_fedbuff_uses_its_whole_buffer():
 
 
 def test_a_preset_does_not_give_its_arguments_to_another_policy() -> None:
-    assert config.experiment({"framework": "fedasync"}).policy.combiner_args == {"mixing": 0.4}
-    mine = config.experiment({"framework": "fedasync", "policy": {"combiner": "average_deltas"}})
-    assert mine.policy.combiner_args == {}
-    same = config.experiment({"framework": "fedasync", "policy": {"combiner": "mix"}})
-    assert same.policy.combiner_args == {"mixing": 0.4}
+    assert config.experiment({"framework": "fedasync"}).policy.aggregator_args == {"mixing": 0.4}
+    mine = config.experiment({"framework": "fedasync", "policy": {"aggregator": "average_deltas"}})
+    assert mine.policy.aggregator_args == {}
+    same = config.experiment({"framework": "fedasync", "policy": {"aggregator": "mix"}})
+    assert same.policy.aggregator_args == {"mixing": 0.4}
 
 
 @pytest.mark.parametrize("timeline", [None, 5])
@@ -274,16 +274,16 @@ def test_a_group_that_is_no_mapping_is_one_line(timeline: Any) -> None:
 
 
 def test_a_dotted_key_stands_for_its_place() -> None:
-    e = config.experiment({"policy.scheduler": "random", "policy": {"limit": 3}, "policy.combiner_args.mixing": 0.5})
-    assert (e.policy.scheduler, e.policy.limit, e.policy.combiner_args) == ("random", 3, {"mixing": 0.5})
+    e = config.experiment({"policy.scheduler": "random", "policy": {"limit": 3}, "policy.aggregator_args.mixing": 0.5})
+    assert (e.policy.scheduler, e.policy.limit, e.policy.aggregator_args) == ("random", 3, {"mixing": 0.5})
 
 
 def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
-    path.write_text("learning: {learning_rate: 1e-2}\npolicy: {combiner: mix, combiner_args: {mixing: 4e-1}}\n")
+    path.write_text("learning: {learning_rate: 1e-2}\npolicy: {aggregator: mix, aggregator_args: {mixing: 4e-1}}\n")
     tree = config.read_file(path)
     assert tree["learning"]["learning_rate"] == 0.01
-    assert tree["policy"]["combiner_args"] == {"mixing": 0.4}
+    assert tree["policy"]["aggregator_args"] == {"mixing": 0.4}
     assert config.parse_overrides(["a.b={c: 1e-1, d: -2E3, e: 1e3x, f: 1.5, g: 12}"]) == {
         "a": {"b": {"c": 0.1, "d": -2000.0, "e": "1e3x", "f": 1.5, "g": 12}}
     }
@@ -311,7 +311,7 @@ def test_keys_on_an_experiment_change_it_and_nothing_else() -> None:
 
 def test_what_takes_anothers_place_on_an_experiment() -> None:
     e = experiment({"framework": "fedasync", "codec": {"name": "mine.py:x", "args": {"a": 1}}})
-    assert experiment(e, {"policy": {"combiner": "average_deltas"}}).policy.combiner_args == {}
+    assert experiment(e, {"policy": {"aggregator": "average_deltas"}}).policy.aggregator_args == {}
     assert experiment(e, {"codec": {"name": "ideal"}}).codec.args == {}
     steps = experiment(e, {"learning": {"local_steps": 5}})
     assert (steps.learning.local_steps, steps.learning.local_epochs) == (5, None)

@@ -197,8 +197,8 @@ def _lines(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("timeline", "keys", "says"),
     [
-        ("periodic", {"policy": {"combiner": "mifa"}}, "=mifa remembers of fleet.num_devices=1,000 devices and 30"),
-        ("periodic", {"policy": {"combiner": "ca2fl"}}, "policy.combiner=ca2fl remembers"),
+        ("periodic", {"policy": {"aggregator": "mifa"}}, "=mifa remembers of fleet.num_devices=1,000 devices and 30"),
+        ("periodic", {"policy": {"aggregator": "ca2fl"}}, "policy.aggregator=ca2fl remembers"),
         ("periodic", {"codec": {"name": "error_feedback"}}, "=error_feedback remembers of 40 devices and 30 parameters"),
         ("per_arrival", {}, "timeline.name=per_arrival with fleet.num_devices=1,000: the 1,001 versions of a model of 30"),
     ],
@@ -222,7 +222,7 @@ def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.
     from fedtide.engine.memory import check_room
     from fedtide.learning.scaffold import Scaffold
 
-    made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"combiner": "scaffold"})
+    made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"aggregator": "scaffold"})
     built = system(made)
     trainer = make_trainer(built)
     assert isinstance(trainer, Scaffold)

@@ -72,7 +72,7 @@ def test_a_checkpoint_holds_what_is_remembered(tmp_path: Path) -> None:
     wanted = small(ROOMY, *ALL)
     rounds = simulated(wanted, tmp_path / "run").rounds
     state = state_of(tmp_path / "run", wanted)
-    assert {*state.memory} == {"scheduler", "weighting", "combiner"}
+    assert {*state.memory} == {"scheduler", "weighting", "aggregator"}
     assert state.memory["scheduler"]["calls"] == len(rounds)
     assert state.memory["weighting"]["times"].tolist() == state.uploads.tolist()
     touched = {device for each in rounds for device in each.ready}
@@ -185,16 +185,16 @@ BAD = [
 
 @pytest.mark.parametrize(("answer", "message"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
 def test_bad_memory_is_one_line_and_what_was_saved_is_good(tmp_path: Path, answer: str, message: str) -> None:
-    wanted = mine(tmp_path, AFTER.format(answer=answer), "combiner")
+    wanted = mine(tmp_path, AFTER.format(answer=answer), "aggregator")
     with pytest.raises(FedtideError, match=message) as raised:
         simulated(wanted, tmp_path / "run")
     assert "\n" not in str(raised.value)
-    place = re.escape(f"combiner='{tmp_path}/mine.py:mine' ({tmp_path}/mine.py:")
+    place = re.escape(f"aggregator='{tmp_path}/mine.py:mine' ({tmp_path}/mine.py:")
     assert re.match(place + r"\d+\)", str(raised.value))
     state = state_of(tmp_path / "run", wanted)
     arrivals = sum(any(each.weight) for each in read_rounds(tmp_path / "run"))
     assert arrivals == 3
-    assert state.memory["combiner"]["n"] == 3
+    assert state.memory["aggregator"]["n"] == 3
     with pytest.raises(FedtideError, match=message):  # from there
         simulated(wanted, tmp_path / "run")
 
@@ -211,7 +211,7 @@ def test_bad_memory_is_one_line_and_what_was_saved_is_good(tmp_path: Path, answe
 )
 def test_a_bad_init(tmp_path: Path, init: str, message: str) -> None:
     with pytest.raises(FedtideError, match=message) as raised:
-        simulated(mine(tmp_path, INIT.format(init=init), "combiner"), tmp_path / "run")
+        simulated(mine(tmp_path, INIT.format(init=init), "aggregator"), tmp_path / "run")
     assert "\n" not in str(raised.value)
 
 
@@ -274,7 +274,7 @@ class mine(Heard):
         seen.append(len(n))
         return super().__call__(memory, n, age, device)
 """,
-    "combiner": """class mine(Momentum):
+    "aggregator": """class mine(Momentum):
     def __call__(self, memory, model, *rest):
         made, memory = super().__call__(memory, model, *rest)
         return made + np.random.random(len(made)) * 1e-3, memory
@@ -319,7 +319,7 @@ def test_a_part_without_memory_stays_a_plain_function(tmp_path: Path) -> None:
     for kind, source in {
         "scheduler": "def mine(candidates, limit, rng):\n    return range(limit - 1)\n",
         "weighting": "def mine(num_samples, age):\n    return num_samples / num_samples.sum()\n",
-        "combiner": "def mine(model, starts, updates, weights, age):\n    return model + updates.mean(axis=0)\n",
+        "aggregator": "def mine(model, starts, updates, weights, age):\n    return model + updates.mean(axis=0)\n",
     }.items():
         wanted = mine(tmp_path, source, kind)
         made = registry.part(kind, f"{tmp_path / 'mine.py'}:mine", {})

@@ -18,7 +18,7 @@ some = arrays.arrays(
     arrays.array_shapes(min_dims=0, max_dims=2, min_side=0),
 )
 server = st.dictionaries(
-    st.sampled_from(["scheduler", "combiner"]), st.dictionaries(names, some, min_size=1, max_size=3)
+    st.sampled_from(["scheduler", "aggregator"]), st.dictionaries(names, some, min_size=1, max_size=3)
 )
 fleet = st.dictionaries(
     st.sampled_from(["codec", "trainer"]),
@@ -51,10 +51,10 @@ def test_memory_comes_back_through_an_archive(memory: Any, devices: Any) -> None
 def test_equal_rows_are_stacked_and_others_are_not() -> None:
     row = {3: {"residual": np.ones(4, np.float32)}, 1: {"residual": np.zeros(4, np.float32)}}
     found = to_arrays(
-        {"combiner": {"m": np.arange(3.0)}}, {"codec": row, "trainer": {2: {"x": np.ones(2)}, 5: {"x": np.ones(3)}}}
+        {"aggregator": {"m": np.arange(3.0)}}, {"codec": row, "trainer": {2: {"x": np.ones(2)}, 5: {"x": np.ones(3)}}}
     )
     assert {name: each.shape for name, each in found.items()} == {
-        "memory/combiner/m": (3,),
+        "memory/aggregator/m": (3,),
         "devices/codec": (2,),
         "devices/codec/residual": (2, 4),
         "devices/trainer": (2,),
@@ -66,7 +66,7 @@ def test_equal_rows_are_stacked_and_others_are_not() -> None:
 
 
 def test_nothing_remembered_is_nothing_written() -> None:
-    for memory, devices in (({}, {}), ({"combiner": {}}, {"codec": {}})):
+    for memory, devices in (({}, {}), ({"aggregator": {}}, {"codec": {}})):
         assert to_arrays(memory, devices) == {}
     assert from_arrays({"models": np.zeros(3)}) == ({}, {})
 
@@ -74,7 +74,7 @@ def test_nothing_remembered_is_nothing_written() -> None:
 @pytest.mark.parametrize(
     ("array", "says"),
     [
-        (np.array([{}]), "combiner's memory 'm' is an array of object: keep NumPy arrays"),
+        (np.array([{}]), "aggregator's memory 'm' is an array of object: keep NumPy arrays"),
         (np.zeros(2, [("a", object)]), "is an array of"),
         ([1.0], "is a list"),
         (3.0, "is a float"),
@@ -83,15 +83,15 @@ def test_nothing_remembered_is_nothing_written() -> None:
 )
 def test_what_a_checkpoint_cannot_hold(array: Any, says: str) -> None:
     with pytest.raises(FedtideError, match=says):
-        to_arrays({"combiner": {"m": array}}, {})
-    with pytest.raises(FedtideError, match=says.replace("combiner", "codec")):
+        to_arrays({"aggregator": {"m": array}}, {})
+    with pytest.raises(FedtideError, match=says.replace("aggregator", "codec")):
         to_arrays({}, {"codec": {0: {"m": array}}})
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "m.npy", "../x", "a b", "x" * 101, 7, "é\n"])
 def test_names_that_no_archive_keeps_apart(name: Any) -> None:
     with pytest.raises(FedtideError, match="memory has the name") as caught:
-        to_arrays({"combiner": {name: np.zeros(1)}}, {})
+        to_arrays({"aggregator": {name: np.zeros(1)}}, {})
     assert "\n" not in str(caught.value)
 
 

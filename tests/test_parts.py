@@ -146,7 +146,7 @@ def test_one_kind_in_detail() -> None:
     assert "tries int 30 subsets that are drawn (>= 1, <= 100000)" in text
     assert "(candidates, limit, rng) -> positions" in text
     assert "init(num_devices) -> memory (memory, candidates, limit, rng) -> (positions" in text
-    assert "fedtide run 'policy.scheduler={name: data_importance, pool_share: 0.5}'" in text
+    assert "fedtide run 'policy.scheduler={name: proposed, pool_share: 0.5}'" in text
     assert "mine.py:mine" in text
     assert "fedtide.scheduler" in text
     assert "random" not in json.loads(invoke("parts", "codec", "--json").stdout)["codec"]["parts"]

@@ -119,9 +119,9 @@ def test_a_deployments_clock_goes_by_its_key() -> None:
 
 
 def test_a_mapping_over_a_file_that_has_arguments(tmp_path: Path) -> None:
-    (tmp_path / "e.yaml").write_text("policy: {combiner: mix, combiner_args: {mixing: 0.9}}\n")
-    words = [str(tmp_path / "e.yaml"), "policy.combiner={name: mix, mixing: 0.3}"]
-    assert config.experiment(config.read_words(words)).policy.combiner_args == {"mixing": 0.3}
+    (tmp_path / "e.yaml").write_text("policy: {aggregator: mix, aggregator_args: {mixing: 0.9}}\n")
+    words = [str(tmp_path / "e.yaml"), "policy.aggregator={name: mix, mixing: 0.3}"]
+    assert config.experiment(config.read_words(words)).policy.aggregator_args == {"mixing": 0.3}
 
 
 def test_a_tracker_beside_the_experiment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_a_trainer_cannot_write_to_the_models_that_it_starts_from() -> None:
                 with pytest.raises(ValueError, match="read-only"):
                     job.start[:] = 0.0
                 with pytest.raises(ValueError, match="read-only"):
-                    job.mine[:] = 0
+                    job.indices[:] = 0
             return super().train(jobs)
 
     assert run(small(), trainer=Rash()).rounds == run(small()).rounds

@@ -143,18 +143,19 @@ def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
 
 
 def test_ours_is_guarded_only_with_a_users_arguments() -> None:
-    from fedtide.aggregate.averages import COMBINERS, Mix
+    from fedtide.aggregate.averages import AGGREGATORS, Mix
 
     assert (
-        registry.resolve("combiner", "mix", {"mixing": 0.3}) == registry.part("combiner", "mix", {"mixing": 0.3}).policy
+        registry.resolve("aggregator", "mix", {"mixing": 0.3})
+        == registry.part("aggregator", "mix", {"mixing": 0.3}).policy
     )
-    assert registry.part("combiner", "mix", {}, known=COMBINERS) == Mix()
-    assert user_code.part_label("combiner", Mix()) == "the combiner"
-    with pytest.raises(FedtideError, match=r"combiner='mix': mixing='much' cannot be: .*share of the device's model"):
-        registry.part("combiner", "mix", {"mixing": "much"})
-    wrong = registry.part("combiner", "mix", {"mixing": 10.0**200, "staleness": -(10.0**200)})
+    assert registry.part("aggregator", "mix", {}, known=AGGREGATORS) == Mix()
+    assert user_code.part_label("aggregator", Mix()) == "the aggregator"
+    with pytest.raises(FedtideError, match=r"aggregator='mix': mixing='much' cannot be: .*share of the device's model"):
+        registry.part("aggregator", "mix", {"mixing": "much"})
+    wrong = registry.part("aggregator", "mix", {"mixing": 10.0**200, "staleness": -(10.0**200)})
     ones = np.ones(1)
-    with pytest.raises(TrainingError, match=r"combiner='mix' raised .*; check the arguments that are given to it"):
+    with pytest.raises(TrainingError, match=r"aggregator='mix' raised .*; check the arguments that are given to it"):
         wrong(ones, ones[None], ones[None], ones, ones)
 
 

@@ -173,7 +173,7 @@ def test_typical_kept_share_of_a_hundred_devices() -> None:
 # ---- scheduling
 
 
-@pytest.mark.parametrize("scheduler", ["random", "best_channel", "age_based", "data_importance"])
+@pytest.mark.parametrize("scheduler", ["random", "best_channel", "age_based", "proposed"])
 def test_as_many_as_allowed_and_never_more_than_are_ready(scheduler: str) -> None:
     for limit in (1, 8, 30):
         system = paper_system({"policy": {"scheduler": scheduler, "limit": limit}, "timeline": {"horizon": 5.0}})

@@ -46,7 +46,7 @@ WORLD = """
 fleet: {max_duration: 60, availability: always, duration: {name: mine.py:slow, factor: 2}}
 timeline: {period: 15, horizon: 600}
 radio: {snr_db: 3}
-policy: {limit: 5, scheduler: random, combiner: mix, combiner_args: {mixing: 0.9}}
+policy: {limit: 5, scheduler: random, aggregator: mix, aggregator_args: {mixing: 0.9}}
 learning: {local_steps: 7, proximal: 0.5}
 """
 
@@ -62,13 +62,13 @@ learning: {local_steps: 7, proximal: 0.5}
         ({"profile": "released-code"}, "policy.scheduler", "random"),
         ({"framework": "fedavg"}, "learning.proximal", 0.0),
         ({"framework": "fedavg"}, "policy.limit", 5),
-        ({"framework": "fedasync"}, "policy.combiner_args", {"mixing": 0.4}),
+        ({"framework": "fedasync"}, "policy.aggregator_args", {"mixing": 0.4}),
         ({"framework": "fedasync"}, "learning.evaluate_every", 15.0),  # its times are in units of T_max
-        ({"framework": "fedbuff"}, "policy.combiner_args", {}),  # those of the part whose place it takes
+        ({"framework": "fedbuff"}, "policy.aggregator_args", {}),  # those of the part whose place it takes
         ({"radio": {"snr_db": 9.0}}, "radio.snr_db", 9.0),
         ({"framework": "fedasync", "policy": {"limit": 2}}, "policy.limit", 2),
         ({"fleet": {"duration": "uniform"}}, "fleet.duration_args", {}),
-        ({"policy": {"combiner": "average_deltas"}}, "policy.combiner_args", {}),
+        ({"policy": {"aggregator": "average_deltas"}}, "policy.aggregator_args", {}),
         ({"learning": {"local_epochs": 2}}, "learning.local_steps", None),
         ({"learning": {"local_epochs": 2}}, "learning.local_epochs", 2),
         ({"scenario": None}, "radio.snr_db", 13.0),

@@ -18,8 +18,8 @@ MODEL = np.arange(4, dtype=np.float32)
 BEST, AGED, AVERAGE = BestChannel(), AgeAware(), AverageModels()
 
 
-def policy(scheduler: Any = BEST, limit: int = 2, weighting: Any = AGED, combiner: Any = AVERAGE) -> Policy:
-    return Policy(scheduler, limit, weighting, combiner)
+def policy(scheduler: Any = BEST, limit: int = 2, weighting: Any = AGED, aggregator: Any = AVERAGE) -> Policy:
+    return Policy(scheduler, limit, weighting, aggregator)
 
 
 def arrived(*device: int, start: int = 1) -> Arrived:

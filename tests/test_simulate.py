@@ -169,7 +169,11 @@ def test_fedavg_is_fresh_and_has_everyone_ready() -> None:
 
 def test_fedasync_mixes_one_device_at_a_time() -> None:
     experiment = small(
-        {"framework": "fedasync", "policy": {"limit": 1, "combiner_args": {"mixing": 0.8}}, "codec": {"name": "ideal"}}
+        {
+            "framework": "fedasync",
+            "policy": {"limit": 1, "aggregator_args": {"mixing": 0.8}},
+            "codec": {"name": "ideal"},
+        }
     )
     trainer = FakeTrainer()
     result = run(experiment, trainer=trainer)
@@ -189,7 +193,7 @@ def test_fedasync_mixes_one_device_at_a_time() -> None:
 def test_fedbuff_waits_for_its_buffer() -> None:
     experiment = small({"framework": "fedbuff", "timeline": {"buffer_size": 3}, "codec": {"name": "ideal"}})
     result = run(experiment)
-    assert experiment.policy.combiner == "buffered_mean"
+    assert experiment.policy.aggregator == "buffered_mean"
     assert all(len(r.ready) == len(r.picked) == 3 for r in result.rounds)
     assert all(r.weight == [1 / 3] * 3 for r in result.rounds)
     assert any(max(r.age) > 0 for r in result.rounds)
@@ -274,7 +278,7 @@ def test_a_custom_timeline_that_breaks_its_contract(tmp_path: Path) -> None:
 
 
 def test_names_that_nobody_knows() -> None:
-    for group, key in (("policy", "scheduler"), ("policy", "weighting"), ("policy", "combiner"), ("codec", "name")):
+    for group, key in (("policy", "scheduler"), ("policy", "weighting"), ("policy", "aggregator"), ("codec", "name")):
         with pytest.raises(FedtideError, match="is not known"):
             run(small({group: {key: "nonsense"}}))
     with pytest.raises(FedtideError, match="'sotmax' is not known; did you mean 'softmax'"):

@@ -23,7 +23,7 @@ from fedtide.types import Memory
 from helpers import FakeTrainer, run, small, small_dataset
 from promises import part
 
-STREAMING = [name for name in builtin_parts("combiner") if streams(part("combiner", name))]
+STREAMING = [name for name in builtin_parts("aggregator") if streams(part("aggregator", name))]
 ROOMY: dict[str, Any] = {
     "fleet": {"num_devices": 20},
     "policy": {"limit": 12, "age_base": 0.5},
@@ -37,7 +37,7 @@ def arrived(r: int, d: int) -> tuple[np.ndarray, ...]:
     return model, starts, updates, rng.dirichlet(np.ones(r)), rng.integers(0, 5, r)
 
 
-def test_which_combiners_stream() -> None:
+def test_which_aggregators_stream() -> None:
     assert set(STREAMING) == {
         *("average_models", "average_deltas", "mix", "buffered_mean", "mix_hinge"),
         *("server_momentum", "server_adam", "server_yogi", "fadas"),
@@ -63,7 +63,7 @@ def test_sums_one_after_the_other_are_those_of_the_formulas(r: int) -> None:
     given = (model, starts, updates, weights, age)
     assert np.array_equal(AverageModels()(*given), (sums[0] + sums[1]).astype(np.float32))
     assert np.array_equal(Mix(0.4, 0.5)(*given), mixed)
-    assert np.array_equal(part("combiner", "buffered_mean")(*given), sums[2].astype(np.float32))
+    assert np.array_equal(part("aggregator", "buffered_mean")(*given), sums[2].astype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_sums_one_after_the_other_are_those_of_the_formulas(r: int) -> None:
 )
 def test_optimizers_stream_around_what_streams(name: str, within: str) -> None:
     """Memories included, the inner one's, too; over several aggregations."""
-    combiner = averages.resolve_inner(name, {"inner": within}, 1, None)
-    assert streams(combiner)
+    aggregator = averages.resolve_inner(name, {"inner": within}, 1, None)
+    assert streams(aggregator)
     model = arrived(1, 30)[0]
-    one: tuple[np.ndarray, Memory] = (model, combiner.init(model))
+    one: tuple[np.ndarray, Memory] = (model, aggregator.init(model))
     other = one
     for r in (3, 1, 5):
         _, starts, updates, weights, age = arrived(r, 30)
         device = np.arange(r)
-        one = combiner(one[1], one[0], starts, updates, weights, age, device)
-        other = fed(combiner.begin(other[1], other[0], weights, age, device), starts, updates)
+        one = aggregator(one[1], one[0], starts, updates, weights, age, device)
+        other = fed(aggregator.begin(other[1], other[0], weights, age, device), starts, updates)
         assert np.array_equal(one[0], other[0])
         assert one[1].keys() == other[1].keys()
         assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])
@@ -97,10 +97,10 @@ def lots_of(size: int) -> Any:
 
 
 @pytest.mark.parametrize("codec", ["sparse_quantized", "dead_zone", "error_feedback", "ideal"])
-@pytest.mark.parametrize("combiner", ["average_models", "server_adam", "median"])
-def test_lots_change_nothing(codec: str, combiner: str) -> None:
+@pytest.mark.parametrize("aggregator", ["average_models", "server_adam", "median"])
+def test_lots_change_nothing(codec: str, aggregator: str) -> None:
     csi = {"radio": {"csi": "noisy", "num_symbols": 4000}}  # packets fill their grants, and some links carry less
-    wanted = small(ROOMY, csi, {"codec": {"name": codec}, "policy": {"combiner": combiner}})
+    wanted = small(ROOMY, csi, {"codec": {"name": codec}, "policy": {"aggregator": aggregator}})
     with lots_of(1000):
         whole = run(wanted, trainer=FakeTrainer(300))
     assert any(each.lost for each in whole.rounds)
@@ -122,7 +122,7 @@ def stacked(model: Any, starts: Any, updates: Any, weights: Any, age: Any) -> An
 def test_a_streamed_run_is_one_with_all_updates_at_once() -> None:
     wanted = small(ROOMY)
     system = build(wanted, dataset=small_dataset())
-    own = system._replace(policy=system.policy._replace(combiner=stacked))
+    own = system._replace(policy=system.policy._replace(aggregator=stacked))
     trainer, model = FakeTrainer(300), FakeTrainer(300).initial_model(0)
     one = other = initial_state(model, 20)
     with lots_of(3):
@@ -195,14 +195,14 @@ class Lean(FakeTrainer):
         return made
 
 
-def peak(limit: int, codec: str, combiner: str, csi: str = "perfect") -> int:
+def peak(limit: int, codec: str, aggregator: str, csi: str = "perfect") -> int:
     """Return the most memory in bytes that one aggregation of `limit` updates takes besides what was there."""
     d, num_devices = 20_000, 400
     wanted = small(
         {
             "fleet": {"num_devices": num_devices},
             "timeline": {"name": "synchronous"},
-            "policy": {"limit": limit, "scheduler": "random", "combiner": combiner},
+            "policy": {"limit": limit, "scheduler": "random", "aggregator": aggregator},
             "radio": {"num_symbols": 400_000, "csi": csi},
             "codec": {"name": codec},
         }
@@ -219,10 +219,10 @@ def peak(limit: int, codec: str, combiner: str, csi: str = "perfect") -> int:
 
 
 @pytest.mark.parametrize("codec", ["sparse_quantized", "ideal"])
-@pytest.mark.parametrize("combiner", ["average_models", "server_momentum"])
-def test_memory_does_not_grow_with_the_number_of_updates(codec: str, combiner: str) -> None:
+@pytest.mark.parametrize("aggregator", ["average_models", "server_momentum"])
+def test_memory_does_not_grow_with_the_number_of_updates(codec: str, aggregator: str) -> None:
     """R d numbers alone are 8 MB at R = 100 and 16 MB at 200; what remains to grow are a few words for each device."""
-    few, many = peak(100, codec, combiner), peak(200, codec, combiner)
+    few, many = peak(100, codec, aggregator), peak(200, codec, aggregator)
     assert many < few + 100 * 2000
 
 
@@ -232,7 +232,7 @@ def test_packets_whose_links_may_not_carry_them_are_held_and_not_their_updates()
     assert many < few + 100 * 4000
 
 
-def test_a_combiner_that_needs_all_has_them_all() -> None:
+def test_a_aggregator_that_needs_all_has_them_all() -> None:
     assert peak(200, "ideal", "median") > 200 * 20_000 * 4
 
 
@@ -259,7 +259,7 @@ def test_updates_are_asked_for_when_the_last_were_added() -> None:
             sums.add = noted  # type: ignore[method-assign]
             return sums
 
-    own = system._replace(policy=system.policy._replace(combiner=Counting()))
+    own = system._replace(policy=system.policy._replace(aggregator=Counting()))
     with lots_of(4):
         step(own.rules, initial_state(trainer.initial_model(0), 20), tick, Simulated(own, trainer))
     assert seen[:8] == [4] * 4 + [8] * 4

@@ -37,7 +37,7 @@ def place(tmp_path_factory) -> Path:
     """Return a folder with a finished run r, a study and its results."""
     folder = tmp_path_factory.mktemp("terminal")
     (folder / "e.yaml").write_text(yaml.safe_dump(SMALL))
-    axes = {"policy.scheduler": ["random", "data_importance"], "data.partition": ["shards", "iid"]}
+    axes = {"policy.scheduler": ["random", "proposed"], "data.partition": ["shards", "iid"]}
     study = {"version": 1, "name": "a study with a name", "base": SMALL, "axes": axes, "seeds": 2}
     (folder / "s.yaml").write_text(yaml.safe_dump(study))
     for words in (["run", "e.yaml", "-o", "r"], ["study", "run", "s.yaml", "-s", "res", "--backend", "here"]):
@@ -52,13 +52,13 @@ def place(tmp_path_factory) -> Path:
 COMMANDS = {
     "show r": ("final test accuracy", "kept share r/d, mean", "not reached", "instruction path", "1.00 ┤", "0.10 ┤"),
     "plan e.yaml --ticks 3": ("label variance proved minimal", "ages of scheduled devices", "variance", "granted"),
-    "study show s.yaml -s res": ("scheduler=data_importance", "seeds", "mean", "verdict"),
-    "study show s.yaml -s res -m time_to_0.99": ("not reached", "scheduler=data_importance"),
+    "study show s.yaml -s res": ("scheduler=proposed", "seeds", "mean", "verdict"),
+    "study show s.yaml -s res -m time_to_0.99": ("not reached", "scheduler=proposed"),
     "study paths res": ("instruction", "version"),
     "run --keys": ("data.partition_args", "learning.training_loss", "meaning"),
     "theory --keys": ("num_levels", "meaning"),
     "scenario list": ("iot_battery", "cross_silo"),
-    "parts": ("best_of_random_subsets", "data_importance"),
+    "parts": ("best_of_random_subsets", "proposed"),
     "parts scheduler": ("best_of_random_subsets", "parameter", "meaning"),
     "policies": ("best_of_random_subsets", "policy.scheduler"),
 }
@@ -145,7 +145,7 @@ def test_chance(data, wanted):
 @pytest.mark.parametrize(
     ("keys", "name"),
     [
-        ({}, "periodic-data_importance-mnist-s0"),
+        ({}, "periodic-proposed-mnist-s0"),
         ({"framework": "fedavg", "seed": 3, "policy.scheduler": "random"}, "fedavg-random-mnist-s3"),
         ({"policy.scheduler": f"{EXAMPLES}/my_scheduler.py:freshest_first"}, "periodic-freshest_first-mnist-s0"),
     ],
@@ -177,7 +177,7 @@ def test_folders_of_the_old_naming_are_found(place, tmp_path):
     experiment = config.experiment(SMALL)
     new = tmp_path / folder_name(experiment)
     assert default_folder(experiment, tmp_path) == new
-    old = tmp_path / f"periodic-data_importance-shards-{config.digest(experiment)[:8]}"
+    old = tmp_path / f"periodic-proposed-shards-{config.digest(experiment)[:8]}"
     old.mkdir()
     assert default_folder(experiment, tmp_path) == new  # an empty folder is no run
     shutil.copy(place / "r" / "experiment.yaml", old)

@@ -15,7 +15,7 @@ from fedtide import config
 from fedtide.engine.system import build, make_trainer
 from helpers import small_dataset
 
-SCHEDULERS = ["random", "best_channel", "best_channel_best_norm", "age_based", "data_importance"]
+SCHEDULERS = ["random", "best_channel", "best_channel_best_norm", "age_based", "proposed"]
 FRAMEWORKS = ["fedavg", "periodic", "fedasync"]
 NUM_LABELS = 3
 
@@ -61,7 +61,9 @@ def systems(draw: st.DrawFn, framework: str, scheduler: str) -> fedtide.Experime
                 "proximal": draw(st.sampled_from([0.0, 0.02, 0.5])),
             },
         },
-        {"policy": {"combiner_args": {"mixing": draw(st.sampled_from([0.4, 0.8]))}}} if framework == "fedasync" else {},
+        {"policy": {"aggregator_args": {"mixing": draw(st.sampled_from([0.4, 0.8]))}}}
+        if framework == "fedasync"
+        else {},
     )
 
 
@@ -89,7 +91,7 @@ def twin_of(system: Any) -> reference.Setup:
         batch_size=e.learning.batch_size,
         learning_rate=e.learning.learning_rate,
         proximal=e.learning.proximal,
-        mixing=e.policy.combiner_args.get("mixing", 0.0),
+        mixing=e.policy.aggregator_args.get("mixing", 0.0),
     )
 
 

@@ -46,10 +46,10 @@ def policy(folder: Path, kind: str, source: str, **more: Any) -> fedtide.Experim
         ("weighting", "def mine(n, age):\n    n += 1\n    return n / n.sum()\n"),
         ("weighting", "def mine(n, age):\n    age += 1\n    return n / n.sum()\n"),
         (
-            "combiner",
+            "aggregator",
             "def mine(model, starts, updates, weights, age):\n    model += updates.mean(axis=0)\n    return model\n",
         ),
-        ("combiner", "def mine(model, starts, updates, weights, age):\n    updates *= 2\n    return model\n"),
+        ("aggregator", "def mine(model, starts, updates, weights, age):\n    updates *= 2\n    return model\n"),
         ("timeline", "def mine(duration, horizon):\n    duration += 1\n    return []\n"),
         ("codec", "class mine(Ideal):\n    def encode(self, update, bits, rng):\n        update *= 2\n"),
     ],
@@ -224,8 +224,8 @@ def test_a_codec_that_decodes_to_doubles_is_the_same(tmp_path: Path) -> None:
             "codec",
             "class mine(Ideal):\n    def decode(self, packet):\n        return super().decode(packet) * np.nan\n",
         ),
-        ("combiner", "def mine(model, starts, updates, weights, age):\n    return model / 0.0\n"),
-        ("combiner", "def mine(model, starts, updates, weights, age):\n    return model * 1e300 * 1e9\n"),
+        ("aggregator", "def mine(model, starts, updates, weights, age):\n    return model / 0.0\n"),
+        ("aggregator", "def mine(model, starts, updates, weights, age):\n    return model * 1e300 * 1e9\n"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -277,7 +277,7 @@ def test_weights_in_single_precision_are_taken(tmp_path: Path) -> None:
 
 
 def test_an_object_of_our_own_classes_is_a_policy_too(tmp_path: Path) -> None:
-    run(policy(tmp_path, "combiner", "mine = Mix(mixing=0.5)\n", policy={"limit": 1}))
+    run(policy(tmp_path, "aggregator", "mine = Mix(mixing=0.5)\n", policy={"limit": 1}))
     run(policy(tmp_path, "codec", "mine = SparseQuantized(8)\n"))
 
 

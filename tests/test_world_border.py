@@ -116,7 +116,7 @@ def test_shares(answer: Any, says: str) -> None:
 
 def test_what_is_left_out_is_filled_in() -> None:
     link = checked_link([1, 2], 2, "mine")
-    assert link.capacity.tolist() == link.believed.tolist() == [1.0, 2.0]
+    assert link.capacity.tolist() == link.estimated_capacity.tolist() == [1.0, 2.0]
     assert link.capacity.dtype == np.float64
     shares = checked_shares([60.0, 40.0 + 1e-8], CAPACITY, 100.0, "mine")  # a little rounding is forgiven
     assert shares.bits.tolist() == (shares.symbols * CAPACITY).tolist()

@@ -37,7 +37,7 @@ class Rarely:
 
 
 class Momentum:
-    """A combiner: the mean update and a part of the last step."""
+    """An aggregator: the mean update and a part of the last step."""
 
     def init(self, model: Any) -> Memory:
         return {"step": np.zeros_like(model)}
@@ -93,7 +93,7 @@ class Counting:
 REMEMBERING = {
     "scheduler": InTurn,
     "weighting": Rarely,
-    "combiner": Momentum,
+    "aggregator": Momentum,
     "codec": ErrorFeedback,
     "trainer": Counting,
 }

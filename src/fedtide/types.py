@@ -100,7 +100,7 @@ class Clock(NamedTuple):
     # (device [m], job [m], time [m]) -> how long each takes from receiving a model at that time until it is ready [m]
     elapsed: Callable[[Ints, Ints, Floats], Floats]
     # (device [m], time [m]) -> when each is next there, at that time or later [m]; None: everyone is always there
-    there: Callable[[Ints, Floats], Floats] | None = None
+    next_available: Callable[[Ints, Floats], Floats] | None = None
 
 
 @documented
@@ -108,7 +108,7 @@ class Link(NamedTuple):
     """The uplinks of some devices at one tick. A packet of more bits than its link carries does not arrive."""
 
     capacity: Floats  # C_k in bit/symbol [m]
-    believed: Floats  # what the server takes it for, which scheduler and allocation see [m]
+    estimated_capacity: Floats  # what the server takes it for, which scheduler and allocation see [m]
 
 
 @documented
@@ -144,7 +144,7 @@ class Job(NamedTuple):
     start: Vector  # [d]
     learning_rate: float
     samples: Samples  # a table of samples ...
-    mine: Ints  # ... and which of them the device holds, ascending [n]
+    indices: Ints  # ... and which of them the device holds, ascending [n]
     memory: Memory | None = None  # what the trainer keeps for this device; None for a trainer without memory
     correction: Vector | None = None  # added to the gradient of every step [d]; None: nothing
 

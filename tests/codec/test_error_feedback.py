@@ -118,10 +118,10 @@ def test_refused_in_one_line(wrapper: str, args: dict[str, Any], says: str) -> N
 
 
 @pytest.mark.parametrize(
-    "one", [{"codec": {"name": "ef21"}}, {"policy": {"combiner": "ef21"}}], ids=["codec alone", "combiner alone"]
+    "one", [{"codec": {"name": "ef21"}}, {"policy": {"aggregator": "ef21"}}], ids=["codec alone", "aggregator alone"]
 )
 def test_half_of_ef21_is_refused(one: dict[str, Any]) -> None:
-    with pytest.raises(FedtideError, match=r"differ from the last ones.*: add (policy\.combiner|codec\.name)=ef21$"):
+    with pytest.raises(FedtideError, match=r"differ from the last ones.*: add (policy\.aggregator|codec\.name)=ef21$"):
         build(small(one), dataset=small_dataset())
 
 
@@ -140,8 +140,8 @@ def test_around_ideal_it_changes_nothing() -> None:
 METHODS: list[dict[str, Any]] = [
     {"codec": {"name": "error_feedback"}},
     {"codec": {"name": "error_feedback", "args": {"inner": "sign"}}},
-    {"codec": {"name": "ef21"}, "policy": {"combiner": "ef21"}},
-    {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"combiner": "majority_vote"}},
+    {"codec": {"name": "ef21"}, "policy": {"aggregator": "ef21"}},
+    {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"aggregator": "majority_vote"}},
     {"codec": {"name": "qsgd"}},
 ]
 
@@ -182,4 +182,4 @@ def test_the_servers_mean_is_that_of_what_devices_remember(tmp_path: Path) -> No
     saved = read_checkpoint(tmp_path / "run", wanted)
     assert saved is not None
     known = sum(each["known"].astype(np.float64) for each in saved.state.devices["codec"].values())
-    np.testing.assert_allclose(saved.state.memory["combiner"]["mean"], known / 6, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(saved.state.memory["aggregator"]["mean"], known / 6, rtol=1e-4, atol=1e-6)

@@ -1,4 +1,4 @@
-"""What every combiner promises."""
+"""What every aggregator promises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedtide.parts.kinds import builtin_parts
 from promises import part, without_memory
 from with_memory import REMEMBERING
 
-NAMES = [*builtin_parts("combiner"), "with memory"]
+NAMES = [*builtin_parts("aggregator"), "with memory"]
 BY_SIGN = {"majority_vote"}  # declared: every element moves alike, whatever its size
 
 
@@ -22,8 +22,8 @@ BY_COORDINATE = {"server_adam", "server_yogi", "fadas", "scaffold"}  # each para
 
 def make(name: str, model: Any, r: int) -> Any:
     """Return how to ask for the next model after r updates, from no memory."""
-    combiner = REMEMBERING["combiner"]() if name == "with memory" else part("combiner", name)
-    return without_memory(combiner, model, last=(np.arange(r),))
+    aggregator = REMEMBERING["aggregator"]() if name == "with memory" else part("aggregator", name)
+    return without_memory(aggregator, model, last=(np.arange(r),))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,14 +38,14 @@ def test_contract(name: str) -> None:
         before = [each.copy() for each in given_values]
         for each in given_values:
             each.flags.writeable = False
-        combiner = make(name, model, r)
-        new = combiner(*given_values)
+        aggregator = make(name, model, r)
+        new = aggregator(*given_values)
         assert new.shape == (d,)
         assert new.dtype == np.float32
         assert np.isfinite(new).all()
         for each, old in zip(given_values, before, strict=True):
             assert np.array_equal(each, old)
-        assert np.array_equal(new, combiner(*given_values))
+        assert np.array_equal(new, aggregator(*given_values))
 
     check()
 

@@ -38,7 +38,7 @@ KILLS = [
 ]
 REMEMBERING = [kind for kind, row in KINDS.items() if row.remembers is not None]
 CASES: dict[str, dict[str, Any]] = {
-    "combiner-nested": {"policy": {"combiner": {"name": "server_yogi", "inner": "ca2fl"}}},
+    "aggregator-nested": {"policy": {"aggregator": {"name": "server_yogi", "inner": "ca2fl"}}},
     "trainer-own": remembering.KEYS["trainer"],
     # the trainers last: every fork of a process that has imported PyTorch costs more
     **{f"{kind}-{name}": with_companions(kind, name) for kind in REMEMBERING for name in builtin_parts(kind)},

@@ -19,7 +19,7 @@ from with_memory import REMEMBERING
 NAMES = [*builtin_parts("scheduler"), f"{EXAMPLES}/my_scheduler.py:freshest_first", "with memory"]
 # Those that fill what they may; another may pick fewer.
 FULL = {
-    "data_importance",
+    "proposed",
     "random",
     "best_channel",
     "best_channel_best_norm",

@@ -113,7 +113,7 @@ def some_jobs(trainer: Any, r: int = 4) -> list[Job]:
 
 def own_table(job: Job, extra: int = 0) -> Job:
     """Return the job over a table of its own, which may begin with samples of others."""
-    rows = np.concatenate([np.arange(extra), job.mine])
+    rows = np.concatenate([np.arange(extra), job.indices])
     own = Samples(job.samples.images[rows], job.samples.labels[rows])
     return job._replace(samples=own, mine=np.arange(extra, len(rows)))
 
@@ -176,7 +176,7 @@ def test_inputs_are_left_alone(name: str) -> None:
     trainer = make(name, "softmax")
     for extra in (0, 3):
         job = own_table(some_jobs(trainer)[0], extra)
-        arrays = (job.start, job.mine, *job.samples[:2])
+        arrays = (job.start, job.indices, *job.samples[:2])
         before = [each.copy() for each in arrays]
         for each in arrays:
             each.flags.writeable = False

@@ -73,7 +73,7 @@ def test_another_fleet_does_not_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"policy": {"scheduler": "data_importance"}, "fleet": {"num_devices": 150}},
+        {"policy": {"scheduler": "proposed"}, "fleet": {"num_devices": 150}},
         {"fleet": {**DEVICES, "duration": "shifted_exponential_by_size"}},
         {"fleet": {**DEVICES, "availability": "markov"}, "radio": {"downlink": "unicast"}},
         {"framework": "fedasync", "timeline": {"horizon": 0.05}},

@@ -1,4 +1,4 @@
-"""Codecs and the combiners that go with them, on nodes: the bits of the simulator and of a replay, with outages."""
+"""Codecs and the aggregators that go with them, on nodes: the bits of the simulator and of a replay, with outages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "error_feedback": {
         "codec": {"name": "error_feedback", "args": {"inner": "top_k", "inner_args": {"value_bits": 32}}}
     },
-    "ef21": {"codec": {"name": "ef21"}, "policy": {"combiner": "ef21"}},
-    "sign": {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"combiner": "majority_vote"}},
+    "ef21": {"codec": {"name": "ef21"}, "policy": {"aggregator": "ef21"}},
+    "sign": {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"aggregator": "majority_vote"}},
     "qsgd": {"codec": {"name": "qsgd"}},
 }
 

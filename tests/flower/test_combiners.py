@@ -1,4 +1,4 @@
-"""Every combiner of ours in a federation: the bits of the simulator, and of a replay."""
+"""Every aggregator of ours in a federation: the bits of the simulator, and of a replay."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fedtide.parts.kinds import builtin_parts
 from fedtide.runs import read_rounds
 
 
-@pytest.mark.parametrize("name", builtin_parts("combiner"))
+@pytest.mark.parametrize("name", builtin_parts("aggregator"))
 def test_the_same_bits_as_the_simulator(tmp_path: Path, name: str) -> None:
-    wanted = terms(with_companions("combiner", name))
+    wanted = terms(with_companions("aggregator", name))
     system = build(wanted.experiment)
     simulated = simulate(wanted.experiment, system=system)
     durations = tuple(max(float(each) - 4.0, 0.1) for each in np.ceil(system.fleet.duration / 10) * 10)

@@ -128,7 +128,7 @@ def memory(folder: Path, wanted: Terms) -> dict[str, dict[str, list[float]]]:
     """Return what the server's parts remember at the end."""
     saved = read_checkpoint(folder, wanted.experiment)
     assert saved is not None
-    assert {*saved.state.memory} == {"scheduler", "weighting", "combiner"}
+    assert {*saved.state.memory} == {"scheduler", "weighting", "aggregator"}
     return {kind: {name: each.tolist() for name, each in arrays.items()} for kind, arrays in saved.state.memory.items()}
 
 

@@ -21,7 +21,7 @@ AIR: dict[str, Any] = {"radio": {"access": "over_the_air", "access_args": {"min_
 
 @pytest.mark.parametrize("radio", [{}, {"csi": "noisy"}, {"csi": "packet_error"}], ids=str)
 def test_the_same_bits_as_the_simulator(tmp_path: Path, radio: dict[str, Any]) -> None:
-    wanted = terms(AIR, {"radio": radio, "policy": {"combiner": "server_momentum"}})
+    wanted = terms(AIR, {"radio": radio, "policy": {"aggregator": "server_momentum"}})
     system = build(wanted.experiment)
     simulated = simulate(wanted.experiment, system=system)
     durations = tuple(max(float(each) - 4.0, 0.1) for each in np.ceil(system.fleet.duration / 10) * 10)
@@ -36,7 +36,7 @@ def test_the_same_bits_as_the_simulator(tmp_path: Path, radio: dict[str, Any]) -
     other = replay(tmp_path / "run", {"policy": {"scheduler": "random"}})
     assert [each.ledger.symbols for each in other.rounds] == [each.ledger.symbols for each in simulated.rounds]
     with pytest.raises(FedtideError, match="one by one"):
-        replay(tmp_path / "run", {"policy": {"combiner": "median"}})
+        replay(tmp_path / "run", {"policy": {"aggregator": "median"}})
 
 
 @pytest.mark.parametrize("capacity", ["measured", "reported"])

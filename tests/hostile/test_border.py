@@ -371,7 +371,7 @@ def test_a_policy_does_not_end_a_run_unheard(policies, command_name, name, says)
 
 
 @pytest.mark.parametrize(
-    ("key", "code"), [("policy.weighting", 5), ("policy.combiner", 5), ("timeline.name", 2), ("codec.name", 2)]
+    ("key", "code"), [("policy.weighting", 5), ("policy.aggregator", 5), ("timeline.name", 2), ("codec.name", 2)]
 )
 def test_every_kind_of_policy_is_guarded(policies, key, code):
     refused(wrong("run", *SMALL, f"{key}=p.py:leaves", "-o", "r", says=r"leaves'", code=code))
@@ -788,7 +788,7 @@ def test_keys_name_their_choices():
         "timeline.name",
         "policy.scheduler",
         "policy.weighting",
-        "policy.combiner",
+        "policy.aggregator",
         "codec.name",
         "learning.model",
     ):

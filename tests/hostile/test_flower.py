@@ -87,7 +87,7 @@ WORDS = [
     wrong(*DEMO, "--period", "inf", says="timeline.period"),
     wrong(*DEMO, "policy.scheduler=nope", says="scheduler='nope' is not known"),
     wrong(*DEMO, "policy.scheduler=nope.py:pick", says="there is no file"),
-    wrong(*DEMO, "policy.combiner=averag_models", says="did you mean 'average_models'"),
+    wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean 'average_models'"),
     wrong(*DEMO, "codec.name=nope", says="codec.name='nope' is not known"),
     wrong(*DEMO, "learning.model=nope", says="model='nope' is not known"),
     wrong(*DEMO, "learning.model=nope.py:make", "learning.trainer=torch", says="there is no file|needs PyTorch"),
@@ -413,7 +413,7 @@ def by_age(num_samples, age):
     [
         ({"scheduler": "own.py:own_dice", "limit": 1}, "scheduler='own.py:own_dice' .*picks other devices in period"),
         ({"weighting": "own.py:Drifting"}, "weighting='own.py:Drifting' .*gives other weights in period"),
-        ({"combiner": "own.py:Momentum"}, "combiner='own.py:Momentum' keeps state between its calls"),
+        ({"aggregator": "own.py:Momentum"}, "aggregator='own.py:Momentum' keeps state between its calls"),
         ({"scheduler": "own.py:Remembering"}, "scheduler='own.py:Remembering' keeps state between its calls"),
     ],
 )

@@ -39,25 +39,25 @@ HIDDEN = {
 }
 
 
-def with_combiner(folder: Path, source: str) -> fedtide.Experiment:
-    """Write a combiner to a file of its own; modules are known by their path."""
+def with_aggregator(folder: Path, source: str) -> fedtide.Experiment:
+    """Write an aggregator to a file of its own; modules are known by their path."""
     folder.mkdir()
     (folder / "mine.py").write_text(f"import contextvars, functools, queue\nimport numpy as np\n{source}")
-    return small({"policy": {"combiner": f"{folder / 'mine.py'}:mine"}})
+    return small({"policy": {"aggregator": f"{folder / 'mine.py'}:mine"}})
 
 
 @pytest.mark.parametrize("what", HIDDEN)
 def test_state_that_cannot_be_seen_is_refused(tmp_path: Path, what: str) -> None:
     with pytest.raises(TrainingError, match="gives another answer when it is called again"):
-        run(with_combiner(tmp_path / "a", HIDDEN[what]))
+        run(with_aggregator(tmp_path / "a", HIDDEN[what]))
 
 
 def test_watching_a_policy_does_not_change_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often a run is saved: what is asked again is asked of a copy."""
     seen = f"N = [0]\n{COMBINE}{MEAN}    N[0] += 1\n    return mean * (1 + 0.01 * N[0])\n"
-    alone = run(with_combiner(tmp_path / "a", seen))
+    alone = run(with_aggregator(tmp_path / "a", seen))
     monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", -1.0)
-    watched = run(with_combiner(tmp_path / "b", seen), tmp_path / "run")
+    watched = run(with_aggregator(tmp_path / "b", seen), tmp_path / "run")
     assert np.array_equal(alone.model, watched.model)
 
 
@@ -78,7 +78,7 @@ def test_a_copy_that_does_not_answer_is_not_waited_for() -> None:
 
 @dataclass
 class Slower:
-    """A combiner of a caller's own, with a setting."""
+    """An aggregator of a caller's own, with a setting."""
 
     share: Any
 
@@ -107,8 +107,8 @@ def test_a_policy_that_is_handed_over_keeps_its_settings(tmp_path: Path, one: An
     experiment = small()
     bare = build(experiment, dataset=small_dataset())
 
-    def system(combiner: Any) -> Any:
-        return bare._replace(policy=bare.policy._replace(combiner=combiner))
+    def system(aggregator: Any) -> Any:
+        return bare._replace(policy=bare.policy._replace(aggregator=aggregator))
 
     def stop(record: Any, total: int) -> None:
         if record.index == 2:
@@ -161,7 +161,7 @@ def test_a_trainer_trains_whatever_fleet_and_data_its_jobs_bring() -> None:
     assert np.array_equal(handed.model, fedtide.simulate(one, system=system).model)
 
 
-@pytest.mark.parametrize("kind", ["scheduler", "weighting", "combiner", "codec"])
+@pytest.mark.parametrize("kind", ["scheduler", "weighting", "aggregator", "codec"])
 def test_a_run_goes_on_where_its_policy_file_was_moved_to(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_run_goes_on_where_its_policy_file_was_moved_to(
     source = {
         "scheduler": "def mine(candidates, limit, rng):\n    return np.arange(limit)\n",
         "weighting": "def mine(num_samples, age):\n    return num_samples / num_samples.sum()\n",
-        "combiner": f"{COMBINE}{MEAN}    return mean\n",
+        "aggregator": f"{COMBINE}{MEAN}    return mean\n",
         "codec": "from fedtide.codec.sparse_quantized import Ideal\nclass mine(Ideal):\n    pass\n",
     }[kind]
     for name in ("here", "there"):
@@ -202,7 +202,7 @@ def written(*arrays):
 WRITERS = {
     "scheduler": ("(candidates, limit, rng)", "*(x for x in candidates if isinstance(x, np.ndarray))", "np.arange(limit)"),
     "weighting": ("(num_samples, age)", "num_samples, age", "np.full(len(age), 1 / len(age))"),
-    "combiner": ("(model, starts, updates, weights, age)", "model, weights, age", "mean"),
+    "aggregator": ("(model, starts, updates, weights, age)", "model, weights, age", "mean"),
 }  # fmt: skip
 
 
@@ -212,7 +212,7 @@ def test_what_a_policy_writes_to_is_not_ours(tmp_path: Path, kind: str) -> None:
     results = []
     for name, line in (("quiet", "pass"), ("writes", f"written({these})")):
         (tmp_path / f"{name}.py").write_text(
-            f"import numpy as np\n{WRITE}\ndef mine{takes}:\n    mean = {'model * 0.9' if kind == 'combiner' else 0}\n"
+            f"import numpy as np\n{WRITE}\ndef mine{takes}:\n    mean = {'model * 0.9' if kind == 'aggregator' else 0}\n"
             f"    {line}\n    return {gives}\n"
         )
         results.append(run(small({"policy": {kind: f"{tmp_path / name}.py:mine"}})))

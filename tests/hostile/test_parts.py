@@ -73,7 +73,7 @@ SHAPES = {
     "timeline": ("def bad(clock):\n    return {}", "[Tick(1, 1.0, np.arange(6), np.ones(6))]"),
     "scheduler": ("def bad(candidates, limit, rng):\n    return {}", "np.arange(limit)"),
     "weighting": ("def bad(num_samples, age):\n    return {}", "np.full(len(age), 1 / len(age))"),
-    "combiner": ("def bad(model, starts, updates, weights, age):\n    return {}", "model + weights @ updates"),
+    "aggregator": ("def bad(model, starts, updates, weights, age):\n    return {}", "model + weights @ updates"),
     "codec.encode": (
         "class bad(SparseQuantized):\n    def encode(self, update, budget_bits, rng):\n"
         "        good = super().encode(update, budget_bits, rng)\n        return {}",
@@ -122,7 +122,7 @@ SHAPES = {
         for kind, base, init, method, given, good in (
             ("scheduler", "", "num_devices", "__call__", "candidates, limit, rng", "np.arange(limit)"),
             ("weighting", "", "num_devices", "__call__", "num_samples, age, device", "np.full(len(age), 1 / len(age))"),
-            ("combiner", "", "model", "__call__", "model, starts, updates, weights, age, device",
+            ("aggregator", "", "model", "__call__", "model, starts, updates, weights, age, device",
              "model + (weights @ updates).astype(np.float32)"),
             ("codec", "(SparseQuantized)", "num_parameters", "encode", "update, budget_bits, rng",
              "super().encode(update, budget_bits, rng)"),
@@ -207,7 +207,7 @@ CHANGED = [
     ("dict(t=memory['t'] + np.inf)", r"memory\['t'\] holds inf"),
     ("dict(t='x')", r"memory\['t'\] is x, which is no array of numbers"),
 ]
-REMEMBERING = ("scheduler", "weighting", "combiner", "codec", "trainer")
+REMEMBERING = ("scheduler", "weighting", "aggregator", "codec", "trainer")
 
 ROWS = [
     *rows("data", 2, *RAISES),
@@ -367,7 +367,7 @@ ROWS = [
         ("itertools.repeat(0.5)", "returned repeat"),
     ),
     *rows(
-        "combiner", 5, *RAISES,
+        "aggregator", 5, *RAISES,
         ("None", "returned None: it must give the 7850 numbers"),
         ("model[:-1]", r"an array of shape \(7849,\)"),
         ("updates", "an array of shape"),
@@ -487,14 +487,14 @@ LATE = [
     ("scheduler", "[0, 0]"),
     ("scheduler", "sys.exit(0)"),
     ("weighting", "np.zeros(len(age))"),
-    ("combiner", "model[:-1]"),
+    ("aggregator", "model[:-1]"),
     ("codec.encode", "None"),
     ("codec.decode", "good * np.nan"),
     ("trainer.train", "np.zeros((99, D))"),
     ("trainer.evaluate", "None"),
     ("scheduler.call", "(good, {})"),
     ("weighting.call", "(good, None)"),
-    ("combiner.call", "(good, dict(t=np.append(memory['t'], 1.0)))"),
+    ("aggregator.call", "(good, dict(t=np.append(memory['t'], 1.0)))"),
     ("codec.call", "(good, dict(t=None))"),
     ("trainer.call", "Trained(good, [{} for _ in kept])"),
 ]

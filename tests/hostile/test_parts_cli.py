@@ -193,6 +193,6 @@ def test_an_own_partition_has_folder_and_figure(here: Path) -> None:
     answer = CliRunner().invoke(app, ["run", *SMALL, "data.partition=deal/own.py:by_turns", "--json"])
     assert answer.exit_code == 0, answer.output
     (made,) = (here / "runs").iterdir()
-    assert made.name.startswith("periodic-data_importance-synthetic-")
+    assert made.name.startswith("periodic-proposed-synthetic-")
     assert (made / "curve.png").exists()
     assert "no figure" not in answer.stderr

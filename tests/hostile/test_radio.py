@@ -66,7 +66,7 @@ TABLE = [
     wrong("radio.csi=packet_eror", says="did you mean 'packet_error'"),
     wrong("radio.coverage=jakes", says="it is one of radio.channel"),
     wrong("radio.access=over_the_air", says="codec.name=sparse_quantized would not be used: add codec.name=ideal"),
-    wrong(*AIR, "policy.combiner=krum", says="weighted sum .* policy.combiner=krum as it is needs them one by one: choose"),
+    wrong(*AIR, "policy.aggregator=krum", says="weighted sum .* policy.aggregator=krum as it is needs them one by one: choose"),
     wrong(*AIR, "radio.allocation=equal_symbols", says="radio.allocation=equal_symbols would share: leave it out"),
     wrong(*AIR, "radio.access_args.min_snr=-1", says="min_snr=-1 cannot be: .*greater than or equal to 0"),
     wrong(*AIR, "radio.access_args.min_snr=.inf", says="min_snr"),

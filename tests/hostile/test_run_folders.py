@@ -392,82 +392,82 @@ def average(weights, starts, updates):
 COMBINE = "def mine(model, starts, updates, weights, age):\n"
 STATEFUL = {
     "momentum": (
-        "combiner",
+        "aggregator",
         "class mine:\n    v = 0.0\n    def __call__(self, model, starts, updates, weights, age):\n"
         "        self.v = 0.9 * self.v + average(weights, starts, updates) - model\n        return model + self.v\n",
     ),
     "a global": (
-        "combiner",
+        "aggregator",
         f"N = 0\n{COMBINE}    global N\n    N += 1\n    return average(weights, starts, updates) * (1 - 0.01 * N)\n",
     ),
     "a global that is not there yet": (
-        "combiner",
+        "aggregator",
         f"{COMBINE}    global OLD\n    try:\n        new = (OLD + model) / 2\n    except NameError:\n        new = model\n"
         "    OLD = model.copy()\n    return new\n",
     ),
     "a list": (
-        "combiner",
+        "aggregator",
         f"SEEN = []\n{COMBINE}    SEEN.append(len(age))\n    return average(weights, starts, updates) / len(SEEN)\n",
     ),
     "a closure": (
-        "combiner",
+        "aggregator",
         "def make():\n    n = 0\n    def step(model, starts, updates, weights, age):\n        nonlocal n\n        n += 1\n"
         "        return average(weights, starts, updates) / n\n    return step\nmine = make()\n",
     ),
     "a mutable default": (
-        "combiner",
+        "aggregator",
         "def mine(model, starts, updates, weights, age, seen=[]):\n    seen.append(1)\n"
         "    return average(weights, starts, updates) / len(seen)\n",
     ),
     "an attribute of the function": (
-        "combiner",
+        "aggregator",
         f"{COMBINE}    mine.n += 1\n    return average(weights, starts, updates) / mine.n\nmine.n = 0\n",
     ),
     "an attribute of the class": (
-        "combiner",
+        "aggregator",
         "class mine:\n    n = 0\n    def __call__(self, model, starts, updates, weights, age):\n        type(self).n += 1\n"
         "        return average(weights, starts, updates) / self.n\n",
     ),
     "slots": (
-        "combiner",
+        "aggregator",
         "class mine:\n    __slots__ = ('n',)\n    def __init__(self):\n        self.n = 0\n"
         "    def __call__(self, model, starts, updates, weights, age):\n        self.n += 1\n"
         "        return average(weights, starts, updates) / self.n\n",
     ),
     "an iterator": (
-        "combiner",
+        "aggregator",
         f"COUNT = itertools.count(1)\n{COMBINE}    return average(weights, starts, updates) / next(COUNT)\n",
     ),
     "a generator": (
-        "combiner",
+        "aggregator",
         f"def numbers():\n    n = 0\n    while True:\n        n += 1\n        yield n\nNUMBERS = numbers()\n{COMBINE}"
         "    return average(weights, starts, updates) / next(NUMBERS)\n",
     ),
-    "dice of its own": ("combiner", f"{COMBINE}    return average(weights, starts, updates) * random.uniform(0.9, 1)\n"),
+    "dice of its own": ("aggregator", f"{COMBINE}    return average(weights, starts, updates) * random.uniform(0.9, 1)\n"),
     "a generator of NumPy's": (
-        "combiner",
+        "aggregator",
         f"RNG = np.random.default_rng(1)\n{COMBINE}    return average(weights, starts, updates) * RNG.uniform(0.9, 1)\n",
     ),
     "a count that matters later": (
-        "combiner",
+        "aggregator",
         "class mine:\n    def __init__(self):\n        self.calls = 0\n"
         "    def __call__(self, model, starts, updates, weights, age):\n        self.calls += 1\n"
         "        return average(weights, starts, updates) / (2 if self.calls > 5 else 1)\n",
     ),
     "an object inside": (
-        "combiner",
+        "aggregator",
         "class Memory:\n    def __init__(self):\n        self.old = deque(maxlen=2)\n"
         "class mine:\n    def __init__(self):\n        self.memory = Memory()\n"
         "    def __call__(self, model, starts, updates, weights, age):\n        self.memory.old.append(float(model[0]))\n"
         "        return average(weights, starts, updates) + sum(self.memory.old) / 100\n",
     ),
     "a dict of its own kind": (
-        "combiner",
+        "aggregator",
         "class Table(dict):\n    pass\nTABLE = Table()\n"
         f"{COMBINE}    TABLE[len(TABLE)] = 1\n    return average(weights, starts, updates) / len(TABLE)\n",
     ),
     "a file on disk": (
-        "combiner",
+        "aggregator",
         "import pathlib, tempfile\nWHERE = pathlib.Path(tempfile.mkdtemp()) / 'n'\n"
         f"{COMBINE}    n = int(WHERE.read_text()) if WHERE.exists() else 0\n    WHERE.write_text(str(n + 1))\n"
         "    return average(weights, starts, updates) / (n + 1)\n",
@@ -526,24 +526,24 @@ def test_a_policy_that_keeps_state_does_not_resume_to_other_numbers(tmp_path: Pa
 def test_a_run_of_before_with_such_a_policy_is_stopped_when_it_is_seen(tmp_path: Path) -> None:
     experiment = with_policy(tmp_path, *STATEFUL["momentum"])
     to_format_1(stopped(tmp_path / "run", experiment))
-    with pytest.raises(RunFolderError, match=r"cannot be resumed to the same numbers: combiner=.* keeps state"):
+    with pytest.raises(RunFolderError, match=r"cannot be resumed to the same numbers: aggregator=.* keeps state"):
         run(experiment, tmp_path / "run")
 
 
 STATELESS = {
-    "a function": ("combiner", f"{COMBINE}    return average(weights, starts, updates)\n"),
+    "a function": ("aggregator", f"{COMBINE}    return average(weights, starts, updates)\n"),
     "an answer into a buffer of its own": (
-        "combiner",
+        "aggregator",
         f"{COMBINE}    out = average(weights, starts, updates)\n    return out[:]\n",
     ),
-    "its argument": ("combiner", f"{COMBINE}    return model\n"),
+    "its argument": ("aggregator", f"{COMBINE}    return model\n"),
     "a cache": (
-        "combiner",
+        "aggregator",
         f"@functools.lru_cache\ndef scale(n):\n    return 1 - n / 1000\n{COMBINE}"
         "    return average(weights, starts, updates) * scale(len(age))\n",
     ),
     "a table": (
-        "combiner",
+        "aggregator",
         f"TABLE = np.arange(100.0)\n{COMBINE}    return average(weights, starts, updates) + TABLE[1] / 100\n",
     ),
     "a codec": ("codec", "class mine(SparseQuantized):\n    pass\n"),
@@ -580,13 +580,13 @@ def test_a_weighting_with_dice_is_found_out(tmp_path: Path) -> None:
         run(with_policy(tmp_path, "weighting", source), tmp_path / "run")
 
 
-def test_a_combiner_may_use_one_buffer(tmp_path: Path) -> None:
-    """The models that devices still train from are ours, not the combiner's."""
+def test_a_aggregator_may_use_one_buffer(tmp_path: Path) -> None:
+    """The models that devices still train from are ours, not the aggregator's."""
     fresh = f"{COMBINE}    return average(weights, starts, updates).astype(np.float32)\n"
     reused = (
         f"OUT = np.zeros(30, np.float32)\n{COMBINE}    OUT[:] = average(weights, starts, updates)\n    return OUT\n"
     )
-    results = [run(with_policy(tmp_path / name, "combiner", each)) for name, each in (("a", fresh), ("b", reused))]
+    results = [run(with_policy(tmp_path / name, "aggregator", each)) for name, each in (("a", fresh), ("b", reused))]
     assert results[0].rounds == results[1].rounds
 
 
@@ -745,10 +745,10 @@ def test_the_message_names_who_made_it_diverge(more: dict[str, Any], says: str) 
         run(small(more), trainer=broken)
 
 
-def test_a_combiner_that_blows_up_the_model_is_named(tmp_path: Path) -> None:
+def test_a_aggregator_that_blows_up_the_model_is_named(tmp_path: Path) -> None:
     source = f"{COMBINE}    return average(weights, starts, updates) * 1e12\n"
-    with pytest.raises(TrainingError, match=r"combiner=.*mine.py:mine"):
-        run(with_policy(tmp_path, "combiner", source))
+    with pytest.raises(TrainingError, match=r"aggregator=.*mine.py:mine"):
+        run(with_policy(tmp_path, "aggregator", source))
 
 
 # ---- sizes

@@ -193,8 +193,8 @@ def test_what_is_joined_are_the_best_that_beat_the_reference(tmp_path: Path, sma
     _season(store, small, lambda name, experiment: _level(name, experiment) + 0.5 * (name == "ef21"))
     together = joined(tuned(small, list(methods.METHODS.values()), store))
     assert together.title == "proposed + fedbuff"  # top_k and fedprox are behind it, and ef21 stands alone
-    assert together.tree["policy"]["combiner"] == "buffered_mean"
-    assert together.tree["policy"]["scheduler"] == "data_importance"
+    assert together.tree["policy"]["aggregator"] == "buffered_mean"
+    assert together.tree["policy"]["scheduler"] == "proposed"
 
 
 def test_before_all_are_tuned_nothing_is_joined(tmp_path: Path, small: Arena) -> None:

@@ -53,7 +53,7 @@ def heavy_ball(start: Any, mine: Any, rate: float, steps: int, momentum: float, 
 def test_it_is_the_heavy_ball(momentum: float) -> None:
     trainer = made(momentum, work=LocalWork(40, None, 6, proximal=0.3))
     for job in jobs(trainer):
-        wanted = heavy_ball(job.start, job.mine, 0.05, 6, momentum, 0.3)
+        wanted = heavy_ball(job.start, job.indices, 0.05, 6, momentum, 0.3)
         np.testing.assert_allclose(trainer.train([job])[0], wanted, rtol=1e-3, atol=1e-6)
 
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not native.is_built(), reason="no kernel")
 N = 6
 DATA = small_dataset(num_train=60, side=8)
 D = 3 * 64 + 3  # softmax: weights [3 64], then biases [3]
-SCAFFOLD: dict[str, Any] = {"learning": {"trainer": "scaffold"}, "policy": {"combiner": "scaffold"}}
+SCAFFOLD: dict[str, Any] = {"learning": {"trainer": "scaffold"}, "policy": {"aggregator": "scaffold"}}
 # Whole mini-batches, so that a gradient does not depend on an order; nothing is lost on the way.
 EXACT: dict[str, Any] = {
     "data": {"partition": "dirichlet", "concentration": 0.3},
@@ -42,7 +42,7 @@ EVERYONE: dict[str, Any] = {
     "timeline": {"horizon": 8.0},
     "policy": {"limit": N, "scheduler": "random"},
 }
-PLAIN: dict[str, Any] = {"learning": {"trainer": "native"}, "policy": {"combiner": "average_deltas"}}
+PLAIN: dict[str, Any] = {"learning": {"trainer": "native"}, "policy": {"aggregator": "average_deltas"}}
 
 
 def simulated(*trees: Any, folder: Path | None = None, **more: Any) -> fedtide.Result:
@@ -98,7 +98,7 @@ def test_it_is_what_its_paper_says(world: str, inner: str) -> None:
         pytest.importorskip("torch")
     more = {
         "learning": {"trainer_args": {"inner": inner, "scale": 0.3}},
-        "policy": {"combiner_args": {"inner_args": {"server_rate": 0.7}}},
+        "policy": {"aggregator_args": {"inner_args": {"server_rate": 0.7}}},
     }
     wanted = small(*WORLDS[world], EXACT, SCAFFOLD, more)
     system = build(wanted, dataset=DATA)
@@ -233,7 +233,7 @@ class Stop(fedtide.FedtideError):
 
 
 def test_stopped_after_any_aggregation_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    inner = {"policy": {"combiner_args": {"inner": "server_momentum"}}}
+    inner = {"policy": {"aggregator_args": {"inner": "server_momentum"}}}
     trees = [SCAFFOLD, OUTAGE, inner, {"radio": {"num_symbols": 2000}}]
     whole = simulated(*trees, folder=tmp_path / "whole")
     for after in range(1, whole.rounds[-1].index, 2):
@@ -262,7 +262,10 @@ def test_both_ways_cost_twice_as_much() -> None:
 @pytest.mark.parametrize(
     ("trees", "words"),
     [
-        ([{"learning": {"trainer": "scaffold"}}], ("policy.combiner='average_models'", "add policy.combiner=scaffold")),
+        (
+            [{"learning": {"trainer": "scaffold"}}],
+            ("policy.aggregator='average_models'", "add policy.aggregator=scaffold"),
+        ),
         (
             [SCAFFOLD, {"learning": {"trainer": "native"}}],
             ("learning.trainer='native'", "add learning.trainer=scaffold"),
@@ -283,10 +286,10 @@ def test_both_ways_cost_twice_as_much() -> None:
             ("a PyTorch module", "learning.trainer_args.inner=torch"),
         ),
         (
-            [SCAFFOLD, {"policy": {"combiner": "server_adam", "combiner_args": {"inner": "scaffold"}}}],
+            [SCAFFOLD, {"policy": {"aggregator": "server_adam", "aggregator_args": {"inner": "scaffold"}}}],
             ("inner='scaffold'", "learning.trainer", "cannot be inside"),
         ),
-        ([SCAFFOLD, {"policy": {"combiner_args": {"inner": "ef21"}}}], ("inner='ef21'", "codec.name")),
+        ([SCAFFOLD, {"policy": {"aggregator_args": {"inner": "ef21"}}}], ("inner='ef21'", "codec.name")),
     ],
 )
 def test_what_does_not_fit_is_one_line(trees: Any, words: tuple[str, ...]) -> None:

@@ -16,8 +16,8 @@ AGE = np.array([0, 2, 5])
 def test_average_models_is_fedavg_when_all_start_equal() -> None:
     starts = np.stack([MODEL] * 3)
     expected = MODEL + sum(w * u for w, u in zip(WEIGHTS, UPDATES, strict=True))  # eq:syncFlAggregation
-    for combiner in (AverageModels(), AverageDeltas()):
-        np.testing.assert_allclose(combiner(MODEL, starts, UPDATES, WEIGHTS, AGE), expected, rtol=1e-6, atol=1e-7)
+    for aggregator in (AverageModels(), AverageDeltas()):
+        np.testing.assert_allclose(aggregator(MODEL, starts, UPDATES, WEIGHTS, AGE), expected, rtol=1e-6, atol=1e-7)
 
 
 def test_average_models_is_pulled_to_stale_starts_and_forgets_the_current_model() -> None:

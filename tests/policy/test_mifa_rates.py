@@ -24,7 +24,7 @@ FACTOR = {
 
 
 def mifa(num_devices: int = 2, **args: Any) -> Any:
-    return registry.resolve("combiner", "mifa", args, {"fleet.num_devices": num_devices}.__getitem__)
+    return registry.resolve("aggregator", "mifa", args, {"fleet.num_devices": num_devices}.__getitem__)
 
 
 def test_two_devices_at_two_rates() -> None:
@@ -53,9 +53,9 @@ class Slope(FakeTrainer):
 @pytest.mark.parametrize("schedule", [*FACTOR])
 def test_a_run_is_what_the_authors_code_does(schedule: str, outer: bool) -> None:
     """Their table holds u / eta, and a step goes eta of now times the mean of the table."""
-    args: Any = {"combiner": "mifa"}
+    args: Any = {"aggregator": "mifa"}
     if outer:  # no momentum: the inner one's step, but told the rates through the outer one
-        args = {"combiner": "server_momentum", "combiner_args": {"momentum": 0.0, "inner": "mifa"}}
+        args = {"aggregator": "server_momentum", "aggregator_args": {"momentum": 0.0, "inner": "mifa"}}
     wanted = small(policy=args, codec={"name": "ideal"}, learning={"schedule": schedule})
     trainer, born = Slope(), {1: 0.0}
     result = fedtide.simulate(wanted, dataset=small_dataset(), trainer=trainer)

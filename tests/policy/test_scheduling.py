@@ -93,7 +93,7 @@ def test_best_of_random_subsets_is_not_better_than_the_minimum() -> None:
     assert released.proved_minimal is False
 
 
-@pytest.mark.parametrize(("name", "looks"), [("random", False), ("data_importance", False), ("age_based", True)])
+@pytest.mark.parametrize(("name", "looks"), [("random", False), ("proposed", False), ("age_based", True)])
 def test_who_looks_back_says_so(name: str, looks: bool) -> None:
     assert looks_back(SCHEDULERS[name]()) is looks
 

@@ -21,7 +21,7 @@ N, D, ROUNDS = 6, 5, 12
 
 
 def made(name: str, **args: Any) -> Any:
-    return registry.resolve("combiner", name, args, {"fleet.num_devices": N}.__getitem__)
+    return registry.resolve("aggregator", name, args, {"fleet.num_devices": N}.__getitem__)
 
 
 def rounds(seed: int, everyone: bool = False) -> Iterator[Any]:
@@ -34,16 +34,16 @@ def rounds(seed: int, everyone: bool = False) -> Iterator[Any]:
         yield device, starts, updates, rng.dirichlet(np.ones(r)), rng.integers(0, 6, r)
 
 
-def played(combiner: Any, model: Any, arrivals: Any) -> list[Any]:
+def played(aggregator: Any, model: Any, arrivals: Any) -> list[Any]:
     """Return the model after every aggregation, memory going through the server's checks."""
     models, memory = [], None
     for device, starts, updates, weights, age in arrivals:
-        if registry.remembers(combiner):
-            memory = checks.first_memory(combiner, "combiner", model) if memory is None else memory
-            answer = combiner(checks.readonly_memory(memory), model, starts, updates, weights, age, device)
-            model, memory = checks.checked_pair(answer, memory, "combiner")
+        if registry.remembers(aggregator):
+            memory = checks.first_memory(aggregator, "aggregator", model) if memory is None else memory
+            answer = aggregator(checks.readonly_memory(memory), model, starts, updates, weights, age, device)
+            model, memory = checks.checked_pair(answer, memory, "aggregator")
         else:
-            model = combiner(model, starts, updates, weights, age)
+            model = aggregator(model, starts, updates, weights, age)
         models.append(model)
     return models
 
@@ -235,7 +235,7 @@ def test_fedavgm_without_momentum_is_its_inner_to_the_bit(inner: str) -> None:
     assert not np.array_equal(played(made("server_momentum", inner=inner), model, rounds(1))[1:], alone[1:])
 
 
-def test_arguments_reach_the_inner_combiner_and_its_memory_is_kept_apart() -> None:
+def test_arguments_reach_the_inner_aggregator_and_its_memory_is_kept_apart() -> None:
     model = np.ones(D, np.float32)
     outer = made(
         "server_adam", inner="server_momentum", inner_args={"inner": "mifa", "inner_args": {"server_rate": 0.5}}
@@ -282,9 +282,9 @@ def test_the_order_of_inner_arguments_does_not_matter(name: str) -> None:
 
 
 def test_fedasyncs_hinge_is_constant_inside_its_window() -> None:
-    def moved(combiner: Any, age: int) -> Any:
+    def moved(aggregator: Any, age: int) -> Any:
         one = np.ones((1, D), np.float32)
-        return combiner(np.zeros(D, np.float32), one, one, np.ones(1), np.array([age]))
+        return aggregator(np.zeros(D, np.float32), one, one, np.ones(1), np.array([age]))
 
     hinged, whole = made("mix_hinge", mixing=0.6, slope=10.0, window=4), Mix(0.6)
     for age in range(5):
@@ -334,15 +334,15 @@ def test_a_step_that_is_small_beside_the_model_keeps_its_digits(name: str, inner
     """Updates of 1e-7 on a model of 1: in float32 they would be off by half their size, and tau hides nothing."""
     args, paper = SMALL_TAU[name]
     inner_args = {"buffered_mean": {"staleness": 0.0}, "trimmed_mean": {"trim": 0.0}}.get(inner, {})
-    combiner = made(name, **args, inner=inner, inner_args=inner_args)
+    aggregator = made(name, **args, inner=inner, inner_args=inner_args)
     model, kept, memory = np.linspace(-1, 1, D).astype(np.float32), {}, None  # type: ignore[var-annotated]
     for device, starts, updates, _, age in rounds(1):
         small, even = (1e-7 * updates).astype(np.float32), np.full(len(age), 1 / len(age))
         wanted = paper(
             model.tolist(), kept, device.tolist(), starts.tolist(), small.tolist(), even.tolist(), age.tolist()
         )
-        memory = combiner.init(model) if memory is None else memory
-        model, memory = combiner(memory, model, starts, small, even, age, device)
+        memory = aggregator.init(model) if memory is None else memory
+        model, memory = aggregator(memory, model, starts, small, even, age, device)
         np.testing.assert_allclose(model, wanted, rtol=0, atol=2e-7)
 
 
@@ -416,19 +416,19 @@ def test_what_fewer_than_half_sent_does_not_move_the_median() -> None:
     assert new.tolist() == [1.0, 2.0]
 
 
-def test_every_combiner_is_in_the_table_of_methods() -> None:
+def test_every_aggregator_is_in_the_table_of_methods() -> None:
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    for name in builtin_parts("combiner"):
+    for name in builtin_parts("aggregator"):
         assert f"| `{name}` |" in page
 
 
 @pytest.mark.parametrize("name", ["ca2fl", "mifa"])
 def test_a_cache_that_does_not_fit_is_refused_before_it_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    big = registry.resolve("combiner", name, {"num_devices": 50_000})
+    big = registry.resolve("aggregator", name, {"num_devices": 50_000})
     with pytest.raises(FedtideError) as caught:
         big.init(np.zeros(21_840, np.float32))
     assert "\n" not in str(caught.value)
-    for word in (f"policy.combiner={name}", "fleet.num_devices=50,000", "21,840", "4.37 GB", "4 GB", "fewer devices"):
+    for word in (f"policy.aggregator={name}", "fleet.num_devices=50,000", "21,840", "4.37 GB", "4 GB", "fewer devices"):
         assert word in str(caught.value)
     monkeypatch.setattr(cached, "MOST_MEMORY", 4 * N * D)
     assert made(name).init(np.zeros(D, np.float32)).popitem()[1].shape == (N, D)

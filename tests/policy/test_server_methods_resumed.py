@@ -1,4 +1,4 @@
-"""Runs with our combiners that remember: stopped after any aggregation, they end with the same bytes."""
+"""Runs with our aggregators that remember: stopped after any aggregation, they end with the same bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from helpers import FakeTrainer, small, small_dataset
 
 REMEMBERING = [
     name
-    for name in builtin_parts("combiner")
-    if registry.remembers(registry.find_part("combiner", name, builtin_parts("combiner")))
+    for name in builtin_parts("aggregator")
+    if registry.remembers(registry.find_part("aggregator", name, builtin_parts("aggregator")))
 ]
-NESTED = {"combiner": "server_yogi", "combiner_args": {"inner": "ca2fl", "inner_args": {"server_rate": 0.5}}}
-POLICIES: dict[str, dict[str, Any]] = {**{name: {"combiner": name} for name in REMEMBERING}, "nested": NESTED}
+NESTED = {"aggregator": "server_yogi", "aggregator_args": {"inner": "ca2fl", "inner_args": {"server_rate": 0.5}}}
+POLICIES: dict[str, dict[str, Any]] = {**{name: {"aggregator": name} for name in REMEMBERING}, "nested": NESTED}
 
 
 class Stop(fedtide.FedtideError):
@@ -34,7 +34,7 @@ def simulated(policy: dict[str, Any], folder: Path | None = None, stop_after: in
             raise Stop
 
     wanted = small(
-        {"radio": {"num_symbols": 4000}}, with_companions("combiner", policy["combiner"]), {"policy": policy}
+        {"radio": {"num_symbols": 4000}}, with_companions("aggregator", policy["aggregator"]), {"policy": policy}
     )
     return fedtide.simulate(wanted, folder, dataset=small_dataset(), trainer=FakeTrainer(60), on_round=stop)
 
@@ -47,7 +47,7 @@ def test_those_that_remember() -> None:
 def test_stopped_after_any_aggregation_it_ends_with_the_same_bytes(tmp_path: Path, name: str) -> None:
     policy = POLICIES[name]
     whole = simulated(policy, tmp_path / "whole")
-    assert not (whole.model == simulated({"combiner": "average_deltas"}).model).all()
+    assert not (whole.model == simulated({"aggregator": "average_deltas"}).model).all()
     for after in range(1, whole.rounds[-1].index, 3):
         folder = tmp_path / str(after)
         with pytest.raises(Stop):
@@ -61,5 +61,5 @@ def test_the_caches_are_as_long_as_the_fleet(tmp_path: Path) -> None:
     wanted = simulated(NESTED, tmp_path / "run").experiment
     saved = read_checkpoint(tmp_path / "run", wanted)
     assert saved is not None
-    assert saved.state.memory["combiner"]["inner_cached"].shape == (6, 60)
-    assert {*saved.state.memory["combiner"]} == {"mean", "square", "inner_cached"}
+    assert saved.state.memory["aggregator"]["inner_cached"].shape == (6, 60)
+    assert {*saved.state.memory["aggregator"]} == {"mean", "square", "inner_cached"}

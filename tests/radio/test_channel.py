@@ -41,4 +41,4 @@ def test_rayleigh_keeps_the_bits_of_every_stored_result(large_scale: float | lis
     some = np.array([39, 2, 17])
     link = Rayleigh(40, 13.0, large_scale)(5, 9, 2.25, some)
     assert link.capacity.tolist() == everyone[some].tolist()
-    assert link.believed.tolist() == link.capacity.tolist()
+    assert link.estimated_capacity.tolist() == link.capacity.tolist()

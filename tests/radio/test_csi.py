@@ -19,9 +19,9 @@ def test_error_in_proportion(error: float, margin_db: float) -> None:
     link = Noisy(error, margin_db)(1, 2, 0.5, EVERYONE, capacity)
     assert link.capacity is capacity
     law = stats.ncx2(2, 2 / error, scale=error / 2)  # |1 + sqrt(v) w|^2
-    ratio = snr_of(link.believed) / snr_of(capacity) * 10 ** (margin_db / 10)
+    ratio = snr_of(link.estimated_capacity) / snr_of(capacity) * 10 ** (margin_db / 10)
     assert stats.kstest(ratio, law.cdf).pvalue > 0.01
-    outage = np.mean(link.believed > link.capacity)
+    outage = np.mean(link.estimated_capacity > link.capacity)
     assert outage == pytest.approx(law.sf(10 ** (margin_db / 10)), abs=0.005)
 
 
@@ -31,8 +31,10 @@ def test_pilots(pilots: int, margin_db: float, snr_db: float) -> None:
     snr = 10 ** (snr_db / 10)
     link = Pilots(pilots, margin_db)(1, 2, 0.5, EVERYONE, np.full(MANY, np.log2(1 + snr)))
     law = stats.ncx2(2, 2 * snr * pilots, scale=1 / (2 * pilots))  # |sqrt(SNR) + w/sqrt(L)|^2
-    assert stats.kstest(snr_of(link.believed) * 10 ** (margin_db / 10), law.cdf).pvalue > 0.01
-    assert np.mean(link.believed > link.capacity) == pytest.approx(law.sf(snr * 10 ** (margin_db / 10)), abs=0.005)
+    assert stats.kstest(snr_of(link.estimated_capacity) * 10 ** (margin_db / 10), law.cdf).pvalue > 0.01
+    assert np.mean(link.estimated_capacity > link.capacity) == pytest.approx(
+        law.sf(snr * 10 ** (margin_db / 10)), abs=0.005
+    )
 
 
 def test_without_error_the_estimate_is_the_link() -> None:
@@ -48,10 +50,10 @@ def test_lost_packets(waterfall_db: float, interference: float, snr_db: float) -
     snr = 10 ** (snr_db / 10)
     capacity = of_snr(np.full(MANY, snr))
     link = PacketErrors(waterfall_db, interference)(1, 2, 0.5, EVERYONE, capacity)
-    np.testing.assert_allclose(link.believed, np.log2(1 + snr / (1 + interference)), rtol=1e-12)
+    np.testing.assert_allclose(link.estimated_capacity, np.log2(1 + snr / (1 + interference)), rtol=1e-12)
     chance = 1 - np.exp(-(10 ** (waterfall_db / 10)) * (1 + interference) / snr)
     assert np.mean(link.capacity == 0) == pytest.approx(chance, abs=0.006)
-    assert np.array_equal(link.capacity[link.capacity > 0], link.believed[link.capacity > 0])
+    assert np.array_equal(link.capacity[link.capacity > 0], link.estimated_capacity[link.capacity > 0])
 
 
 def test_over_rayleigh_fading_loss_is_that_of_the_average() -> None:
@@ -67,6 +69,6 @@ def test_over_rayleigh_fading_loss_is_that_of_the_average() -> None:
 @pytest.mark.parametrize("csi", [Noisy(0.1), Pilots(), PacketErrors()])
 def test_no_signal_and_far_too_much(csi: Noisy | Pilots | PacketErrors) -> None:
     link = csi(1, 2, 0.5, EVERYONE[:3], np.array([0.0, 1e-300, 5000.0]))
-    assert np.all(np.isfinite(link.believed) & (link.believed >= 0))
+    assert np.all(np.isfinite(link.estimated_capacity) & (link.estimated_capacity >= 0))
     if isinstance(csi, PacketErrors):
         assert link.capacity[0] == 0

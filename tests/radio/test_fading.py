@@ -19,7 +19,7 @@ UNIT = Equal(0.0)  # an average SNR of 1
 def gains(channel: Any, tick: int = 1, time: float = 1.0, seed: int = 3) -> np.ndarray:
     """Return |h|^2 of everyone, from what the links carry at an average SNR of 1."""
     link = channel(seed, tick, time, EVERYONE)
-    assert np.array_equal(link.capacity, link.believed)
+    assert np.array_equal(link.capacity, link.estimated_capacity)
     return np.asarray(2.0**link.capacity - 1)
 
 

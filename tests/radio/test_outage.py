@@ -41,11 +41,11 @@ def test_a_packet_that_fits_arrives_whatever_was_granted() -> None:
 
 
 @pytest.mark.parametrize("codec", ["sparse_quantized", "dead_zone", "error_feedback", "qsgd", "ideal"])
-@pytest.mark.parametrize("combiner", ["average_models", "median"])
+@pytest.mark.parametrize("aggregator", ["average_models", "median"])
 @pytest.mark.parametrize("csi", ["noisy", "packet_error"])
-def test_lost_is_what_its_link_does_not_carry(codec: str, combiner: str, csi: str) -> None:
+def test_lost_is_what_its_link_does_not_carry(codec: str, aggregator: str, csi: str) -> None:
     radio = {"num_symbols": 5000, "csi": csi, "csi_args": {"error": 0.3} if csi == "noisy" else {}}
-    system, rounds = simulated({"codec": {"name": codec}, "policy": {"combiner": combiner}, "radio": radio})
+    system, rounds = simulated({"codec": {"name": codec}, "policy": {"aggregator": aggregator}, "radio": radio})
     fits, exceeds, wider = 0, 0, 0
     for record, tick in zip(rounds, system.ticks, strict=True):
         true = dict(zip(tick.ready.tolist(), link_at(system, tick).capacity.tolist(), strict=True))

@@ -124,8 +124,8 @@ def test_every_aggregation_is_the_sum_plus_noise() -> None:
     from fedtide.engine.ticks import link_at
 
     threshold = 8.0
-    experiment = wanted(truncated(threshold), {"policy": {"combiner": "average_deltas"}})
-    system, plain = build(experiment), build(wanted({"policy": {"combiner": "average_deltas"}}))
+    experiment = wanted(truncated(threshold), {"policy": {"aggregator": "average_deltas"}})
+    system, plain = build(experiment), build(wanted({"policy": {"aggregator": "average_deltas"}}))
     trainer = make_trainer(system)
     state, silent = initial_state(trainer.initial_model(experiment.seed), 6), 0
     for tick in system.ticks:
@@ -224,7 +224,7 @@ class Stop(fedtide.FedtideError):
 
 
 def test_stopped_after_any_aggregation_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    experiment = wanted(truncated(8.0), {"policy": {"combiner": "server_adam"}})
+    experiment = wanted(truncated(8.0), {"policy": {"aggregator": "server_adam"}})
     fedtide.simulate(experiment, tmp_path / "whole")
 
     for after in (1, 5, 8):
@@ -274,30 +274,30 @@ SUM = {
 }
 
 
-@pytest.mark.parametrize("name", builtin_parts("combiner"))
-def test_a_combiner_takes_the_sum_or_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", builtin_parts("aggregator"))
+def test_a_aggregator_takes_the_sum_or_is_refused(name: str) -> None:
     """Those that declare it, and only those, make the same models of the sum in the place of every update."""
     draws = np.random.default_rng(3)
     r, d = 5, 12
     model = draws.standard_normal(d).astype(np.float32)
     starts, updates = draws.standard_normal((2, r, d)).astype(np.float32)
     weights, age = draws.dirichlet(np.ones(r)), np.array([0, 1, 4, 0, 2])
-    combiner = part("combiner", name)
+    aggregator = part("aggregator", name)
     total = np.broadcast_to((weights @ updates).astype(np.float32), (r, d))
     alone, together = (
-        without_memory(combiner, model, last=(np.arange(r),))(model, starts, each.copy(), weights, age)
+        without_memory(aggregator, model, last=(np.arange(r),))(model, starts, each.copy(), weights, age)
         for each in (updates, total)
     )
     if name in SUM:
-        assert combiner.takes_sum
+        assert aggregator.takes_sum
         assert np.allclose(alone, together, atol=1e-5)
-        assert fedtide.simulate(wanted(AIR, {"policy": {"combiner": name}})).rounds
+        assert fedtide.simulate(wanted(AIR, {"policy": {"aggregator": name}})).rounds
         return
-    assert not getattr(combiner, "takes_sum", False)
+    assert not getattr(aggregator, "takes_sum", False)
     if name != "ca2fl":  # which remembers every device's own, and differs from the second time on
         assert not np.allclose(alone, together, atol=1e-5)
-    with pytest.raises(FedtideError, match=f"policy.combiner={name} as it is needs them one by one: choose"):
-        build(wanted(AIR, with_companions("combiner", name)))
+    with pytest.raises(FedtideError, match=f"policy.aggregator={name} as it is needs them one by one: choose"):
+        build(wanted(AIR, with_companions("aggregator", name)))
 
 
 @pytest.mark.parametrize(
@@ -310,12 +310,12 @@ def test_a_combiner_takes_the_sum_or_is_refused(name: str) -> None:
         ("server_adam", {"inner": "server_momentum", "inner_args": {"inner": "mifa"}}, False),
     ],
 )
-def test_arguments_and_inner_combiners_count(name: str, args: dict[str, Any], takes: bool) -> None:
-    given = registry.part("combiner", name, args, {"fleet.num_devices": 6}.__getitem__)
+def test_arguments_and_inner_aggregators_count(name: str, args: dict[str, Any], takes: bool) -> None:
+    given = registry.part("aggregator", name, args, {"fleet.num_devices": 6}.__getitem__)
     assert given.takes_sum is takes
     if not takes:
         with pytest.raises(FedtideError, match="one by one"):
-            build(wanted(AIR, {"policy": {"combiner": name, "combiner_args": args}}))
+            build(wanted(AIR, {"policy": {"aggregator": name, "aggregator_args": args}}))
 
 
 OWN = """
@@ -329,11 +329,11 @@ told.takes_sum = True
 """
 
 
-def test_a_combiner_of_ones_own_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_aggregator_of_ones_own_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
     with pytest.raises(FedtideError, match=r"one of your own .* says takes_sum = True"):
-        build(wanted(AIR, {"policy": {"combiner": "own.py:bare"}}))
-    mine = fedtide.simulate(wanted(AIR, {"policy": {"combiner": "own.py:told"}}))
-    ours = fedtide.simulate(wanted(AIR, {"policy": {"combiner": "average_deltas"}}))
+        build(wanted(AIR, {"policy": {"aggregator": "own.py:bare"}}))
+    mine = fedtide.simulate(wanted(AIR, {"policy": {"aggregator": "own.py:told"}}))
+    ours = fedtide.simulate(wanted(AIR, {"policy": {"aggregator": "average_deltas"}}))
     assert np.allclose(mine.model, ours.model, atol=1e-5)

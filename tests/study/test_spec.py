@@ -37,7 +37,7 @@ seeds: [3, 5]
 
 def test_equal_experiments_share_a_name():
     a = make_study("a", {"x": {"policy": {"limit": 4}}}, [0])
-    b = make_study("b", {"y": {"policy": {"limit": 4, "scheduler": "data_importance"}}}, [0])
+    b = make_study("b", {"y": {"policy": {"limit": 4, "scheduler": "proposed"}}}, [0])
     assert a.runs[0].name == b.runs[0].name
     assert a.runs[0].name != make_study("a", {"x": {"policy": {"limit": 4}}}, [1]).runs[0].name
 

@@ -30,7 +30,7 @@ SYSTEMS = {
     "softmax, sorted labels, the paper's scheduler": {
         "task": "softmax",
         "heterogeneity": 1.0,
-        "scheduler": "data_importance",
+        "scheduler": "proposed",
         "limit": 3,
     },
 }

@@ -53,9 +53,9 @@ class UniformWeights:
 WEIGHTINGS: Final[dict[str, Callable[..., Weighting]]] = {"age_aware": AgeAware, "uniform": UniformWeights}
 
 
-# Combiners that take what arrives one device after the other, so that memory does not grow with their number.
+# Aggregators that take what arrives one device after the other, so that memory does not grow with their number.
 #
-# Such a combiner says streams = True and has begin(model [d], weights [r], age [r]) -> Sums, with memory begin(memory,
+# Such an aggregator says streams = True and has begin(model [d], weights [r], age [r]) -> Sums, with memory begin(memory,
 # model, weights, age, device [r]); then every start and update is added, in order, and `end` gives what a call gives, to
 # the bit.
 
@@ -66,7 +66,7 @@ class Sums:
 
     scales: Floats  # s_k, of the updates [r]
     updates: Floats  # the sum so far [d]
-    finish: Callable[[Floats, Floats], Any]  # (sum of starts, sum of updates) -> what the combiner answers
+    finish: Callable[[Floats, Floats], Any]  # (sum of starts, sum of updates) -> what the aggregator answers
     weights: Floats | None = None  # w_k, of the starts [r]; None: they are not asked for
     starts: Floats = dataclasses.field(default_factory=lambda: np.zeros(0))  # their sum so far [d]
     count: int = 0
@@ -79,11 +79,11 @@ class Sums:
         self.count += 1
 
     def end(self) -> Any:
-        """Return what the combiner answers."""
+        """Return what the aggregator answers."""
         return self.finish(self.starts, self.updates)
 
     def then(self, go_on: Callable[[Any], Any]) -> Sums:
-        """Return these sums for a combiner that goes on from what this one answers."""
+        """Return these sums for an aggregator that goes on from what this one answers."""
         finish = self.finish
         return dataclasses.replace(self, finish=lambda starts, updates: go_on(finish(starts, updates)))
 
@@ -106,22 +106,22 @@ def fed(sums: Sums, starts: Iterable[Vector], updates: Iterable[Vector]) -> Any:
     return sums.end()
 
 
-def streams(combiner: Any) -> bool:
-    """Say whether a combiner can be fed one update after the other. A user's own, also around one of ours, gets them all."""
-    return user_code.is_ours(combiner) and bool(getattr(combiner, "streams", False))
+def streams(aggregator: Any) -> bool:
+    """Say whether an aggregator can be fed one update after the other. A user's own, also around one of ours, gets them all."""
+    return user_code.is_ours(aggregator) and bool(getattr(aggregator, "streams", False))
 
 
 # How arrived updates become the next model.
 #
-# A combiner is a callable (model [d], starts [r d], updates [r d], weights [r], age [r]) -> model [d]; `starts` are the
+# An aggregator is a callable (model [d], starts [r d], updates [r d], weights [r], age [r]) -> model [d]; `starts` are the
 # models that the devices began from. One with takes_sum = True uses updates in sum_k w_k u_k alone, and so can do without
 # single ones: of updates that were sent at once (`radio.access`) every row is that sum, as the server heard it. One with
 # streams = True takes them one after the other (`streaming.py`). Sums run in float64, one device after the other, so that
-# the bits do not depend on threads or on a BLAS; the answer has the type of `model`, which is float64 for a combiner inside
+# the bits do not depend on threads or on a BLAS; the answer has the type of `model`, which is float64 for an aggregator inside
 # another (`inner.py`).
 
 
-class Combiner(Protocol):
+class Aggregator(Protocol):
     """Makes the next global model."""
 
     def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
@@ -221,7 +221,7 @@ class BufferedMean:
 
 
 # By name; as module:class, those that build on this module.
-COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
+AGGREGATORS: Final[dict[str, Callable[..., Aggregator] | str]] = {
     "average_models": AverageModels,
     "average_deltas": AverageDeltas,
     "mix": Mix,
@@ -245,7 +245,7 @@ COMBINERS: Final[dict[str, Callable[..., Combiner] | str]] = {
 }
 
 
-# A combiner inside another: one of ours, by name, with memory or without.
+# An aggregator inside another: one of ours, by name, with memory or without.
 #
 # What the inner one remembers is kept among the outer one's, under its name with `inner_` before it.
 
@@ -254,46 +254,46 @@ _PREFIX: Final = "inner_"
 
 
 def resolve_inner(name: str, args: Mapping[str, Any] | None, num_devices: int, outer: Any) -> Any:
-    """Return the combiner of ours that `name` stands for. num_devices: N, for one that asks for fleet.num_devices.
+    """Return the aggregator of ours that `name` stands for. num_devices: N, for one that asks for fleet.num_devices.
 
-    outer: the combiner around it, which may not be inside itself: its step would be measured by its own measure.
+    outer: the aggregator around it, which may not be inside itself: its step would be measured by its own measure.
 
     A user's own would run without what a run does for it (it is not part of the run's identity, nor looked at for state).
     """
-    if name not in builtin_parts("combiner"):
+    if name not in builtin_parts("aggregator"):
         raise FedtideError(
-            f"combiner_args.inner={name!r} is none of fedtide's own combiners "
-            f"({', '.join(builtin_parts('combiner'))}): name one of "
+            f"aggregator_args.inner={name!r} is none of fedtide's own aggregators "
+            f"({', '.join(builtin_parts('aggregator'))}): name one of "
             "these, or write the outer step into your own"
         )
 
     def fill(key: str) -> Any:
         if key != "fleet.num_devices":
             raise FedtideError(
-                f"combiner_args.inner={name!r} goes with {key} and cannot be inside another combiner: name another inside, or "
-                f"policy.combiner={name} itself"
+                f"aggregator_args.inner={name!r} goes with {key} and cannot be inside another aggregator: name another inside, or "
+                f"policy.aggregator={name} itself"
             )
         return num_devices
 
-    found = inside = registry.resolve("combiner", name, args or {}, fill)
+    found = inside = registry.resolve("aggregator", name, args or {}, fill)
     while inside is not None:
         if type(inside) is type(outer):
             raise FedtideError(
-                f"combiner_args.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
+                f"aggregator_args.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
             )
         inside = getattr(inside, "_inner", None)
     return found
 
 
 class Around:
-    """A combiner with another one inside: a frozen dataclass with the fields inner, inner_args and num_devices."""
+    """An aggregator with another one inside: a frozen dataclass with the fields inner, inner_args and num_devices."""
 
     inner: str
     inner_args: dict[str, Any] | None
     num_devices: int
 
     def __post_init__(self) -> None:
-        """Bring the inner arguments into order; raise at once if the inner combiner cannot be made."""
+        """Bring the inner arguments into order; raise at once if the inner aggregator cannot be made."""
         object.__setattr__(self, "inner_args", canonical_inner(self.inner_args))
         self._inner  # noqa: B018
 
@@ -303,22 +303,22 @@ class Around:
 
     @property
     def takes_sum(self) -> bool:
-        """Whether the inner combiner uses updates in their weighted sum alone."""
+        """Whether the inner aggregator uses updates in their weighted sum alone."""
         return bool(getattr(self._inner, "takes_sum", False))
 
     @property
     def streams(self) -> bool:
-        """Whether the inner combiner takes updates one after the other."""
+        """Whether the inner aggregator takes updates one after the other."""
         return bool(getattr(self._inner, "streams", False))
 
     @property
     def needs_rates(self) -> bool:
-        """Whether the inner combiner is told learning rates."""
+        """Whether the inner aggregator is told learning rates."""
         return needs_rates(self._inner)
 
 
 def canonical_inner(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return arguments by name, none as None: a run is known by how its combiner is written, whoever wrote which first."""
+    """Return arguments by name, none as None: a run is known by how its aggregator is written, whoever wrote which first."""
     return (
         {name: canonical_inner(args[name]) if isinstance(args[name], dict) else args[name] for name in sorted(args)}
         if args
@@ -327,7 +327,7 @@ def canonical_inner(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def exact(model: Vector) -> Any:
-    """Return the model [d] in float64: a combiner inside answers in the type of its model, so its step is not rounded.
+    """Return the model [d] in float64: an aggregator inside answers in the type of its model, so its step is not rounded.
 
     A step that is small beside the model would lose most of its digits in float32, and a server that divides by the size of
     steps would magnify the error.
@@ -340,9 +340,9 @@ def init_inner(inner: Any, model: Vector) -> Memory:
     return _prefixed(inner.init(model)) if registry.remembers(inner) else {}
 
 
-def needs_rates(combiner: Any) -> bool:
-    """Say whether a combiner of ours is told learning rates, too: of each update [r] and of now, relative to the first."""
-    return user_code.is_ours(combiner) and bool(getattr(combiner, "needs_rates", False))
+def needs_rates(aggregator: Any) -> bool:
+    """Say whether an aggregator of ours is told learning rates, too: of each update [r] and of now, relative to the first."""
+    return user_code.is_ours(aggregator) and bool(getattr(aggregator, "needs_rates", False))
 
 
 def call_inner(

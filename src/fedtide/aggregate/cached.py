@@ -14,17 +14,17 @@ from fedtide.errors import FedtideError
 from fedtide.parts.arguments import MOST_MEMORY, arg
 from fedtide.types import Floats, Ints, Memory, Vector
 
-# The last update of every device, for combiners that remember it.
+# The last update of every device, for aggregators that remember it.
 
 
-def nothing_yet(num_devices: int, num_parameters: int, combiner: str) -> Vector:
+def nothing_yet(num_devices: int, num_parameters: int, aggregator: str) -> Vector:
     """Return an update of zero for every device [N d]; raise if that is more than a part may remember."""
     size = 4.0 * num_devices * num_parameters
     if size > MOST_MEMORY:
         raise FedtideError(
-            f"policy.combiner={combiner} keeps the last update of every device, fleet.num_devices={num_devices:,} times "
+            f"policy.aggregator={aggregator} keeps the last update of every device, fleet.num_devices={num_devices:,} times "
             f"{num_parameters:,} parameters in float32: {size / 1e9:,.3g} GB, more than the {MOST_MEMORY / 1e9:g} GB that a "
-            "part may remember; take fewer devices, a smaller model, or another combiner"
+            "part may remember; take fewer devices, a smaller model, or another aggregator"
         )
     return np.zeros((num_devices, num_parameters), np.float32)
 
@@ -132,7 +132,7 @@ class Ef21Sum:
     def __post_init__(self) -> None:
         if self.codec != "ef21" and ":" not in self.codec:
             raise FedtideError(
-                f"combiner='ef21' adds up how updates differ from the last ones, and codec.name={self.codec!r} sends updates: "
+                f"aggregator='ef21' adds up how updates differ from the last ones, and codec.name={self.codec!r} sends updates: "
                 "add codec.name=ef21"
             )
 
@@ -160,21 +160,21 @@ class Ef21Sum:
 
 @dataclass(frozen=True)
 class ControlVariates:
-    """SCAFFOLD: x by the inner combiner, c by the sum of the dc_k over N; goes with learning.trainer=scaffold.
+    """SCAFFOLD: x by the inner aggregator, c by the sum of the dc_k over N; goes with learning.trainer=scaffold.
 
     The paper's x is inner=average_deltas (its server_rate is eta_g) with policy.weighting=uniform; c takes no weights.
     """
 
     num_devices: Annotated[int, arg("N", key="fleet.num_devices", ge=1, le=10**8)]
     trainer: Annotated[str, arg("who sends control variates", key="learning.trainer")] = "scaffold"
-    inner: Annotated[str, arg("the combiner of the models, one of fedtide's own")] = "average_deltas"
-    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner combiner")] = None
+    inner: Annotated[str, arg("the aggregator of the models, one of fedtide's own")] = "average_deltas"
+    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")] = None
 
     def __post_init__(self) -> None:
-        """Raise at once if the trainer sends no control variates, or the inner combiner cannot be made."""
+        """Raise at once if the trainer sends no control variates, or the inner aggregator cannot be made."""
         if self.trainer != "scaffold" and ":" not in self.trainer:
             raise FedtideError(
-                f"combiner='scaffold' takes the second half of an update for a control variate, and learning.trainer="
+                f"aggregator='scaffold' takes the second half of an update for a control variate, and learning.trainer="
                 f"{self.trainer!r} sends none: add learning.trainer=scaffold"
             )
         object.__setattr__(self, "inner_args", averages.canonical_inner(self.inner_args))
@@ -186,11 +186,11 @@ class ControlVariates:
 
     @property
     def needs_rates(self) -> bool:
-        """Whether the inner combiner is told learning rates."""
+        """Whether the inner aggregator is told learning rates."""
         return averages.needs_rates(self._inner)
 
     def init(self, model: Vector) -> Memory:
-        """Return what the inner combiner begins with."""
+        """Return what the inner aggregator begins with."""
         return averages.init_inner(self._inner, model[: _half(model)])
 
     def __call__(

@@ -1,4 +1,4 @@
-"""The server's own optimizer around any combiner: FedAvgM, FedAdam, FedYogi, FADAS."""
+"""The server's own optimizer around any aggregator: FedAvgM, FedAdam, FedYogi, FADAS."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedtide.aggregate.averages import Sums
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Memory, Vector
 
-# The server's own optimizer around any combiner: FedAvgM, FedAdam, FedYogi.
+# The server's own optimizer around any aggregator: FedAvgM, FedAdam, FedYogi.
 #
-# What the inner combiner would change is the pseudo-gradient, Delta_t = inner(theta(t), ...) - theta(t), in float64. Hsu,
+# What the inner aggregator would change is the pseudo-gradient, Delta_t = inner(theta(t), ...) - theta(t), in float64. Hsu,
 # Qi, Brown, Measuring the effects of non-identical data distribution for federated visual classification (2019), for
 # FedAvgM; Reddi et al., Adaptive federated optimization (ICLR 2021), for the others.
 
 
-Inner = Annotated[str, arg("the combiner whose step is the pseudo-gradient, one of fedtide's own")]
-InnerArgs = Annotated[dict[str, Any] | None, arg("arguments of the inner combiner")]
-NumDevices = Annotated[int, arg("N, for an inner combiner that asks", key="fleet.num_devices", ge=1, le=10**8)]
+Inner = Annotated[str, arg("the aggregator whose step is the pseudo-gradient, one of fedtide's own")]
+InnerArgs = Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")]
+NumDevices = Annotated[int, arg("N, for an inner aggregator that asks", key="fleet.num_devices", ge=1, le=10**8)]
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class ServerYogi(averages.Around):
 
 
 def _begun(part: ServerAdam | ServerYogi, model: Vector) -> Memory:
-    """Return m_0 = 0 and v_0 = tau^2 [d], and what the inner combiner begins with."""
+    """Return m_0 = 0 and v_0 = tau^2 [d], and what the inner aggregator begins with."""
     first = {"mean": np.zeros(len(model)), "square": np.full(len(model), part.tau**2)}
     return {**first, **averages.init_inner(part._inner, model)}
 
@@ -190,7 +190,7 @@ class DelayAdaptive(averages.Around):
     """FADAS: theta(t+1) = theta(t) + eta_t m_t / (sqrt(vhat_t) + epsilon), eta_t = eta / tau_max if tau_max > tau_c, else eta.
 
     m_t = beta1 m_{t-1} + (1 - beta1) Delta_t, v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2, vhat_t = max(vhat_{t-1}, v_t), all
-    begin with 0; tau_max is the largest age of what arrived, Delta_t what the inner combiner would change. The authors' code
+    begin with 0; tau_max is the largest age of what arrived, Delta_t what the inner aggregator would change. The authors' code
     corrects the bias of the beginning, as Adam does: m_t / (1 - beta1^t) and sqrt(vhat_t / (1 - beta2^t)) instead. Their
     paper does not: that is bias_correction=False. The paper writes eta_t = min(eta, 1/tau_max) beyond tau_c, which for a rate
     eta far below 1 never acts; the authors' code divides the rate, and so does this.

@@ -1,4 +1,4 @@
-"""Robust combiners: median, trimmed mean, Krum, norm clipping, majority vote."""
+"""Robust aggregators: median, trimmed mean, Krum, norm clipping, majority vote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedtide.aggregate.averages import weighted_sum
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Vector
 
-# Robust combiners by coordinate: the median and the trimmed mean.
+# Robust aggregators by coordinate: the median and the trimmed mean.
 #
 # Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning: towards optimal statistical rates (ICML 2018).
 #

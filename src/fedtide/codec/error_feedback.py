@@ -94,10 +94,10 @@ class ErrorFeedback:
 #
 #     sent: c_k = C(u_k - g_k)     g_k: what the server has of device k, g_k = 0 at first
 #     g_k' = g_k + c_k
-#     server: G' = G + (1/N) sum_k c_k,  x' = x + rate G'     which is policy.combiner=ef21
+#     server: G' = G + (1/N) sum_k c_k,  x' = x + rate G'     which is policy.aggregator=ef21
 #
 # What decode returns is the difference c_k, not the update: the server has no memory of a device there, and needs none,
-# since it adds all differences up. It belongs together with the combiner `ef21`; others of ours, which would take differences
+# since it adds all differences up. It belongs together with the aggregator `ef21`; others of ours, which would take differences
 # for updates, are refused.
 # With some of the devices at a time this is EF21-PP (Fatkhullin et al. 2021). C must take something away,
 # |p - C(p)| < |p|, as for `error_feedback`.
@@ -105,7 +105,7 @@ class ErrorFeedback:
 
 @dataclass(frozen=True)
 class Ef21:
-    """Send how an update differs from what the server has of the device; goes with policy.combiner=ef21.
+    """Send how an update differs from what the server has of the device; goes with policy.aggregator=ef21.
 
     Memory: g_k [d] of each device. It goes on with what arrived, as the server's sum does. Packets are the inner codec's.
     """
@@ -116,14 +116,14 @@ class Ef21:
     element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits", le=64)] = (
         None
     )
-    combiner: Annotated[str, arg("who reads the differences", key="policy.combiner")] = "ef21"
+    aggregator: Annotated[str, arg("who reads the differences", key="policy.aggregator")] = "ef21"
     _codec: Codec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.combiner != "ef21" and ":" not in self.combiner:
+        if self.aggregator != "ef21" and ":" not in self.aggregator:
             raise FedtideError(
-                f"codec='ef21' sends how updates differ from the last ones, and policy.combiner={self.combiner!r} takes "
-                "them for updates: add policy.combiner=ef21"
+                f"codec='ef21' sends how updates differ from the last ones, and policy.aggregator={self.aggregator!r} takes "
+                "them for updates: add policy.aggregator=ef21"
             )
         filled = {"codec.num_levels": self.num_levels, "codec.element_bits": self.element_bits}
         object.__setattr__(self, "_codec", inner_codec("ef21", self.inner, self.inner_args, filled))

@@ -1,10 +1,10 @@
 """signSGD (Bernstein, Wang, Azizzadenesheli and Anandkumar 2018): one bit per element.
 
     device k:  s_k = sign(u_k)                     in {-1, +1}^d
-    server:    x <- x + rate sign(sum_k w_k s_k)   the majority vote, policy.combiner=majority_vote
+    server:    x <- x + rate sign(sum_k w_k s_k)   the majority vote, policy.aggregator=majority_vote
 
 With `scaled` the mean magnitude travels along (31 bits) and the server reads (|u|_1 / d) sign(u), the compressor of
-EF-signSGD (Karimireddy, Rebjock, Stich and Jaggi 2019), which other combiners and `error_feedback` can work with; a vote
+EF-signSGD (Karimireddy, Rebjock, Stich and Jaggi 2019), which other aggregators and `error_feedback` can work with; a vote
 looks at the signs alone.
 
 A budget for fewer than d signs carries a run of r consecutive elements from a place that is drawn (ceil(log2 d) bits; after

@@ -229,14 +229,14 @@ class Radio(_Group):
 class PolicyConfig(_Group):
     """Who uploads, and how what arrives is weighed and combined."""
 
-    scheduler: Name = Field("data_importance", description="who uploads; see `fedtide parts`")
+    scheduler: Name = Field("proposed", description="who uploads; see `fedtide parts`")
     scheduler_args: Args = Field(default_factory=dict, description="arguments of the scheduler")
     limit: Count = Field(8, description="R, uploads per aggregation at most")
     weighting: Name = Field("age_aware", description="how much each arrived update counts")
     weighting_args: Args = Field(default_factory=dict, description="arguments of your own weighting")
     age_base: Positive = Field(1.0, description="gamma: below 1 favours fresh updates, above 1 old ones")
-    combiner: Name = Field("average_models", description="how arrived updates become the next model")
-    combiner_args: Args = Field(default_factory=dict, description="arguments of the combiner, e.g. {mixing: 0.4}")
+    aggregator: Name = Field("average_models", description="how arrived updates become the next model")
+    aggregator_args: Args = Field(default_factory=dict, description="arguments of the aggregator, e.g. {mixing: 0.4}")
 
 
 class CodecConfig(_Group):

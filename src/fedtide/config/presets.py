@@ -101,7 +101,7 @@ FRAMEWORKS: dict[str, dict[str, Any]] = {
     "fedavg": {"timeline": {"name": "synchronous"}, "learning": {"proximal": 0.0}},
     "fedasync": {
         "timeline": {"name": "per_arrival"},
-        "policy": {"scheduler": "random", "limit": 1, "combiner": "mix", "combiner_args": {"mixing": 0.4}},
+        "policy": {"scheduler": "random", "limit": 1, "aggregator": "mix", "aggregator_args": {"mixing": 0.4}},
         "learning": {"evaluate_every": 0.25},
     },
     "fedbuff": {
@@ -111,7 +111,7 @@ FRAMEWORKS: dict[str, dict[str, Any]] = {
             "scheduler": "random",
             "limit": "=timeline.buffer_size",
             "weighting": "uniform",
-            "combiner": "buffered_mean",
+            "aggregator": "buffered_mean",
         },
     },
 }

@@ -56,7 +56,7 @@ class Real:
             np.array([order.version for order in orders], np.int64),
             np.array([row.num_samples for row in rows], np.int64),
             counts.reshape(len(rows), self.system.dataset.num_labels),
-            found.believed,
+            found.estimated_capacity,
             state.uploads,
             {name: np.array([getattr(row, name) for row in rows], np.float64) for name in needs},
         )

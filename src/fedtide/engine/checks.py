@@ -86,7 +86,7 @@ def weights(answer: Any, count: int, weighting: str) -> Floats:
 
 
 def vector(answer: Any, num_parameters: int, part: str) -> Vector:
-    """Return what a combiner or a codec made as a float32 [d] of our own, or say how it went wrong.
+    """Return what an aggregator or a codec made as a float32 [d] of our own, or say how it went wrong.
 
     It is a copy: whoever made it may write to it again, or may have returned what it was given.
     """
@@ -396,9 +396,9 @@ def checked_link(answer: Any, m: int, label: str) -> Link:
     """Return what a channel answered as links [m]; if it gave the capacity alone, the server knows it."""
     given = answer if isinstance(answer, Link) else Link(answer, answer)
     found = _amounts(given.capacity, m, label, "capacities in bit/symbol")
-    if given.believed is given.capacity:
+    if given.estimated_capacity is given.capacity:
         return Link(found, found)
-    return Link(found, _amounts(given.believed, m, label, "believed capacities in bit/symbol"))
+    return Link(found, _amounts(given.estimated_capacity, m, label, "estimated capacities in bit/symbol"))
 
 
 def checked_shares(answer: Any, capacity: Floats, num_symbols: float, label: str) -> Shares:

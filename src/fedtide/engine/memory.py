@@ -47,16 +47,16 @@ def _check_models(system: System, num_parameters: int) -> None:
 
 
 def _check_server(system: System, model: Vector) -> None:
-    combiner = system.policy.combiner
-    if not registry.remembers(combiner) or not user_code.is_ours(combiner):
+    aggregator = system.policy.aggregator
+    if not registry.remembers(aggregator) or not user_code.is_ours(aggregator):
         return
-    start: Any = combiner
+    start: Any = aggregator
     size = _size(start.init(model.copy()))
     require(
         _COPIES * size,
-        f"what policy.combiner={system.experiment.policy.combiner} remembers of fleet.num_devices="
+        f"what policy.aggregator={system.experiment.policy.aggregator} remembers of fleet.num_devices="
         f"{system.fleet.num_devices:,} devices and {len(model):,} parameters",
-        "take fewer devices, a smaller model, or another combiner",
+        "take fewer devices, a smaller model, or another aggregator",
     )
 
 

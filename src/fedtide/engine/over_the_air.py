@@ -20,13 +20,13 @@ from fedtide.rng import stream
 from fedtide.types import Floats, Memory, Vector, read_only, readonly_copy
 
 
-def check_over_the_air(experiment: Experiment, access: Access, combiner: Any) -> None:
+def check_over_the_air(experiment: Experiment, access: Access, aggregator: Any) -> None:
     """Raise if something of an experiment needs updates one by one, or an access says of itself what cannot be."""
     radio, codec = experiment.radio, experiment.codec.name
     hears = f"radio.access={radio.access} lets the server hear"
-    if not getattr(combiner, "takes_sum", False):
+    if not getattr(aggregator, "takes_sum", False):
         raise FedtideError(
-            f"{hears} nothing but the weighted sum of the updates, and policy.combiner={experiment.policy.combiner} as it is "
+            f"{hears} nothing but the weighted sum of the updates, and policy.aggregator={experiment.policy.aggregator} as it is "
             "needs them one by one: choose average_models, average_deltas, mix, buffered_mean with staleness=0 or a server "
             "optimizer around one of these; one of your own that uses them in sum_k w_k u_k alone says takes_sum = True"
         )

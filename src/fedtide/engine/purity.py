@@ -119,7 +119,7 @@ class PurityCheck:
         self._watched: dict[str, WatchedPart] = {}
         self.system = system._replace(
             policy=policy._replace(
-                **{kind: self._put(kind, getattr(policy, kind)) for kind in ("scheduler", "weighting", "combiner")}
+                **{kind: self._put(kind, getattr(policy, kind)) for kind in ("scheduler", "weighting", "aggregator")}
             ),
             **{
                 kind: self._put(kind, getattr(system, kind))

@@ -74,7 +74,7 @@ class Simulated:
         if "loss" in needs:
             reports["loss"] = self._losses(state, tick)
             self.watch.lap("training")
-        rows = candidates_at(system, tick, state.uploads, link.believed, reports)
+        rows = candidates_at(system, tick, state.uploads, link.estimated_capacity, reports)
         self.watch.lap("scheduling")
         return ReadyDevices(rows, _LinkSnapshot(link, updates, devices))
 
@@ -105,7 +105,7 @@ class Simulated:
             lost = set(device[is_lost(kept.link, grant, bits)].tolist())
         arriving = [k for k in device.tolist() if k not in lost]
         coming = self._coming(lots, lost, devices)
-        if arriving and streams(system.policy.combiner):  # of what is all lost nobody would ask for
+        if arriving and streams(system.policy.aggregator):  # of what is all lost nobody would ask for
             return Received(sent, {}, devices, coming=UpdateStream(arriving, coming))
         updates = dict(zip(arriving, coming, strict=True))
         return Received(sent, updates, devices)
@@ -202,7 +202,7 @@ def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
     """Say what most likely made the training diverge, and what to do."""
     learning = system.experiment.learning
     largest = max(float(np.abs(model).max()) for model in state.models.values())
-    for kind, policy in (("combiner", system.policy.combiner), ("codec", system.codec)):
+    for kind, policy in (("aggregator", system.policy.aggregator), ("codec", system.codec)):
         if largest > _DIVERGED_WEIGHT and not user_code.is_ours(policy):
             return (
                 f"the global model holds values up to {largest:.3g}; look at {user_code.part_label(kind, policy)}, "

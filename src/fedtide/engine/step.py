@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from fedtide.aggregate.averages import Combiner, Weighting, fed, needs_rates, streams
+from fedtide.aggregate.averages import Aggregator, Weighting, fed, needs_rates, streams
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, counts, versioned_array, versioned_dict
@@ -44,7 +44,7 @@ class Policy(NamedTuple):
     scheduler: Scheduler
     limit: int  # R
     weighting: Weighting
-    combiner: Combiner
+    aggregator: Aggregator
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -245,10 +245,10 @@ def absorb(
 ) -> tuple[ServerState, Floats]:
     """Aggregate the updates [r d] that arrived, and hand the new model to every ready device.
 
-    Updates may come one after the other: a combiner that streams asks for the next when it has added the last.
-    heard: of updates that were sent at once, what is heard of their sum under these weights [r] -> [d]. Then a combiner gets it
+    Updates may come one after the other: an aggregator that streams asks for the next when it has added the last.
+    heard: of updates that were sent at once, what is heard of their sum under these weights [r] -> [d]. Then an aggregator gets it
     in the place of every update: weights have the sum 1, so that sum_k w_k u_k is what was heard.
-    rates: as in `Rules`, for a combiner that wants to know. onward: the version that each ready device goes on with [m], if not
+    rates: as in `Rules`, for an aggregator that wants to know. onward: the version that each ready device goes on with [m], if not
     the new one.
 
     Returns the next state and the weights [r]. If nothing arrived the model stays, and the aggregation still counts.
@@ -270,17 +270,17 @@ def absorb(
         weights = checks.weights(answer, len(age), user_code.part_label("weighting", policy.weighting))
         updates = checks.checked_finite(arrived.device, updates, state.version)
         starts = [state.models[int(version)] for version in arrived.start]
-        if heard is None and streams(policy.combiner):
-            combiner: Any = policy.combiner
+        if heard is None and streams(policy.aggregator):
+            aggregator: Any = policy.aggregator
             given: tuple[Any, ...] = (readonly_copy(model), readonly_copy(weights), readonly_copy(age))
             answer = _called(
-                "combiner",
-                policy.combiner,
+                "aggregator",
+                policy.aggregator,
                 memory,
                 readonly_copy(model),
                 arrived,
                 *given,
-                call=lambda *given: fed(combiner.begin(*given), starts, updates),
+                call=lambda *given: fed(aggregator.begin(*given), starts, updates),
             )
         else:
             rows = np.stack(list(updates))
@@ -294,11 +294,11 @@ def absorb(
                 readonly_copy(age),
             )
             told: tuple[Any, ...] = ()
-            if rates is not None and needs_rates(policy.combiner):
+            if rates is not None and needs_rates(policy.aggregator):
                 told = rates(arrived.start), float(rates(np.array([state.version]))[0])
-            asked: Any = policy.combiner
+            asked: Any = policy.aggregator
             answer = _called(
-                "combiner",
+                "aggregator",
                 asked,
                 memory,
                 readonly_copy(model),
@@ -306,14 +306,14 @@ def absorb(
                 *given,
                 call=lambda *given: asked(*given, *told),
             )
-        model = checks.vector(answer, len(model), user_code.part_label("combiner", policy.combiner))
+        model = checks.vector(answer, len(model), user_code.part_label("aggregator", policy.aggregator))
     return next_state(state, ready, arrived.device, model, memory, onward), weights
 
 
 def _called(
     kind: str, part: Any, memory: dict[str, Memory], first: Any, arrived: Arrived, *given: Any, call: Any = None
 ) -> Any:
-    """Call a weighting or a combiner; one with memory is handed its own, and what it remembers then is put back.
+    """Call a weighting or an aggregator; one with memory is handed its own, and what it remembers then is put back.
 
     call: what is called in the place of the part itself.
     """

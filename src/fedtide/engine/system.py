@@ -50,7 +50,7 @@ class System(NamedTuple):
     dataset: Dataset
     fleet: Fleet
     ticks: Sequence[Tick]
-    born: VersionTimes  # when each model version came to be, by version number
+    model_timestamps: VersionTimes  # when each model version came to be, by version number
     num_symbols: float  # per tick; if devices send at once, what they take
     policy: Policy
     codec: Codec
@@ -73,7 +73,7 @@ class System(NamedTuple):
 
     def relative_rates(self, start: Ints) -> Floats:
         """Return the learning rate of trainings from these versions, relative to learning.learning_rate [r]."""
-        elapsed = self.born[start] / self.experiment.timeline.horizon
+        elapsed = self.model_timestamps[start] / self.experiment.timeline.horizon
         return RATE_SCHEDULES[self.experiment.learning.schedule](elapsed)
 
 
@@ -123,7 +123,7 @@ def build(
     allocation: Allocation = make_part(experiment, "allocation")
     num_symbols = symbols_per_tick(*span_of(ticks), experiment.radio.num_symbols, experiment.fleet.max_duration)
     if not separate(access):
-        over_the_air.check_over_the_air(experiment, access, policy.combiner)
+        over_the_air.check_over_the_air(experiment, access, policy.aggregator)
         num_parameters = _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
         allocation, num_symbols = (
             OverTheAirAccess(),
@@ -134,7 +134,7 @@ def build(
         dataset=dataset,
         fleet=fleet,
         ticks=ticks,
-        born=VersionTimes(ticks),
+        model_timestamps=VersionTimes(ticks),
         num_symbols=num_symbols,
         policy=policy,
         codec=make_codec(experiment),
@@ -296,7 +296,7 @@ def _nobody(experiment: Experiment, clock: Clock) -> str:
             f"by fleet.availability={fleet.availability}{sent} and fleet.duration={fleet.duration} none ever is; let devices "
             f"come back (fleet.availability_args; a battery needs harvest_watts){faster} or finish (fleet.duration_args)"
         )
-    if clock.there is not None and soonest <= clock.horizon:
+    if clock.next_available is not None and soonest <= clock.horizon:
         return problem + (
             f"by fleet.availability={fleet.availability} those who finish, the first after {soonest:g}, are gone when the "
             "server acts, or too few; let devices stay longer or come back (fleet.availability_args; a battery needs "
@@ -312,8 +312,8 @@ def _nobody(experiment: Experiment, clock: Clock) -> str:
 
 def make_policy(experiment: Experiment) -> Policy:
     """Make who uploads, and how what arrives is weighed and combined."""
-    scheduler, weighting, combiner = (
-        experiment_part(experiment, kind) for kind in ("scheduler", "weighting", "combiner")
+    scheduler, weighting, aggregator = (
+        experiment_part(experiment, kind) for kind in ("scheduler", "weighting", "aggregator")
     )
     needs = getattr(scheduler, "needs", ())
     if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in REPORT_BITS for each in needs):
@@ -322,7 +322,7 @@ def make_policy(experiment: Experiment) -> Policy:
             "devices can report, "
             f"{', '.join(map(repr, REPORT_BITS))}"
         )
-    return Policy(scheduler, experiment.policy.limit, weighting, combiner)
+    return Policy(scheduler, experiment.policy.limit, weighting, aggregator)
 
 
 def make_codec(experiment: Experiment) -> Codec:

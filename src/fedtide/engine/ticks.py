@@ -33,7 +33,7 @@ def link_at(system: System, tick: Tick) -> Link:
 
 def carried_bits(link: Link, grant: Grant) -> Floats:
     """Return what the links of the picked devices carry in their symbols [r]; infinity where no grant can exceed it."""
-    believed, capacity = link.believed[grant.picked], link.capacity[grant.picked]
+    believed, capacity = link.estimated_capacity[grant.picked], link.capacity[grant.picked]
     return np.where(believed > capacity, grant.symbols * capacity * _SLACK, np.inf)
 
 
@@ -61,7 +61,7 @@ def candidates_at(
     system: System,
     tick: Tick,
     uploads: Ints | VersionedArray,
-    believed: Floats | None = None,
+    estimated_capacity: Floats | None = None,
     reports: Mapping[str, Floats] | None = None,
 ) -> Candidates:
     """Return the ready devices of a tick over this tick's channel."""
@@ -73,7 +73,7 @@ def candidates_at(
         tick.start,
         fleet.num_samples[ready],
         fleet.label_counts[ready],
-        link_at(system, tick).believed if believed is None else believed,
+        link_at(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
         uploads,
         reports,
     )
@@ -119,7 +119,7 @@ def planned(system: System) -> Iterator[Planned]:
     memory: Memory | None = None
     for tick in system.ticks:
         link = link_at(system, tick)
-        rows = candidates_at(system, tick, uploads, link.believed)
+        rows = candidates_at(system, tick, uploads, link.estimated_capacity)
         if system.policy.needs:
             yield Planned(tick, rows, None)
             continue

@@ -51,7 +51,7 @@ def train_jobs(
     if not jobs:
         return {}, devices
     jobs = [
-        job._replace(start=readonly_copy(job.start), mine=read_only(job.mine)) for job in jobs
+        job._replace(start=readonly_copy(job.start), indices=read_only(job.indices)) for job in jobs
     ]  # these are the server's
     if not registry.remembers(trainer):
         updates = _checked(trainer.train(jobs), jobs, trainer)
@@ -161,7 +161,7 @@ def is_due(system: System, tick: Tick) -> bool:
     every = system.experiment.learning.evaluate_every
     if every <= 0 or tick.index >= len(system.ticks):
         return True
-    before = float(system.born[tick.index])  # when the model before it was
+    before = float(system.model_timestamps[tick.index])  # when the model before it was
     return int(tick.time / every + 1e-9) != int(before / every + 1e-9)
 
 

@@ -1,7 +1,7 @@
 """Before a run goes on, its own scheduler and weighting are asked again for what they answered so far.
 
 They are made anew: one that depends on the past would go on with other numbers. What they were given, and what they
-answered, is on record; asked again in the same order, one that counts its calls has its count back. What combiners and codecs
+answered, is on record; asked again in the same order, one that counts its calls has its count back. What aggregators and codecs
 were given is not: the witness watches them (`witness.py`).
 """
 

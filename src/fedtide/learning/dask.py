@@ -114,7 +114,7 @@ class DaskTrainer:
         if self._link is None:
             self._link = _Link(self._address, self._workers, self._maker())
         names = [self._tables[known_as(job.samples)][1] for job in jobs]
-        work = samples_per_training(self.task.work, np.array([len(job.mine) for job in jobs], np.int64))
+        work = samples_per_training(self.task.work, np.array([len(job.indices) for job in jobs], np.int64))
         with _explained(self._address, self._inner_name):
             self._link.bring({name: samples for samples, name in self._tables.values()})
             return _joined(self._link.trained(jobs, names, np.maximum(work, 1).astype(np.float64)))
@@ -270,7 +270,7 @@ def pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
             starts.append(np.ascontiguousarray(job.start))
             of_version.append(same)
         rows.append(
-            JobRow(job.device, job.version, same, job.learning_rate, name, job.mine, job.memory, job.correction)
+            JobRow(job.device, job.version, same, job.learning_rate, name, job.indices, job.memory, job.correction)
         )
     return Chunk(maker, starts, rows)
 

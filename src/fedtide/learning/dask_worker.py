@@ -29,7 +29,7 @@ class JobRow(NamedTuple):
     start: int  # which of the chunk's models
     learning_rate: float
     table: str  # by name
-    mine: Ints
+    indices: Ints
     memory: Memory | None
     correction: Vector | None
 
@@ -125,7 +125,7 @@ def train_chunk(chunk: Chunk) -> Vector | Trained | Missing:
             chunk.starts[row.start],
             row.learning_rate,
             held[row.table].samples,
-            row.mine,
+            row.indices,
             row.memory,
             row.correction,
         )

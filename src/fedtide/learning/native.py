@@ -174,9 +174,9 @@ class NativeTrainer:
         self._tables = read_tables(jobs, self._tables, self._checked)
         held = [self._tables[known_as(job.samples)][1] for job in jobs]
         if len(self._tables) == 1:
-            return held[0], [np.asarray(job.mine, np.int64) for job in jobs]
-        own = [table.taken(job.mine) for table, job in zip(held, jobs, strict=True)]
-        ends = np.cumsum([len(job.mine) for job in jobs]).tolist()
+            return held[0], [np.asarray(job.indices, np.int64) for job in jobs]
+        own = [table.taken(job.indices) for table, job in zip(held, jobs, strict=True)]
+        ends = np.cumsum([len(job.indices) for job in jobs]).tolist()
         return _together(own), [np.arange(low, high) for low, high in itertools.pairwise([0, *ends])]
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:

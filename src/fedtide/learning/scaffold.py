@@ -38,7 +38,7 @@ _USUAL_SAMPLES: Final = 60_000  # of all devices, if data.num_train does not say
 
 @dataclass(frozen=True)
 class Scaffold:
-    """Control variates around the native trainer, or another of ours; goes with policy.combiner=scaffold.
+    """Control variates around the native trainer, or another of ours; goes with policy.aggregator=scaffold.
 
     Memory: S c_k [d], which goes on with what arrived. A proximal term is a part of the gradient; steps are those of plain SGD,
     since of others K eta_l does not tell the mean gradient.
@@ -64,7 +64,7 @@ class Scaffold:
     num_train: Annotated[int | None, arg("samples of all, for S; not given: 60,000", key="data.num_train")] = None
     num_devices: Annotated[int, arg("N, for S", key="fleet.num_devices", ge=1, le=10**8)] = 40
     codec: Annotated[str, arg("how it travels, for alpha", key="codec.name")] = "ideal"
-    combiner: Annotated[str, arg("who reads control variates", key="policy.combiner")] = "scaffold"
+    aggregator: Annotated[str, arg("who reads control variates", key="policy.aggregator")] = "scaffold"
     _trainer: Any = field(init=False, repr=False, compare=False)
     _damping: float = field(init=False, repr=False, compare=False)
     _scale: float = field(init=False, repr=False, compare=False)
@@ -72,10 +72,10 @@ class Scaffold:
 
     def __post_init__(self) -> None:
         """Make the inner trainer; raise if it cannot be one, or if the server would take control variates for a model."""
-        if self.combiner != "scaffold" and ":" not in self.combiner:
+        if self.aggregator != "scaffold" and ":" not in self.aggregator:
             raise FedtideError(
-                f"trainer='scaffold' sends control variates besides updates, and policy.combiner={self.combiner!r} takes "
-                "both for a model: add policy.combiner=scaffold"
+                f"trainer='scaffold' sends control variates besides updates, and policy.aggregator={self.aggregator!r} takes "
+                "both for a model: add policy.aggregator=scaffold"
             )
         trainer = _made(self.inner, self.inner_args or {}, self.task)
         samples = max((self.num_train or _USUAL_SAMPLES) // self.num_devices, 1)
@@ -106,7 +106,7 @@ class Scaffold:
         updates: Vector = self._trainer.train([self._corrected(job) for job in jobs])
         changes = np.empty_like(updates)
         for row, (job, update) in enumerate(zip(jobs, updates, strict=True)):
-            way = steps_per_training(self.task.work, len(job.mine)) * float(job.learning_rate)  # K eta_l
+            way = steps_per_training(self.task.work, len(job.indices)) * float(job.learning_rate)  # K eta_l
             # nobody learns a gradient from no step: then c_k stays
             found = -job.start[d:] - (self._scale / way) * update.astype(np.float64) if way else 0.0
             changes[row] = self._damping * found

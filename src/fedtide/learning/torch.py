@@ -276,7 +276,7 @@ class TorchTrainer:
     def _train_one(self, job: Job) -> Vector:
         seed, work = self.task.seed, self.task.work
         device, version, learning_rate = int(job.device), int(job.version), float(job.learning_rate)
-        visited, bounds = batches(seed, device, version, np.asarray(job.mine, np.int64), work)
+        visited, bounds = batches(seed, device, version, np.asarray(job.indices, np.int64), work)
         images, labels, values = self._tables[known_as(job.samples)][1]
         module = self._module()
         origin = torch.from_numpy(np.array(job.start)).to(self.device)

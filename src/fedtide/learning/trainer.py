@@ -93,7 +93,7 @@ def check_jobs(jobs: Sequence[Job], num_parameters: int) -> None:
 
 
 def _check_job(job: Job, name: str, num_parameters: int) -> None:
-    start, mine, rate = np.asarray(job.start), np.asarray(job.mine), np.asarray(job.learning_rate)
+    start, mine, rate = np.asarray(job.start), np.asarray(job.indices), np.asarray(job.learning_rate)
     for what, given in (("device", job.device), ("version", job.version)):
         if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 0:
             raise FedtideError(f"{name}: {what}={given!r} must be a whole number of at least 0")

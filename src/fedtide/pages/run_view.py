@@ -226,7 +226,7 @@ def _capacities(system: System, ticks: Sequence[Tick], rounds: Sequence[RoundRec
     found = np.empty((len(ticks), len(everyone)))
     for row, (tick, each) in enumerate(zip(ticks, rounds, strict=True)):
         link = link_at(system, tick._replace(ready=everyone))
-        if not np.allclose(link.believed[each.picked], each.capacity, rtol=1e-9):
+        if not np.allclose(link.estimated_capacity[each.picked], each.capacity, rtol=1e-9):
             raise FedtideError(f"the channel at aggregation {each.index} is not the recorded one; its file has changed")
         found[row] = link.capacity
     return found

@@ -89,7 +89,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"": ("seed", "tick", "time", "device")},
         "what the uplinks carry, and what the server believes of them",
         fills=_COVERAGE,
-        gives={"": "Link(capacity [m], believed [m]), in bit/symbol"},
+        gives={"": "Link(capacity [m], estimated_capacity [m]), in bit/symbol"},
     ),
     "coverage": Kind(
         "radio.coverage",
@@ -105,7 +105,7 @@ KINDS: Final[dict[str, Kind]] = {
         "fedtide.radio.csi:CSIS",
         {"": ("seed", "tick", "time", "device", "capacity")},
         "what the server knows of the uplinks",
-        gives={"": "Link(capacity [m], believed [m]), in bit/symbol"},
+        gives={"": "Link(capacity [m], estimated_capacity [m]), in bit/symbol"},
     ),
     "allocation": Kind(
         "radio.allocation",
@@ -171,10 +171,10 @@ KINDS: Final[dict[str, Kind]] = {
         ("num_devices",),
         gives={"": "weights [r]"},
     ),
-    "combiner": Kind(
-        "policy.combiner",
-        "policy.combiner_args",
-        "fedtide.aggregate.averages:COMBINERS",
+    "aggregator": Kind(
+        "policy.aggregator",
+        "policy.aggregator_args",
+        "fedtide.aggregate.averages:AGGREGATORS",
         {"": _COMBINE},
         "how arrived updates become the next model",
         {"": ("memory", *_COMBINE, "device")},

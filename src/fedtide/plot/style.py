@@ -75,7 +75,7 @@ LOOKS: dict[str, Look] = {
     "measured": Look("#000000", SOLID, "s"),
 }
 ALIASES = {
-    "data_importance": "proposed",
+    "proposed": "proposed",
     "best_channel": "BC",
     "best_channel_best_norm": "BCBN2",
     "age_based": "age-based",

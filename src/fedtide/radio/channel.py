@@ -18,7 +18,7 @@ from fedtide.types import Floats, Ints, Link, read_only
 
 # The uplinks of one tick: Rayleigh block fading and the capacity of a link (eq:cpct).
 #
-# A channel is a callable (seed, tick, time, device [m]) -> Link(capacity [m], believed [m]) in bit/symbol, or the capacity
+# A channel is a callable (seed, tick, time, device [m]) -> Link(capacity [m], estimated_capacity [m]) in bit/symbol, or the capacity
 # alone, which the server then knows exactly. It depends on its arguments alone, whoever else is asked, so that all policies
 # meet the same channel.
 

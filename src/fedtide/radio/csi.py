@@ -15,7 +15,7 @@ from fedtide.types import Floats, Ints, Link
 
 # What the server knows of a link: channel state information.
 #
-# A csi is a callable (seed, tick, time, device [m], capacity [m]) -> Link(capacity [m], believed [m]) in bit/symbol: what
+# A csi is a callable (seed, tick, time, device [m], capacity [m]) -> Link(capacity [m], estimated_capacity [m]) in bit/symbol: what
 # the links carry in truth, and what the server takes them for. A packet of more bits than its link carries does not arrive.
 # If its attribute `exact` is True, it is not asked: the server knows what the channel says it knows.
 

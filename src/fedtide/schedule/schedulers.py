@@ -26,13 +26,13 @@ def make_candidates(
     start: Ints,
     num_samples: Ints,
     label_counts: Ints,
-    believed: Floats,
+    estimated_capacity: Floats,
     uploads: Ints | VersionedArray,
     reports: Mapping[str, Floats] | None = None,
 ) -> Candidates:
     """Make the rows of the devices [m] ready at a tick, each with the version it started from; uploads so far are [N].
 
-    believed: what the server takes the links' capacity for [m]. reports: what the devices say before they are scheduled, by
+    estimated_capacity: what the server takes the links' capacity for [m]. reports: what the devices say before they are scheduled, by
     column.
     """
     return Candidates(
@@ -42,7 +42,7 @@ def make_candidates(
         label_counts=label_counts,
         age=tick - start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
         missed=tick - uploads[device],
-        capacity=believed,
+        capacity=estimated_capacity,
         tick=tick,
         **(reports or {}),
     )
@@ -214,7 +214,7 @@ class BestOfRandomSubsets:
 
 # The paper's and its baselines are here; the others are in a file each, which is read when it is named.
 SCHEDULERS: Final[dict[str, Any]] = {
-    "data_importance": Proposed,
+    "proposed": Proposed,
     "random": Random,
     "best_channel": BestChannel,
     "best_channel_best_norm": BestChannelBestNorm,

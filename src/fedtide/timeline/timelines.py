@@ -117,8 +117,8 @@ class Synchronous:
         base, since = 0.0, 0  # since when rounds lasted no longer, and how many: their times are multiples, not sums
         while base + (since + 1) * self._whole <= clock.horizon * (1 + 1e-12):
             ready = everyone
-            if clock.there is not None:
-                back = clock.there(everyone, np.full(len(everyone), begin))
+            if clock.next_available is not None:
+                back = clock.next_available(everyone, np.full(len(everyone), begin))
                 if back.min() > begin * (1 + 1e-12):  # nobody is there: wait for the first
                     begin = base = float(back.min())
                     since = 0
@@ -211,8 +211,8 @@ def _regular(clock: Clock, beat: _Beat) -> Iterator[Tick]:
     for index in range(1, count + 1):
         found = buckets.pop(index, [])
         ready = found[0] if len(found) == 1 else np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
-        if clock.there is not None and len(ready):
-            ready = _there(clock.there, ready, index, beat, buckets)
+        if clock.next_available is not None and len(ready):
+            ready = _there(clock.next_available, ready, index, beat, buckets)
         time = beat.time(index)
         yield Tick(index, time, ready, version[ready])
         if len(ready) and index < count:  # of jobs that nobody waits for a trace need not know

@@ -50,13 +50,13 @@ def _scheduler(name: str, title: str, *, settings: tuple[dict[str, Any], dict[st
     return Method(name, title, {"policy": {"scheduler": name}}, chosen, control=EVEN if settings else REFERENCE)
 
 
-def _combiner(
-    name: str, title: str, first: dict[str, Any], second: dict[str, Any], combiner: str = "", codec: str = ""
+def _aggregator(
+    name: str, title: str, first: dict[str, Any], second: dict[str, Any], aggregator: str = "", codec: str = ""
 ) -> Method:
     """Return a server's method, with two choices of its arguments."""
-    tree: Tree = {"policy": {"combiner": combiner or name}, **({"codec": {"name": codec}} if codec else {})}
+    tree: Tree = {"policy": {"aggregator": aggregator or name}, **({"codec": {"name": codec}} if codec else {})}
     control = DENSE if codec and name != DENSE else EVEN
-    return Method(name, title, tree, _both("policy", "combiner_args", (first, second)), bool(codec), control)
+    return Method(name, title, tree, _both("policy", "aggregator_args", (first, second)), bool(codec), control)
 
 
 def _codec(name: str, title: str, args: dict[str, Any] | None = None, codec: str = "") -> Method:
@@ -72,7 +72,7 @@ _SCHEDULES = (
     Method(
         PAPER_METHOD,
         "the paper's schedule: least label variance of the better half of channels",
-        {"policy": {"scheduler": "data_importance"}},
+        {"policy": {"scheduler": "proposed"}},
         _AGES,
     ),
     Method(REFERENCE, "random: the reference", {}, _AGES),
@@ -100,27 +100,27 @@ _SCHEDULES = (
     _scheduler("oort", "Oort", settings=({"penalty": 0.0}, {"penalty": 2.0})),
 )
 _SERVERS = (
-    _combiner("fedavg_updates", "FedAvg on updates", {"server_rate": 1.0}, {"server_rate": 1.5}, "average_deltas"),
-    _combiner("fedasync", "FedAsync, constant", {"mixing": 0.4}, {"mixing": 0.8}, "mix"),
-    _combiner(
+    _aggregator("fedavg_updates", "FedAvg on updates", {"server_rate": 1.0}, {"server_rate": 1.5}, "average_deltas"),
+    _aggregator("fedasync", "FedAsync, constant", {"mixing": 0.4}, {"mixing": 0.8}, "mix"),
+    _aggregator(
         "fedasync_poly",
         "FedAsync, polynomial",
         {"mixing": 0.4, "staleness": 0.5},
         {"mixing": 0.8, "staleness": 0.5},
         "mix",
     ),
-    _combiner(
+    _aggregator(
         "fedasync_hinge", "FedAsync, hinge", {"mixing": 0.4, "window": 1.0}, {"mixing": 0.8, "window": 1.0}, "mix_hinge"
     ),
-    _combiner("fedbuff", "FedBuff", {"server_rate": 1.0}, {"server_rate": 1.5}, "buffered_mean"),
-    _combiner("fedavgm", "FedAvgM", {"momentum": 0.5}, {"momentum": 0.9}, "server_momentum"),
-    _combiner("fedadam", "FedAdam", {"rate": 0.003}, {"rate": 0.01}, "server_adam"),
-    _combiner("fedyogi", "FedYogi", {"rate": 0.003}, {"rate": 0.01}, "server_yogi"),
-    _combiner("fadas", "FADAS", {"rate": 0.003}, {"rate": 0.01}),
-    _combiner("ca2fl", "CA2FL", {"server_rate": 0.5}, {"server_rate": 1.0}),
-    _combiner("mifa", "MIFA", {"server_rate": 1.0}, {"server_rate": 2.0}),
-    _combiner("fedat", "FedAT", {"tiers": 2}, {"tiers": 3}),
-    _combiner("asyncfeded", "AsyncFedED", {"scale": 1.0}, {"scale": 2.0}),
+    _aggregator("fedbuff", "FedBuff", {"server_rate": 1.0}, {"server_rate": 1.5}, "buffered_mean"),
+    _aggregator("fedavgm", "FedAvgM", {"momentum": 0.5}, {"momentum": 0.9}, "server_momentum"),
+    _aggregator("fedadam", "FedAdam", {"rate": 0.003}, {"rate": 0.01}, "server_adam"),
+    _aggregator("fedyogi", "FedYogi", {"rate": 0.003}, {"rate": 0.01}, "server_yogi"),
+    _aggregator("fadas", "FADAS", {"rate": 0.003}, {"rate": 0.01}),
+    _aggregator("ca2fl", "CA2FL", {"server_rate": 0.5}, {"server_rate": 1.0}),
+    _aggregator("mifa", "MIFA", {"server_rate": 1.0}, {"server_rate": 2.0}),
+    _aggregator("fedat", "FedAT", {"tiers": 2}, {"tiers": 3}),
+    _aggregator("asyncfeded", "AsyncFedED", {"scale": 1.0}, {"scale": 2.0}),
 )
 _CODECS = (
     _codec("dead_zone", "dead zone, entropy coded (ours)"),
@@ -131,22 +131,22 @@ _CODECS = (
     Method(
         "sign_vote",
         "signSGD with majority vote",
-        {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"combiner": "majority_vote"}},
-        _both("policy", "combiner_args", ({"rate": 0.001}, {"rate": 0.003})),
+        {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"aggregator": "majority_vote"}},
+        _both("policy", "aggregator_args", ({"rate": 0.001}, {"rate": 0.003})),
         alone=True,
         control=EVEN,
     ),
     Method(
         "ef21",
         "EF21",
-        {"codec": {"name": "ef21"}, "policy": {"combiner": "ef21"}},
-        _both("policy", "combiner_args", ({"rate": 1.0}, {"rate": 2.0})),
+        {"codec": {"name": "ef21"}, "policy": {"aggregator": "ef21"}},
+        _both("policy", "aggregator_args", ({"rate": 1.0}, {"rate": 2.0})),
         alone=True,
         control=EVEN,
     ),
 )
 _ROBUST = (
-    _combiner(
+    _aggregator(
         DENSE,
         "mean of dense updates: the control of these and of SCAFFOLD",
         {"server_rate": 1.0},
@@ -154,10 +154,10 @@ _ROBUST = (
         "average_deltas",
         "dead_zone",
     ),
-    _combiner("median", "median", {"server_rate": 1.0}, {"server_rate": 2.0}, codec="dead_zone"),
-    _combiner("trimmed_mean", "trimmed mean", {"trim": 0.125}, {"trim": 0.25}, codec="dead_zone"),
-    _combiner("krum", "multi-Krum", {"kept": 3}, {"kept": 5}, codec="dead_zone"),
-    _combiner("clipped_mean", "norm clipping", {"max_norm": 1.0}, {"max_norm": 3.0}, codec="dead_zone"),
+    _aggregator("median", "median", {"server_rate": 1.0}, {"server_rate": 2.0}, codec="dead_zone"),
+    _aggregator("trimmed_mean", "trimmed mean", {"trim": 0.125}, {"trim": 0.25}, codec="dead_zone"),
+    _aggregator("krum", "multi-Krum", {"kept": 3}, {"kept": 5}, codec="dead_zone"),
+    _aggregator("clipped_mean", "norm clipping", {"max_norm": 1.0}, {"max_norm": 3.0}, codec="dead_zone"),
 )
 _LOCAL = (
     Method(
@@ -177,7 +177,7 @@ _LOCAL = (
     Method(
         "scaffold",
         "SCAFFOLD, with dense updates",
-        {"learning": {"trainer": "scaffold"}, "policy": {"combiner": "scaffold"}, "codec": {"name": "dead_zone"}},
+        {"learning": {"trainer": "scaffold"}, "policy": {"aggregator": "scaffold"}, "codec": {"name": "dead_zone"}},
         _both("learning", "trainer_args", ({"damping": 0.3}, {"damping": 1.0})),
         alone=True,
         control=DENSE,

@@ -127,7 +127,7 @@ def symbols_per_tick_of(options: Options, objective: Objective) -> float:
 
 
 def _system(options: Options, objective: Objective) -> System:
-    """Build the simulator's system: E = 1, a constant step, the paper's combiner and codec."""
+    """Build the simulator's system: E = 1, a constant step, the paper's aggregator and codec."""
     horizon = options.num_ticks * options.period
     experiment = config.experiment(
         {
@@ -175,7 +175,7 @@ class ConvexTrainer:
         """Return -alpha grad F_k(theta; B_k) [r d], the batch from the simulator's own stream."""
         updates = np.empty((len(jobs), len(self.start)), np.float32)
         for row, job in enumerate(jobs):
-            visited, _ = batches(self.seed, job.device, job.version, job.mine, self.work)
+            visited, _ = batches(self.seed, job.device, job.version, job.indices, self.work)
             gradients = self.objective.sample_gradients(job.device, job.start.astype(np.float64), visited)
             updates[row] = -job.learning_rate * gradients.mean(axis=0)
         return updates

@@ -44,7 +44,7 @@ class Options(BaseModel):
     min_duration: Annotated[NotNegative, Field(le=1)] = Field(0.0, description="T_min; T_max = 1")
     period: Positive = Field(0.25, description="T~, in units of T_max")
     limit: Count = Field(4, description="R, uploads per aggregation at most")
-    scheduler: Literal["random", "best_channel", "data_importance", "age_based", "best_of_random_subsets"] = Field(
+    scheduler: Literal["random", "best_channel", "proposed", "age_based", "best_of_random_subsets"] = Field(
         "random", description="who uploads; a scheduler that looks at the updates breaks the theorem's assumptions"
     )
     age_base: Positive = Field(1.0, description="gamma")

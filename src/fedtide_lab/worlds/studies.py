@@ -105,8 +105,8 @@ CURVES: dict[str, Tree] = {
     "FedAvg": {"framework": "fedavg", **_RANDOM},
     "random, fresh": _weighted("random", FRESH),
     "random, old": _weighted("random", OLD),
-    "proposed, fresh": _weighted("data_importance", FRESH),
-    "proposed, old": _weighted("data_importance", OLD),
+    "proposed, fresh": _weighted("proposed", FRESH),
+    "proposed, old": _weighted("proposed", OLD),
 }
 
 
