@@ -124,8 +124,7 @@ def deploy_make_app(
     [dim]fedtide deploy app federation fleet.num_devices=20 timeline.period=60 timeline.horizon=6000 -s min_nodes=20[/]
     """
     _need_flower()
-    from fedtide.deploy.app_folder import write_app
-    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts
+    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts, write_app
 
     if show_settings:
         listed = Table(box=None, padding=(0, 2))
