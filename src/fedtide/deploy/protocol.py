@@ -24,7 +24,7 @@ from fedtide.deploy.settings import Deployment
 from fedtide.deploy.trace import MAX_COUNT, PartWithMemory, ShortWord, StrictModel, explain_record
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError
-from fedtide.radio.channel import capacity
+from fedtide.radio.modem import shannon_capacity
 from fedtide.types import Floats, Vector
 
 TRAIN, UPLOAD = "train", "query.upload"
@@ -209,7 +209,8 @@ def measured_capacity(system: System, rate: Mapping[int, float], window: float, 
     """
     experiment = system.experiment
     scale = np.asarray(experiment.radio.large_scale, np.float64)
-    found = np.broadcast_to(capacity(np.ones(1), experiment.radio.snr_db, scale), experiment.fleet.num_devices).copy()
+    average = shannon_capacity(10 ** (experiment.radio.snr_db / 10) * scale)
+    found = np.broadcast_to(average, experiment.fleet.num_devices).copy()
     for device, bits_per_second in rate.items():
         found[device] = np.clip(bits_per_second * window / system.num_symbols, MIN_CAPACITY, most)
     return found
