@@ -16,7 +16,7 @@ from fedtide.engine.system import build, make_codec
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.runs import RoundRecord
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from helpers import EXAMPLES, FakeTrainer, small, small_dataset
 from remembering import OUTAGE
 

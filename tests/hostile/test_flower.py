@@ -41,7 +41,7 @@ from fedtide.deploy.settings import from_run_config, to_run_config
 from fedtide.engine.simulate import simulate
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.runs import is_complete, read_run
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 
 TINY: dict[str, Any] = {
     "data": {"num_train": 48, "num_test": 10, "num_shards": 12},

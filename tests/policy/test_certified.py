@@ -18,7 +18,7 @@ import fedtide
 from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import native as kernel
-from fedtide.runs.identity import _described
+from fedtide.runs.manifest import _described
 from fedtide.schedule import certified, label_variance, swaps
 from fedtide.schedule.certified import Certified, certify, rounding, separation
 from fedtide.schedule.schedulers import Proposed

@@ -19,7 +19,6 @@ from fedtide.engine.system import System
 from fedtide.engine.verify_replay import Answered
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.runs import RoundRecord, read_run
-from fedtide.runs.reading import read_checkpoint
 from fedtide.schedule.schedulers import make_candidates as rows_of
 from fedtide.types import Candidates, Ints
 
@@ -30,6 +29,7 @@ class History(NamedTuple):
     experiment: Experiment
     rounds: list[RoundRecord]
     trace: Trace
+    user_folder: Path | None  # from which its own files were named
 
 
 def read_history(folder: Path) -> History:
@@ -43,7 +43,6 @@ def read_history(folder: Path) -> History:
         deploy_trace.read_trace(folder)  # says what a folder without a trace is
     # In the reverse order of writing, so that a federation that is going on fits together too.
     kept = read_run(folder)
-    saved = read_checkpoint(folder, kept.experiment)
     found = deploy_trace.read_trace(folder)
     path, periods = folder / deploy_trace.NAME, found.periods
     try:
@@ -64,9 +63,9 @@ def read_history(folder: Path) -> History:
             raise RunFolderError(
                 f"{path} does not fit rounds.jsonl: in period {period.tick} {problem} differs; restore both from a copy"
             )
-    if saved is not None:
-        _check_state(path, periods, saved.state)
-    return History(kept.experiment, kept.rounds, found)
+    if kept.checkpoint is not None:
+        _check_state(path, periods, kept.checkpoint.state)
+    return History(kept.experiment, kept.rounds, found, kept.user_folder)
 
 
 def is_begun(folder: Path, settings: Mapping[str, Any]) -> History | None:

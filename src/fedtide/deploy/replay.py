@@ -14,7 +14,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.deploy.history import read_history, recorded_candidates
+from fedtide.deploy.history import History, read_history, recorded_candidates
 from fedtide.deploy.node import elsewhere, loader
 from fedtide.deploy.settings import check_timeline, deployment
 from fedtide.deploy.trace import Period, Trace, fingerprint
@@ -36,7 +36,7 @@ from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, machine_fault, part_files_folder, round_record
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, machine_fault, round_record
 from fedtide.types import Floats, Grant, Ints, Job, Samples, Tick, Vector
 
 # Recorded devices: who was ready, over which link and with which data comes from a trace; the rest is done anew.
@@ -173,20 +173,21 @@ def replay(
     on_round: Callable[[RoundRecord, int], None] | None = None,
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
-    with user_code.search_folder(part_files_folder(folder)):  # where the federation's own files were
-        return _replayed(folder, changes, out, threads, on_round)
+    history = read_history(folder)
+    if not history.trace.periods:
+        raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
+    with user_code.search_folder(history.user_folder):  # where the federation's own files were
+        return _replayed(history, changes, out, threads, on_round)
 
 
 def _replayed(
-    folder: Path,
+    history: History,
     changes: Mapping[str, Any] | None,
     out: Path | None,
     threads: int,
     on_round: Callable[[RoundRecord, int], None] | None,
 ) -> Replayed:
-    original, _, recorded = read_history(folder)
-    if not recorded.periods:
-        raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
+    original, recorded = history.experiment, history.trace
     experiment = _changed(original, changes or {})
     player = _Player(experiment, recorded, threads, faithful=experiment == original)
     with _new_folder(out, experiment) as run:

@@ -1,7 +1,7 @@
-"""What a run is made of besides its experiment: the data, the system and the trainer that may have been handed over.
+"""What a run depends on besides its experiment: packages, instruction path, files, data, and parts that were handed over.
 
-A run may only go on with what it was begun with, whoever made that: the experiment, or a caller of `simulate`. Arrays are
-compared by SHA-256 of what they hold (MNIST takes an eighth of a second), objects by name.
+versions.json keeps it, and the manifest in the checkpoint repeats it: a run goes on only with what it was begun with.
+Arrays are compared by SHA-256 of what they hold (MNIST takes an eighth of a second), objects by name.
 """
 
 from __future__ import annotations
@@ -10,74 +10,157 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import platform
+import subprocess
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
+from fedtide import config
+from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.core.reading import is_own_file
 from fedtide.data.holdings import is_virtual
+from fedtide.data.official import folder_digest
 from fedtide.devices.fleet import Fleet
 from fedtide.engine.checks import CHECKED
 from fedtide.engine.system import System, make_channel, make_coverage, make_part
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
+from fedtide.learning.trainer import backend
 from fedtide.parts import user_code
+from fedtide.parts.user_code import file_digest, source_digest
 from fedtide.timeline.clock import Ticks, span_of, start_times
-from fedtide.types import Dataset, Ints, Tick
+from fedtide.types import Dataset
 
+UNKNOWN_PATH = "unknown"
 _MOST_ASKED = 64  # devices that are asked what they hold, if that is computed from their numbers
-# How to hand over what differs.
-_ARGUMENTS = {"data": "dataset", "trainer": "trainer"}  # all else comes with the system
-_FIRST = "its beginning "  # before the digest of a timeline of which only the first ticks are looked at
-_SEEN = 10_000  # ticks and ready devices of these
+_MOST_TICK_ROWS = 10_000  # ticks and ready devices of a large fleet's timeline that are digested
 
 
-def identity(system: System, trainer: Any, begun: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return what a run is made of, by part: digests of numbers, names of objects. begun: what it was begun with, if it was."""
-    fleet = system.fleet
+class Versions(BaseModel):
+    """versions.json: what a run was begun with. Versions of packages are further fields."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+    isa: str | None  # the instruction path of the kernel; None: another package trains
+    files: dict[str, str]  # SHA-256 of the user's own files, by name
+    commit: str | None = None
+    beside: str | None = None  # the folder from which the user's own files were named
+    identity: dict[str, str] | None = None  # what a simulation is made of; None: a federation or a replay
+    handed: list[str] = []  # which of its parts a caller of `simulate` handed over
+
+
+class Manifest(BaseModel):
+    """What a checkpoint says about itself and the files beside it."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    experiment: str  # digest
+    rounds_bytes: NonNegativeInt  # length of rounds.jsonl
+    rounds_sha256: str  # of these bytes
+    versions: Versions
+    keeps_state: str = ""  # how a user's policy was seen to depend on the past
+
+
+def versions(experiment: Experiment) -> dict[str, Any]:
+    """Return what a result may depend on besides the experiment: packages, instruction path, the user's own files."""
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("fedtide", "numpy", "scipy", "torch"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return {**found, "isa": instruction_path(experiment), "files": policy_files(experiment), "commit": commit()}
+
+
+def provenance(experiment: Experiment) -> dict[str, Any]:
+    """Return the versions and the date (UTC): what a stored result carries."""
+    return {**versions(experiment), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def instruction_path(experiment: Experiment) -> str | None:
+    """Return the path on which this machine would train an experiment; None if another package trains."""
+    from fedtide.learning.native import isa  # planning does without the kernel
+
+    return isa() if backend(experiment) == "native" else None
+
+
+def policy_files(experiment: Experiment) -> dict[str, str]:
+    """Return the SHA-256 of the user's own files that an experiment names, by name: parts, and what their arguments name.
+
+    So of a data folder, if what it holds is known by no checksum of ours.
+    """
+    own = {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
+    own |= {place: file_digest(place) for place in config.experiment_argument_files(experiment).values()}
+    held = folder_digest(experiment.data.name, experiment.data.args.get("folder", experiment.data.folder))
+    return own if held is None else {**own, "data.folder": held}
+
+
+def names_files(experiment: Experiment) -> bool:
+    """Say whether an experiment names a file of the user's own, there or not."""
+    return bool(config.own_files(experiment))
+
+
+@functools.cache
+def commit() -> str | None:
+    """Return the commit that this code was checked out at, with a + if it was changed since; None outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        top = Path(_git(folder, "rev-parse", "--show-toplevel"))
+        if top != folder.parents[2] or not (top / "pyproject.toml").exists():
+            return None  # installed inside somebody else's checkout
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", str(folder.parent), "native")
+        return _git(folder, "rev-parse", "HEAD") + "+" * bool(changed)
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
+
+
+# What a simulation is made of besides its experiment.
+
+
+def identity(system: System, trainer: Any) -> dict[str, str]:
+    """Return what a run is made of, by part: digests of numbers, names of objects."""
     policies = {**system.policy._asdict(), "codec": system.codec}
+    own_model = is_own_file(system.experiment.learning.model)
     return {
         "data": data_digest(system.dataset),
-        "fleet": fleet_digest(fleet),
-        "timeline": _timeline(system, (begun or {}).get("timeline")),
-        "policies": "; ".join(f"{kind}={_described(each)}" for kind, each in policies.items()),
-        "model": repr(system.model)
-        if isinstance(system.model, Model)
-        else _type_label(system.model, is_own_file(system.experiment.learning.model)),
+        "fleet": fleet_digest(system.fleet),
+        "timeline": _timeline_digest(system),
+        "policies": "; ".join(f"{kind}={_described(policy)}" for kind, policy in policies.items()),
+        "model": repr(system.model) if isinstance(system.model, Model) else _type_label(system.model, own_model),
         "trainer": trainer_name(trainer),
         **_replaced(system),
     }
 
 
-def _timeline(system: System, begun: Any) -> str:
-    """Return the digest of all ticks; of a large fleet on a timeline of ours, of how long it is and how it begins.
-
-    A run of a large fleet that was begun with the digest of all ticks keeps it.
-    """
-    ticks, whole = system.ticks, isinstance(begun, str) and not begun.startswith(_FIRST)
-    if not isinstance(ticks, Ticks) or len(system.fleet.duration) <= LARGE_FLEET_DEVICES or whole:
-        times = start_times(ticks)[2:]
-        return _digest(chain([times, np.array([system.num_symbols])], _columns(ticks)))
-    span, rows = span_of(ticks), 0
-    seen = []
+def _timeline_digest(system: System) -> str:
+    """Return the digest of all ticks; of a large fleet on a timeline of ours, of how long it is and how it begins."""
+    ticks, symbols = system.ticks, system.num_symbols
+    if not isinstance(ticks, Ticks) or system.fleet.num_devices <= LARGE_FLEET_DEVICES:
+        columns = (column for tick in ticks for column in (tick.ready, tick.start))
+        return _digest(chain([start_times(ticks)[2:], np.array([symbols])], columns))
+    span, seen, rows = span_of(ticks), [], 0
     for tick in ticks:
         seen += [np.array([tick.time]), tick.ready, tick.start]
         rows += 1 + len(tick.ready)
-        if rows > _SEEN:
+        if rows > _MOST_TICK_ROWS:
             break
-    return _FIRST + _digest([np.array([span.count, span.end, system.num_symbols]), *seen])
-
-
-def _columns(ticks: Iterable[Tick]) -> Iterator[Ints]:
-    for tick in ticks:
-        yield tick.ready
-        yield tick.start
+    return _digest([np.array([span.count, span.end, symbols]), *seen])
 
 
 def _replaced(system: System) -> dict[str, str]:
@@ -106,14 +189,14 @@ def _same(one: Any, other: Any) -> bool:
     return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
 
 
-def check_identity(path: Path, before: Mapping[str, Any] | None, now: Mapping[str, str] | None) -> None:
-    """Raise if a run was begun with something else. None: it did not write that down, or the folder is only looked at."""
-    if before is None or now is None or before == now:
+def check_identity(path: Path, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:
+    """Raise if a run was begun with something else. None: it is not simulated, or the folder is only looked at."""
+    if before is None or now is None:
         return
     for part in (*now, *before):
         was, here = before.get(part), now.get(part)
         if was != here:
-            argument = _ARGUMENTS.get(part, "system")
+            argument = {"data": "dataset", "trainer": "trainer"}.get(part, "system")
             what = {"data": "data set", "policies": "set of policies"}.get(part, part)
             raise RunFolderError(
                 f"{path} was begun with another {what} ({_short(was)}, and here it is {_short(here)}): continue it from "
@@ -162,17 +245,10 @@ def _writes_itself(made: Any) -> bool:
 
 
 def _written(made: Any) -> str:
-    """Return the repr of one of ours; a user's own that it is made with by name: its repr may say where in memory it is.
-
-    A field that came later (`metadata={"later": True}`) is left out at its default: runs that were begun before go on.
-    """
+    """Return the repr of one of ours; a user's own that it is made with by name: its repr may say where in memory it is."""
     if _writes_itself(made):
-        told = [
-            each
-            for each in dataclasses.fields(made)
-            if each.repr and not (each.metadata.get("later") and getattr(made, each.name) == each.default)
-        ]
-        inside = (f"{each.name}={_written(getattr(made, each.name))}" for each in told)
+        shown_fields = [each.name for each in dataclasses.fields(made) if each.repr]
+        inside = (f"{name}={_written(getattr(made, name))}" for name in shown_fields)
         return f"{type(made).__qualname__}({', '.join(inside)})"
     return _described(made) if callable(made) else repr(made)
 
@@ -226,5 +302,5 @@ def _type_label(thing: Any, own: bool = False) -> str:
     return f"{module}.{named.__qualname__}"
 
 
-def _short(text: Any) -> str:
-    return f"{str(text)[:100]}" if text is None or len(str(text)) != 64 else f"sha256 {str(text)[:12]}"
+def _short(text: str | None) -> str:
+    return f"sha256 {text[:12]}" if text and len(text) == 64 else str(text)[:100]
