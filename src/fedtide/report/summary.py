@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,9 @@ import numpy.typing as npt
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.radio.allocation import symbols_sent
-from fedtide.runs import RoundRecord
+
+if TYPE_CHECKING:
+    from fedtide.runs import RoundRecord
 
 # The accuracy of guessing, as far as an experiment alone tells it.
 
