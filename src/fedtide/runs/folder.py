@@ -201,6 +201,9 @@ def read_header(folder: Path | str) -> RunHeader:
 
 
 def _read_versions(path: Path) -> Versions:
+    beside = path.parent
+    if not is_there(path) and is_there(beside / "trace.jsonl") and not is_there(beside / "checkpoint.npz"):
+        return Versions(isa=None, files={})  # a trace that was copied with its experiment alone
     try:
         return Versions.model_validate_json(read_bytes(path))
     except (OSError, ValueError, RecursionError) as error:

@@ -28,8 +28,8 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.core.reading import is_own_file
+from fedtide.data.fetch import folder_digest
 from fedtide.data.holdings import is_virtual
-from fedtide.data.official import folder_digest
 from fedtide.devices.fleet import Fleet
 from fedtide.engine.checks import CHECKED
 from fedtide.engine.system import System, make_channel, make_coverage, make_part
