@@ -130,8 +130,7 @@ def deploy_make_app(
     """
     _need_flower()
     from fedtide import config
-    from fedtide.deploy.app_folder import write_app
-    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts
+    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts, write_app
 
     if show_settings:
         from fedtide.cli.parts import key_row, print_keys
