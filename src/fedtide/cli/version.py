@@ -8,19 +8,15 @@ from fedtide import __version__
 
 
 def paths() -> list[str]:
-    """Return the instruction paths that the kernel has on this machine, the one it takes first; none: no kernel."""
-    try:
-        from fedtide import _native
-    except ImportError:
-        return []
-    return list(_native.isas())
+    """Return the instruction paths that the kernel has on this machine, the one it takes first."""
+    from fedtide.extension import native
+
+    return native.isas()
 
 
 def version_line() -> str:
-    """Return the version, whether the kernel is there, and the instruction path that it takes here."""
+    """Return the version, and the instruction path that the kernel takes here."""
     there = paths()
-    if not there:
-        return f"fedtide {__version__}, without the native kernel (learning.trainer=torch trains)"
     wanted = os.environ.get("FEDTIDE_ISA") or there[0]
     if wanted not in there:
         return f"fedtide {__version__}, native kernel, FEDTIDE_ISA={wanted} is not among its paths {', '.join(there)}"
