@@ -287,10 +287,10 @@ def with_nan(shape, place=5, value=np.nan):
         ("labels", {"samples": Samples(np.zeros((30, 1, 28, 28), np.float32), np.zeros(29, np.uint8))}),
         ("labels", {"samples": Samples(np.zeros((30, 1, 28, 28), np.float32), np.zeros(30, np.int64))}),
         ("label 10", {"samples": Samples(np.zeros((30, 1, 28, 28), np.float32), np.full(30, 10, np.uint8))}),
-        ("device 0 holds", {"mine": np.array([30])}),
-        ("device 0 holds", {"mine": np.array([-1])}),
-        ("device 0 holds", {"mine": np.empty(0, np.int64)}),
-        ("device 0 holds", {"mine": np.array([0.5])}),
+        ("device 0 holds", {"indices": np.array([30])}),
+        ("device 0 holds", {"indices": np.array([-1])}),
+        ("device 0 holds", {"indices": np.empty(0, np.int64)}),
+        ("device 0 holds", {"indices": np.array([0.5])}),
     ],
 )
 def test_bad_jobs_are_refused_among_good_ones(message, changes):
