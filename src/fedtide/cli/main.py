@@ -98,14 +98,11 @@ def app(version: bool) -> None:
 
 
 def version_line() -> str:
-    """Return the version, whether the kernel is there, and the instruction path that it takes here."""
+    """Return the version, and the instruction path that the kernel takes here."""
     from fedtide import __version__
+    from fedtide.extension import native
 
-    try:
-        from fedtide import _native
-    except ImportError:
-        return f"fedtide {__version__}, without the native kernel (learning.trainer=torch trains)"
-    paths = _native.isas()
+    paths = native.isas()
     wanted = os.environ.get("FEDTIDE_ISA") or paths[0]
     if wanted not in paths:
         return f"fedtide {__version__}, native kernel, FEDTIDE_ISA={wanted} is not among its paths {', '.join(paths)}"
