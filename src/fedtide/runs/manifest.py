@@ -80,7 +80,10 @@ def versions(experiment: Experiment) -> dict[str, Any]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
-    return {**found, "isa": instruction_path(experiment), "files": policy_files(experiment), "commit": commit()}
+    found["isa"] = instruction_path(experiment)
+    # The kernel's expf and log are the platform's.
+    found["libm"] = " ".join(platform.libc_ver()).strip() or f"{platform.system()} {platform.release()}"
+    return {**found, "files": policy_files(experiment), "commit": commit()}
 
 
 def provenance(experiment: Experiment) -> dict[str, Any]:
