@@ -30,8 +30,8 @@ def ids(case: Case) -> str:
 
 
 def experiment(case: Case, *more: str) -> fedtide.Experiment:
-    given = config.merge(config.read_words(SMALL), config.read_words(case.words))
-    return config.experiment(config.merge(given, config.read_words(more)))
+    given = config.lay(config.read_words(SMALL), config.read_words(case.words))
+    return config.experiment(config.lay(given, config.read_words(more)))
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def list_scenarios(as_json: AsJson = False) -> None:
         experiment = config.experiment(scenario=name)
         rows[name] = {
             "about": scenario(name).about,
-            "data": experiment.data.name,
+            "data": experiment.part("data").name,
             "num_devices": experiment.fleet.num_devices,
             "radio": _radio(experiment),
         }

@@ -156,7 +156,7 @@ def train_and_hold(
 
 def waits_for_ack(experiment: Experiment) -> bool:
     """Say whether what the trainer remembers goes on with uploads that arrived, not with trainings."""
-    found: Any = registry.find_part("trainer", experiment.learning.trainer, builtin_parts("trainer"))
+    found: Any = registry.find_part("trainer", experiment.learning.trainer.name, builtin_parts("trainer"))
     return training.updates_state_on_ack(found)
 
 

@@ -14,7 +14,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
-from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
+from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import backend
 
@@ -97,7 +97,8 @@ def doubts(terms: Terms) -> list[str]:
 
 def check_timeline(experiment: Experiment) -> None:
     """Raise unless the server acts every period, which is what a deployment does."""
-    if (name := experiment.timeline.name) != "periodic":
+    timeline = experiment.part("timeline")
+    if (name := timeline.name) != "periodic":
         preset = f", which framework={experiment.framework} asks for" if experiment.framework else ""
         raise FedtideError(
             f"timeline.name={name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
@@ -108,15 +109,15 @@ def check_timeline(experiment: Experiment) -> None:
             f"timeline.upload_time={experiment.timeline.upload_time:g}: in a deployment uploads take the time they take; say "
             "timeline.upload_time=0"
         )
-    if experiment.timeline.args:
+    if timeline.args:
         raise FedtideError(
-            f"timeline.args={experiment.timeline.args}: a deployment's clock goes by timeline.period; give that instead"
+            f"timeline.name={shown(timeline.entry)}: a deployment's clock goes by timeline.period; give that instead"
         )
 
 
 def check_radio(terms: Terms) -> None:
     """Raise unless a sum that is heard on the air is that of a simulated radio: of packets a server has every one."""
-    access, capacity = terms.experiment.radio.access, terms.deployment.capacity
+    access, capacity = terms.experiment.radio.access.name, terms.deployment.capacity
     if access != "orthogonal" and capacity != "simulated":
         raise FedtideError(
             f"radio.access={access} with capacity={capacity}: nodes send packets, which do not add up on the air, and the "
@@ -126,7 +127,7 @@ def check_radio(terms: Terms) -> None:
 
 def check_deployable_trainer(experiment: Experiment) -> None:
     """Raise if devices would train on a cluster: those of a federation train themselves."""
-    if experiment.learning.trainer == "dask":
+    if experiment.learning.trainer.name == "dask":
         inner = backend(experiment)
         raise FedtideError(
             f"learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "

@@ -152,7 +152,7 @@ def certify(label_counts: Ints, size: int, rng: Rng, steps: int = STEPS) -> Cert
     if native is None:
         raise FedtideError(
             "the scheduler's search=certified needs the compiled extension, which is not there: install fedtide with a C++ "
-            "compiler, or take policy.scheduler_args.search=swaps"
+            "compiler, or take policy.scheduler.search=swaps"
         )
     counts, coarse = swaps.manageable(label_counts, size)
     rows, bound = swaps.centred(counts), rounding(counts, size)
