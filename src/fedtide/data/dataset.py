@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from fedtide.core.yaml12 import shown
 from fedtide.errors import DataError, FedtideError
 from fedtide.types import Dataset, Samples
 
-# Is something a data set that can be shared out and trained on?
+Item = TypeVar("Item")
 
 
 def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = False) -> None:
@@ -120,3 +122,9 @@ def _first(samples: Samples, num: int | None, name: str) -> Samples:
     if not 1 <= num <= len(samples.labels):
         raise FedtideError(f"{name} = {num}: must be from 1 to {len(samples.labels)}")
     return Samples(samples.images[:num], samples.labels[:num], samples.values)
+
+
+def in_turn(columns: Sequence[Sequence[Item]]) -> list[Item]:
+    """Return the items of several lists, one of each in turn, so that the first ones are spread evenly over the lists."""
+    nothing = object()
+    return [item for item in chain.from_iterable(zip_longest(*columns, fillvalue=nothing)) if item is not nothing]  # type: ignore[misc]

@@ -14,9 +14,19 @@ import numpy as np
 
 from fedtide.data.adapters import Part, dataset
 from fedtide.data.dataset import first_samples
-from fedtide.data.fetch import read_whole
-from fedtide.data.idx import GZIP_MAGIC, Bytes, Raw, gunzip, parse_idx
-from fedtide.data.official import check_md5, first_file, named_folder, regular
+from fedtide.data.fetch import (
+    GZIP_MAGIC,
+    MOST_FILE_BYTES,
+    Bytes,
+    Raw,
+    check_md5,
+    find_file,
+    gunzip,
+    named_folder,
+    read_whole,
+    regular,
+)
+from fedtide.data.mnist import parse_idx
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset
@@ -30,7 +40,6 @@ _EMNIST_LABELS: Final = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters"
 _ARCHIVE: Final = "gzip.zip"
 EMNIST_MD5: Final = "58c8d27c78d21e728a6bc7b3cc06412e"
 _INNER: Final = (".", "gzip", "EMNIST/raw")  # plain; as unpacked; torchvision's root
-_EMNIST_FILE_BYTES: Final = 1 << 30  # bytes of one file; the largest has 547,178,704
 _EMNIST_HOLDS: Final = "gzip.zip, or what was in it (emnist-balanced-train-images-idx3-ubyte.gz and so on)"
 _EMNIST_GET: Final = "gzip.zip from https://www.nist.gov/itl/products-and-services/emnist-dataset"
 
@@ -74,7 +83,7 @@ def _part(folder: Path, split: str, part: str) -> Part:
 def _parsed(folder: Path, name: str, dimensions: int) -> Bytes:
     try:
         raw = _raw(folder, name)
-        array = parse_idx(gunzip(raw, _EMNIST_FILE_BYTES) if raw.startswith(GZIP_MAGIC) else raw)
+        array = parse_idx(gunzip(raw, MOST_FILE_BYTES) if raw.startswith(GZIP_MAGIC) else raw)
         if array.ndim != dimensions:
             raise DataError(f"it has {array.ndim} dimensions, expected {dimensions}")
         return array
@@ -83,16 +92,16 @@ def _parsed(folder: Path, name: str, dimensions: int) -> Bytes:
 
 
 def _raw(folder: Path, name: str) -> Raw:
-    path = first_file(folder, _INNER, name)
+    path = find_file(folder, _INNER, (name, f"{name}.gz"))
     if path is not None:
-        return read_whole(path, min(path.stat().st_size, _EMNIST_FILE_BYTES))
+        return read_whole(path)
     archive = folder / _ARCHIVE
     if not archive.is_file():
         raise DataError("it is not there")
     check_md5(archive, EMNIST_MD5)
     try:
         with zipfile.ZipFile(archive) as zipped, zipped.open(f"gzip/{name}.gz") as file:
-            return file.read(_EMNIST_FILE_BYTES)
+            return file.read(MOST_FILE_BYTES)
     except (zipfile.BadZipFile, KeyError, zlib.error, EOFError) as error:
         raise DataError(f"{archive} is damaged ({error})") from error
 

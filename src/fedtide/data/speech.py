@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.core.memory_budget import require
-from fedtide.data.official import in_turn, named_folder, regular
+from fedtide.data.dataset import in_turn
+from fedtide.data.fetch import named_folder, regular
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Samples

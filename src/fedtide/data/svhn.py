@@ -9,7 +9,7 @@ import numpy as np
 
 from fedtide.data.adapters import Part, dataset
 from fedtide.data.dataset import first_samples
-from fedtide.data.official import check_md5, named_folder
+from fedtide.data.fetch import check_md5, named_folder
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset

@@ -13,9 +13,8 @@ import numpy as np
 
 from fedtide.core.memory_budget import require
 from fedtide.data.adapters import Channels, Part, dataset
-from fedtide.data.dataset import first_samples
-from fedtide.data.idx import Bytes
-from fedtide.data.official import in_turn, regular
+from fedtide.data.dataset import first_samples, in_turn
+from fedtide.data.fetch import Bytes, regular
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset

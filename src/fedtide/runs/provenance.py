@@ -12,7 +12,7 @@ from typing import Any
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.data.official import folder_digest
+from fedtide.data.fetch import folder_digest
 from fedtide.errors import RunFolderError
 from fedtide.learning.trainer import backend
 from fedtide.parts.user_code import file_digest, source_digest
