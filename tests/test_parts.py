@@ -128,7 +128,7 @@ def test_all_kinds_as_json_and_as_text() -> None:
 def test_nothing_is_cut_off_or_wider_than_the_terminal(
     monkeypatch: pytest.MonkeyPatch, width: int, kind: str | None
 ) -> None:
-    monkeypatch.setattr("fedtide.cli.command.out", Console(width=width))
+    monkeypatch.setattr("fedtide.cli.console.out", Console(width=width))
     text = invoke("parts", *([kind] if kind else [])).stdout
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width

@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from fedtide import config
 from fedtide.cli import progress as shown
-from fedtide.cli.command import out
+from fedtide.cli.console import out
 from fedtide.cli.main import app
 from fedtide.cli.progress import default_folder, folder_name
 from fedtide.report.summary import chance

@@ -17,14 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedtide import config
-from fedtide.cli.command import out, print_json
+from fedtide.cli.console import out, print_json, print_table
 from fedtide.config import presets as config_presets
 from fedtide.config.presets import scenario_names
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import NO_DEFAULT, Parameter
 from fedtide.parts.kinds import KINDS, Kind, builtin_parts
-from fedtide.report.terminal import TableColumn, listed
+from fedtide.report.terminal import TableColumn
 
 # Frameworks, profiles and scenarios: names for several keys at once, as the lists of the command line show them.
 
@@ -345,7 +345,7 @@ def print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
             about += f"\n[dim]{escape(', '.join(map(_as_typed, row['choices'])))}[/]"
         told.append((key, escape(str(row["default"])), about))
     columns = (TableColumn("key", style="cyan"), TableColumn("default", wraps=True), TableColumn("meaning", wraps=True))
-    out.print(listed(columns, told, out.width), highlight=False)
+    print_table(columns, told)
 
 
 def _as_typed(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from rich.markup import escape
 
 from fedtide import config
-from fedtide.cli.command import err, say
+from fedtide.cli.console import err, say
 from fedtide.core import signals
 
 # Where a run goes if nobody says: runs/<framework>-<scheduler>-<data>-s<seed>-<hash>.

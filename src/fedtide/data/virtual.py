@@ -19,6 +19,7 @@ from fedtide import columns
 from fedtide.core.memory_budget import require
 from fedtide.data.holdings import Flat, SizeSpread, check_concentration, check_size_spread, flat, number_of
 from fedtide.errors import FedtideError
+from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Ints
 
@@ -95,36 +96,8 @@ class Urn:
 
     def __call__(self, seed: int, device: Ints, size: Ints) -> Ints:
         """Return how many samples of each label each device holds [m p]."""
-        native = columns.extension()
-        if native is None:
-            return by_numpy(self, seed, device, size)
         key = int(columns.address(seed, "virtual labels")[0])
-        found: Ints = native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, self.mass, self.ends)
-        return found
-
-
-def by_numpy(urn: Urn, seed: int, device: Ints, size: Ints) -> Ints:
-    """Return what an urn gives, without the extension [m p]."""
-    most = int(np.max(size, initial=0))
-    counts = np.zeros((len(device), len(urn.ends)), np.int64)
-    labels = np.zeros((len(device), most), np.int64)
-    everyone = np.arange(len(device))
-    for at in range(most):
-        value = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)[at % 2]
-        if math.isinf(urn.mass):
-            label = _label_at(urn, value * urn.ends[-1])
-        else:
-            place = value * (at + urn.mass)
-            old = labels[everyone, np.where(place < at, place, 0).astype(np.int64)]  # one that was drawn before
-            label = np.where(place < at, old, _label_at(urn, (place - at) / urn.mass * urn.ends[-1]))
-        labels[:, at] = label
-        counts[everyone, label] += at < size
-    return counts
-
-
-def _label_at(urn: Urn, place: Floats) -> Ints:
-    """Return the labels at these places among the cumulated weights [m]; rounding may put a place at the very end."""
-    return np.searchsorted(urn.ends[:-1], place, side="right")
+        return native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, self.mass, self.ends)
 
 
 @dataclass(frozen=True)

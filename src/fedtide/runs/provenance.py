@@ -30,6 +30,8 @@ def versions(experiment: Experiment) -> dict[str, Any]:
         except PackageNotFoundError:
             found[package] = None
     found["isa"] = instruction_path(experiment)
+    # The kernel's expf and log are the platform's.
+    found["libm"] = " ".join(platform.libc_ver()).strip() or f"{platform.system()} {platform.release()}"
     found["files"] = policy_files(experiment)
     return found
 
