@@ -159,7 +159,7 @@ def list_scenarios(as_json: bool) -> None:
         experiment = config.experiment(scenario=name)
         rows[name] = {
             "about": presets.scenario(name).about,
-            "data": experiment.data.name,
+            "data": experiment.part("data").name,
             "num_devices": experiment.fleet.num_devices,
             "radio": _radio(experiment),
         }

@@ -451,8 +451,8 @@ def _begin(
 ) -> RunHeader:
     """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
     found = versions(experiment)
-    names = [each if isinstance(each, str) else str(each.get("name")) for each in experiment.tracker]
-    beside = str(user_code.user_code_folder()) if found["files"] or any(map(is_own_file, names)) else None
+    has_files = found["files"] or any(is_own_file(tracker.name) for tracker in experiment.tracker)
+    beside = str(user_code.user_code_folder()) if has_files else None
     made_of = None if identity is None else dict(identity)
     begun = Versions(**found, beside=beside, identity=made_of, handed=list(handed))
     write_atomically(path / "versions.json", json.dumps(begun.model_dump(), indent=2).encode())

@@ -105,7 +105,7 @@ def policy_files(experiment: Experiment) -> dict[str, str]:
     """
     own = {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
     own |= {place: file_digest(place) for place in config.experiment_argument_files(experiment).values()}
-    held = folder_digest(experiment.data.name, experiment.data.args.get("folder", experiment.data.folder))
+    held = folder_digest(experiment.part("data").name, experiment.data.folder)
     return own if held is None else {**own, "data.folder": held}
 
 
@@ -139,7 +139,7 @@ def _git(folder: Path, *words: str) -> str:
 def identity(system: System, trainer: Any) -> dict[str, str]:
     """Return what a run is made of, by part: digests of numbers, names of objects."""
     policies = {**system.policy._asdict(), "codec": system.codec}
-    own_model = is_own_file(system.experiment.learning.model)
+    own_model = is_own_file(system.experiment.learning.model.name)
     return {
         "data": data_digest(system.dataset),
         "fleet": fleet_digest(system.fleet),
