@@ -20,7 +20,7 @@ from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.errors import RunFolderError
 from fedtide.runs import RunFolder, is_complete, read_rounds
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from remembering import KEYS, OUTAGE
 
 LONG = {"timeline": {"horizon": 200.0}}
