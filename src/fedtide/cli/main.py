@@ -67,7 +67,7 @@ class Commands(Group):
 
 def _broken(point: EntryPoint, error: BaseException) -> click.Command:
     line = (
-        f"the command {point.name!r} cannot be loaded from {point.value} ({faults.part_name(error)}): "
+        f"the command {point.name!r} cannot be loaded from {point.value} ({faults.error_text(error)}): "
         "repair or remove the package that brings it"
     )
 
