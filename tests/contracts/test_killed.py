@@ -23,7 +23,7 @@ from companions import with_companions
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.runs import read_rounds
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from killed_parts import Order, experiment
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the runs are forks of one process")

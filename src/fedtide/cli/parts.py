@@ -81,7 +81,6 @@ def described(kind: str) -> dict[str, Any]:
     return {
         "about": known.job,
         "key": known.key,
-        "args": known.args or None,
         "called": _signatures(known, known.calls),
         "with_memory": _with_memory(known),
         "fills": {**known.fills},
@@ -260,12 +259,12 @@ def _how(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _own(kind: str, listed: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Say how one is named, with arguments, ours or one's own."""
-    key, args = listed["key"], listed["args"]
+    key = listed["key"]
     by_name = {name: each for name, each in listed["parts"].items() if not _lacks(each)}  # enough by its name
     given = list(_with_argument(by_name))[:1]
-    if args:
+    if kind != "tracker":
         lines = [f"{key}={list(by_name or listed['parts'])[-1]}", *(f"'{key}={each}'" for each in given)]
-        lines.append(f"{key}=mine.py:mine '{args}={{x: 1}}'")
+        lines.append(f"{key}=mine.py:mine {key}.x=1")
     else:
         lines = [f"{key}=[{next(iter(listed['parts']))}]", *(f"'{key}=[{each}, mine.py:mine]'" for each in given)]
     taken = "It is made with its arguments"

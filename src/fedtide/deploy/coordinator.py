@@ -203,7 +203,7 @@ class Coordinator:
         watching = Trackers(self._terms.experiment.tracker, _log.warning)
         try:
             state, ledger, writer = self._load(folder)
-            spend = costs(self._system, len(state.models[state.version]), folder.counts_all)
+            spend = costs(self._system, len(state.models[state.version]))
             watching.begin(self._terms.experiment, self._folder, len(self._system.ticks))
             left = self._system.ticks[state.version - 1 :]
             if left:
