@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fedtide.core import signals
-from fedtide.core.faults import part_name, said
+from fedtide.core.faults import error_text, said
 from fedtide.core.files import write_atomically
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
@@ -97,7 +97,9 @@ def package(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise FedtideError(f"{name} cannot be imported ({part_name(error)}): pip install 'fedtide[{extra}]'") from error
+        raise FedtideError(
+            f"{name} cannot be imported ({error_text(error)}): pip install 'fedtide[{extra}]'"
+        ) from error
 
 
 # What a tracker is, and how the ones that are asked for are made.
@@ -256,7 +258,7 @@ def _failure(tracker: Lifted, method: str, error: BaseException) -> str:
     if isinstance(error, FedtideError):
         what = f": {said(error)}"
     else:
-        what = f" raised {part_name(error)} in {method}{_where(error)}"
+        what = f" raised {error_text(error)} in {method}{_where(error)}"
     return f"tracker={tracker.name!r}{what}; the run goes on without it"
 
 
