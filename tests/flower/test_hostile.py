@@ -176,10 +176,9 @@ def test_a_thousand_fuzzed_packets_of_one_grant() -> None:
             read(upload(fuzzed(dice, honest)))
 
 
-@pytest.mark.slow
-def test_a_thousand_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Four hostile nodes, 250 grants each: they are believed no more than nodes whose uploads never come."""
-    tree = {"timeline": {"period": 10.0, "horizon": 2500.0}, "fleet": {"num_devices": 5}, "policy": {"limit": 5}}
+def test_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Four hostile nodes, 30 grants each: they are believed no more than nodes whose uploads never come."""
+    tree = {"timeline": {"period": 10.0, "horizon": 300.0}, "fleet": {"num_devices": 5}, "policy": {"limit": 5}}
     data = {"num_train": 50, "num_test": 10, "num_shards": 5}
     wanted = terms(tree, {"data": data, "radio": {"num_symbols": 1500}}, ban_after=None, poll=2.5)
     dice = random.Random(1)
@@ -203,10 +202,10 @@ def test_a_thousand_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, ca
             models.append(federation.coordinator().run())
     assert np.array_equal(*models)
     periods = trace.read_trace(tmp_path / "hostile").periods
-    assert sum(len(each.refused) for each in periods) == 1000
+    assert sum(len(each.refused) for each in periods) == 120
     lines = caplog.text.splitlines()
     for position in range(4):
-        assert sum(f"node {101 + position} (device {position}) refused" in line for line in lines) == 250
+        assert sum(f"node {101 + position} (device {position}) refused" in line for line in lines) == 30
     assert all(each.arrived == [4] for each in periods)
 
 

@@ -465,9 +465,14 @@ def failing(number: int, name: str, after: int) -> Callable[..., Any]:
     return fake
 
 
-@pytest.mark.parametrize("number", FAULTS, ids=errno.errorcode.get)
 @pytest.mark.parametrize(
-    ("name", "after"), [("trace.jsonl", 3), ("checkpoint.npz", 3), ("rounds.jsonl", 0), ("model.npy", 0)]
+    ("name", "after", "number"),
+    [
+        *[("trace.jsonl", 3, number) for number in FAULTS],
+        ("checkpoint.npz", 3, errno.ENOSPC),
+        ("rounds.jsonl", 0, errno.EIO),
+        ("model.npy", 0, errno.EROFS),
+    ],
 )
 def test_a_disk_that_fails_costs_nothing_that_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str, after: int

@@ -67,7 +67,7 @@ class Commands(Group):
 
 def _broken(point: EntryPoint, error: BaseException) -> click.Command:
     line = (
-        f"the command {point.name!r} cannot be loaded from {point.value} ({faults.part_name(error)}): "
+        f"the command {point.name!r} cannot be loaded from {point.value} ({faults.error_text(error)}): "
         "repair or remove the package that brings it"
     )
 
@@ -333,7 +333,7 @@ def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: boo
         {
             "folder": str(state.folder),
             "complete": state.complete,
-            "files": {file.name: file.problem or "verified" for file in state.files},
+            "files": {file: problem or "verified" for file, problem in state.problems.items()},
             "name": name,
         }
         for name, state in found.items()
