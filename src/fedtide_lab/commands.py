@@ -104,7 +104,7 @@ def paper(
     for paths in drawn.values():
         say(f"drawn: {', '.join(str(path) for path in paths)}")
     if with_page:
-        page.write_paper_page(to / "paper.md", drawn, results, decided, others, besides, quick)
+        page.write_paper_page(to / "paper.md", drawn, results, decided, others, besides, quick, store)
         say(f"written: {to / 'paper.md'}")
     else:
         say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
@@ -218,7 +218,7 @@ def worlds(
     if not found:
         raise FedtideError(f"{store} holds no run of these worlds; leave out --draw-only, or name another --store")
     drawn = page.draw_worlds(found, to / "figures" / "worlds", style)
-    page.write_worlds_page(to / "worlds.md", Path("figures/worlds.png"), found, results)
+    page.write_worlds_page(to / "worlds.md", Path("figures/worlds.png"), found, results, store)
     say(f"drawn: {', '.join(map(str, drawn))}")
     say(f"written: {to / 'worlds.md'}")
     if as_json:
@@ -292,9 +292,8 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     runs = {table.arena.name: results for table, results in seasons}
     figures = to / "figures"
     drawn = draw.draw_gains(tables, figures / "league") + draw.draw_curves(tables, runs, figures / "league-curves")
-    page.write_league_page(
-        to / "league.md", Path("figures/league.png"), Path("figures/league-curves.png"), tables, runs
-    )
+    links = [Path("figures/league.png"), Path("figures/league-curves.png")]
+    page.write_league_page(to / "league.md", links, tables, runs, store)
     say(f"drawn: {', '.join(map(str, drawn))}")
     say(f"written: {to / 'league.md'}")
     if as_json:
@@ -307,7 +306,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
 def _league_print(tables: list[Any], most: int = 10) -> None:
     from fedtide.report.terminal import TableColumn
     from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
-    from fedtide_lab.league.ranking import league_effect
+    from fedtide_lab.prose import gain_words
 
     columns = (
         TableColumn("method", wraps=True),
@@ -323,7 +322,7 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
                 str(row.rank),
                 f"{row.highest} to {row.lowest}",
                 f"{row.accuracy:.3f}",
-                escape(league_effect(row.over_reference)),
+                escape(gain_words(row.over_reference)),
             )
             for row in each.rows
             if row.rank <= most or row.name in (PAPER_METHOD, REFERENCE)

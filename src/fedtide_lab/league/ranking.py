@@ -179,15 +179,6 @@ def is_analog(row: Standing) -> bool:
     return bool(row.entry.tree.get("radio", {}).get("access", "orthogonal") != "orthogonal")
 
 
-def league_effect(found: Comparison | None) -> str:
-    """Write a gain with its interval."""
-    if found is None:
-        return ""
-    if not math.isfinite(found.low):
-        return f"{found.mean:+.3f} (one seed)"
-    return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-
-
 def _diverged(runs: Mapping[int, RunResult]) -> int:
     return sum(each.diverged is not None for each in runs.values())
 

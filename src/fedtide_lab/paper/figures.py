@@ -125,10 +125,6 @@ FIGURES: dict[str, Figure] = {
                 "FedAsync 0.4": {"framework": "fedasync", "policy": {"limit": 1, "aggregator": {"mixing": 0.4}}},
                 "FedAsync 0.8": {"framework": "fedasync", "policy": {"limit": 1, "aggregator": {"mixing": 0.8}}},
             },
-            note="The paper gives no least duration. Ours is 0, so a few quick devices make most of FedAsync's uploads: of 40 "
-            "devices the quickest makes 10 to 85 % of them (median 29), the quickest five 43 to 97 % (seeds 0 to 9). Their "
-            "number has no finite expectation: 6,109, 4,856, 5,738, 10,690 and 128,560 uploads on seeds 0 to 4, so that a seed "
-            "takes from minutes to many hours. What FedAsync does here depends on it (`fleet.min_duration`).",
             resources=True,
             # the gain of the schedule is that of the proposed one
             against={

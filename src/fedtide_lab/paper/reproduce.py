@@ -17,6 +17,7 @@ from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdic
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
 from fedtide_lab.paper.figures import FIGURES, Figure, figure_study
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
+from fedtide_lab.prose import finite_or_none
 
 _TIMELINES = "timelines"
 # A quick look: a tenth of the horizon.
@@ -251,14 +252,7 @@ def _comparison(finding: Finding) -> dict[str, Any]:
         "verdict": finding.answer(),
         "paths_note": finding.paths_note,
         "diverged_note": finding.diverged_note,
-        **({} if found is None else finite_or_none(found._asdict())),
-    }
-
-
-def finite_or_none(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: an interval of one seed is null."""
-    return {
-        key: None if isinstance(value, float) and abs(value) == float("inf") else value for key, value in tree.items()
+        **(finite_or_none(found) or {}),
     }
 
 

@@ -8,8 +8,8 @@ in the paper, the same in all worlds unless said, so that a world costs minutes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from fedtide.studies.paths import paired
 from fedtide.studies.spec import Study, make_study
@@ -175,11 +175,3 @@ def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> 
     here, there = [a - b for a, b, _, _ in level], [c - d for _, _, c, d in level]
     welch = stats.ttest_ind(here, there, equal_var=False).pvalue < 1 - CONFIDENCE if len(level) > 1 else False
     return Change(paired_difference(here, there), bool(welch)) if level else None
-
-
-def plain_world(tree: Mapping[str, Any], before: str = "") -> list[str]:
-    """Return a tree as key=value words."""
-    found: list[str] = []
-    for key, value in tree.items():
-        found += plain_world(value, f"{before}{key}.") if isinstance(value, Mapping) else [f"{before}{key}={value}"]
-    return found
