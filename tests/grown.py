@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedtide import config
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study, make_study
-from fedtide.studies.store import RunResult
 from stored import TINY
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-from fedtide import config
-from fedtide.studies.spec import Run, Study, make_study, name_of
-from fedtide.studies.store import FORMAT, RunResult, Store
 from fedtide.studies.stored_format import pack_result
+
+from fedtide import config
+from fedtide.studies.results import RunResult
+from fedtide.studies.spec import Run, Study, make_study, name_of
+from fedtide.studies.store import Store
 
 TINY = {
     "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},

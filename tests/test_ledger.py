@@ -15,8 +15,8 @@ from fedtide.engine.system import build
 from fedtide.report.summary import summarise
 from fedtide.runs import Ledger, RoundRecord, read_run
 from fedtide.runs import folder as run_folder
+from fedtide.studies.results import RunResult, from_rounds, same
 from fedtide.studies.statistics import reaching_named
-from fedtide.studies.store import RunResult, from_rounds, same
 from helpers import FakeTrainer, small, small_dataset
 
 NUM_PARAMETERS = 30

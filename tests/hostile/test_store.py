@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fedtide.studies.stored_format import pack_result
 from judge import Wrong, contents, refused
 from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app
 from fedtide.studies.store import Store
-from fedtide.studies.stored_format import pack_result
 from stored import TINY, name, result, tree, write
 
 NAN, BIG = "@NaN@", 10**400

@@ -19,8 +19,9 @@ from fedtide.engine.ticks import planned
 from fedtide.pages.study import league_page
 from fedtide.parts.registry import resolve
 from fedtide.studies import statistics
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide_lab.league import methods, page, season, tune
 from fedtide_lab.league.draw import draw_curves
 from fedtide_lab.league.methods import GROUPS, METHODS, PAPER_METHOD, REFERENCE, Method

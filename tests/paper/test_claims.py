@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fedtide.studies.store import COLUMNS, RunResult
+from fedtide.studies.results import COLUMNS, RunResult
 from fedtide_lab.paper import sentences
 from fedtide_lab.paper.claims import Check, Claim, Finding, Observation, decide, observe
 from fedtide_lab.paper.figures import FIGURES, figure_study

@@ -18,8 +18,9 @@ from fedtide.plot import figure as figures
 from fedtide.plot.curves import CURVE_POINTS, thinned
 from fedtide.plot.figure import new_figure, our_style, save
 from fedtide.plot.style import STYLES, style_named
+from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import saws, smoothed
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide_lab.paper import draw
 from fedtide_lab.paper.claims import decide
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label

@@ -7,6 +7,7 @@ import os
 
 import pytest
 import yaml
+from fedtide.studies.stored_format import unpack_result
 from typer.testing import CliRunner
 
 from fedtide import config
@@ -15,10 +16,10 @@ from fedtide.learning.native import isas
 from fedtide.studies import identify
 from fedtide.studies import paths as studies_paths
 from fedtide.studies.paths import plan_paths
+from fedtide.studies.results import RunResult
 from fedtide.studies.run import run_one, run_study
 from fedtide.studies.spec import read_study
-from fedtide.studies.store import RunResult, Store
-from fedtide.studies.stored_format import unpack_result
+from fedtide.studies.store import Store
 from fedtide.studies.table import table_rows
 from stored import TINY, put, result, two_variants, write
 

@@ -13,8 +13,9 @@ from fedtide.errors import FedtideError
 from fedtide.report.summary import summarise
 from fedtide.runs import Ledger, RoundRecord
 from fedtide.runs.ledger import Prices, joules, prices
+from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import reaching_named
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide.studies.table import table_rows
 from helpers import small
 from stored import TINY, put, result, two_variants

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.statistics import (
     band,
     difference_band,
@@ -20,7 +21,6 @@ from fedtide.studies.statistics import (
     unmeasured,
     variation,
 )
-from fedtide.studies.store import COLUMNS, RunResult
 
 numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 

@@ -11,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fedtide.studies.stored_format import pack_result
 
 from fedtide import config
 from fedtide.core import files as core_files
 from fedtide.errors import RunFolderError
+from fedtide.studies.results import COLUMNS, LATER, ZERO, RunResult, same
 from fedtide.studies.spec import name_of
-from fedtide.studies.store import COLUMNS, LATER, SUMS, ZERO, RunResult, Store, same
-from fedtide.studies.stored_format import pack_result
+from fedtide.studies.store import Store
 from stored import TINY, name, put, result, tree, two_variants, write
 
 NAME = name()

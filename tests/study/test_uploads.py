@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fedtide.studies.stored_format import EACH, FLAT, unpack_result
 
 from fedtide import config
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.runs.record import pack_column
+from fedtide.studies.results import from_rounds, same
 from fedtide.studies.spec import name_of
-from fedtide.studies.store import FORMAT, Store, from_rounds, same
-from fedtide.studies.stored_format import EACH, FLAT, unpack_result
+from fedtide.studies.store import Store
 from helpers import run, small
 
 EXPERIMENT = small()

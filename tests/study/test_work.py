@@ -20,10 +20,11 @@ from typer.testing import CliRunner
 from fedtide.cli.main import app
 from fedtide.config import merge
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.studies.results import same
 from fedtide.studies.run import expected_work, missing, run_study
 from fedtide.studies.spec import make_study, read_study
 from fedtide.studies.statistics import final_accuracy
-from fedtide.studies.store import Store, same
+from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, export, table_rows
 from stored import TINY
 
@@ -48,8 +49,8 @@ def assert_same(study, one: Store, other: Store):
 def undisturbed(study_file, tmp_path):
     """The study run in this process, one run after the other."""
     from fedtide import config
+    from fedtide.studies.results import RunResult
     from fedtide.studies.run import run_one
-    from fedtide.studies.store import RunResult
 
     store = Store(tmp_path / "undisturbed")
     for run in read_study(study_file).runs:

@@ -27,7 +27,7 @@ study_app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file (YAML).")]
-StorePath = Annotated[Path, typer.Option("--store", "-s", help="Where results are kept, one small file per run.")]
+StorePath = Annotated[Path, typer.Option("--store", "-s", help="Where results are kept, a few tables.")]
 Workers = Annotated[int, typer.Option("--workers", "-j", min=1, max=1000, help="Runs at a time, one thread each.")]
 Backend = Annotated[
     str,
@@ -210,25 +210,12 @@ def study_export(
 @friendly
 def study_paths(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of results.")] = Path("results"),
-    identify: Annotated[
-        bool,
-        typer.Option("--identify", help="Find out unknown instruction paths by doing the first evaluations again."),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List on which instruction paths, and by which version, the results of a store were made."""
-    from fedtide.studies import identify as identifying
-
-    kept = Store(store)
-    if not kept.all_files():
+    sources = Store(store).sources()
+    if not sources:
         raise FedtideError(f"{store} holds no results: name the folder that --store named")
-    if identify:
-        from fedtide.learning.native import isas
-
-        files = identifying.of_unknown_path(kept)
-        for done, found in enumerate(identifying.identify(kept, files, isas()), 1):
-            say(f"{done} of {len(files)}: {found.file.name}: {found.isa or 'unknown'} ({found.how})")
-    sources = identifying.sources(kept)
     if as_json:
         print_json([each._asdict() for each in sources])
         return
@@ -301,4 +288,4 @@ def _foot(study: Study, store: Store, is_mixed: bool) -> list[str]:
 
     lines = [f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one."] if is_mixed else []
     lost = unknown(result for runs in by_label(study, store).values() for result in runs.values())
-    return [*lines, f"{lost} `fedtide study paths {store.folder} --identify` finds it out."] if lost else lines
+    return [*lines, lost] if lost else lines

@@ -13,9 +13,10 @@ from fedtide.core.yaml12 import in_line
 from fedtide.pages.run_rows import every
 from fedtide.pages.shell import line_trees
 from fedtide.studies.paths import across
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, Study
 from fedtide.studies.statistics import SPENT_BY_QUANTITY, UNCOUNTED, aligned
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide.types import Floats
 
 # Columns and runs of a page, each kept once: runs of a seed share their clock, and figures share their runs.
@@ -266,10 +267,9 @@ def leaves(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunResult]]]:
     """Return what a folder holds as a study, and its results by variant and seed; labels say in what variants differ."""
-    kept = store.all_files()
     groups: dict[str, dict[int, tuple[str, RunResult]]] = {}
-    for run in sorted(kept):
-        result = store.load(run, kept)
+    for run in sorted(store.names()):
+        result = store.load(run)
         tree = {key: value for key, value in result.experiment.items() if key != "seed"}
         groups.setdefault(json.dumps(tree, sort_keys=True), {})[int(result.experiment["seed"])] = run, result
     # in an order that does not hang on the hashes of the runs: the most seeds first
