@@ -22,9 +22,6 @@ from fedtide.engine.simulate import simulate
 from fedtide.errors import RunFolderError
 from fedtide.learning import native
 from fedtide.runs import read_experiment, read_run
-from fedtide.studies.run import missing
-from fedtide.studies.spec import make_study, name_of
-from fedtide.studies.store import Store
 from machine import numpy_has_avx512
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -99,24 +96,3 @@ def test_a_whole_run_is_shown(version: str) -> None:
     assert found.complete
     assert len(found.rounds) == 8
     assert np.isfinite(found.rounds[-1].test_accuracy or np.nan)
-
-
-def test_a_result_of_version_0_1_is_read_and_says_unknown() -> None:
-    found = Store(FIXTURES / "v0.1" / "results").load("e1a3f3346d4aab71")
-    assert found.path == "unknown"
-    assert found.provenance is None
-    assert len(found.column("test_accuracy")) == 35
-
-
-def test_a_result_of_the_version_before_is_found_and_read() -> None:
-    store = Store(FIXTURES / "before-open-parts" / "results")
-    (name,) = store.all_files()
-    assert name == ENDS["before-open-parts"]["result"]["name"]
-    found = store.load(name)
-    assert found.path == "baseline"
-    assert len(found.column("test_accuracy")) == 12
-    assert found.rounds is None  # it kept nothing of single uploads
-    experiment = config.experiment(found.experiment)
-    assert name_of(experiment) == name
-    study = make_study("old", {"old": config.dump(experiment)}, [experiment.seed])
-    assert not missing(study, store)

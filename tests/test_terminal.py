@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from rich.console import Console
 from rich.progress import Progress
-from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli import progress as shown
@@ -60,7 +60,6 @@ COMMANDS = {
     "scenario list": ("iot_battery", "cross_silo"),
     "parts": ("best_of_random_subsets", "proposed"),
     "parts scheduler": ("best_of_random_subsets", "parameter", "meaning"),
-    "policies": ("best_of_random_subsets", "policy.scheduler"),
 }
 
 

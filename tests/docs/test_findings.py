@@ -39,10 +39,10 @@ def unexplained(text: str, said: list[str]) -> list[str]:
 
 
 def runs_of(study: Study) -> dict[str, dict[int, RunResult]]:
-    kept, found = PAPER.all_files(), dict[str, dict[int, RunResult]]()
+    found = dict[str, dict[int, RunResult]]()
     for run in study.runs:
-        if run.name in kept:
-            found.setdefault(run.label, {})[run.experiment.seed] = PAPER.load(run.name, kept)
+        if PAPER.has(run.name):
+            found.setdefault(run.label, {})[run.experiment.seed] = PAPER.load(run.name)
     return found
 
 

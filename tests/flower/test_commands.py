@@ -9,21 +9,16 @@ import signal
 from pathlib import Path
 
 import pytest
-import typer
+from click.testing import CliRunner
 from memory_grid import Federation, terms
 from rich.console import Console
-from typer.testing import CliRunner
 
-from fedtide.cli.deploy import deploy_app, replay
+from fedtide.cli.main import app
 from fedtide.deploy import trace
 from fedtide.deploy.demo import Demo, View, demo_experiment, demo_table, paces
 from fedtide.deploy.federation import ended_by_signals
 from fedtide.errors import FedtideError
 from fedtide.runs import read_rounds
-
-app = typer.Typer()
-app.add_typer(deploy_app, name="deploy")
-app.command()(replay)
 
 
 def run(*words: str, code: int = 0) -> str:

@@ -27,10 +27,10 @@ with warnings.catch_warnings():
     for name in ("flwr.app", "flwr.clientapp", "flwr.serverapp"):
         importlib.import_module(name)
 
+from click.testing import CliRunner
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from judge import Wrong, contents, refused, wrong
 from memory_grid import Federation, Node, terms
-from typer.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.deploy import client_app, server_app, trace

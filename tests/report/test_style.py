@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import zlib
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.config import dump, experiment
@@ -180,9 +181,7 @@ def test_no_gain_is_drawn_against_a_claim() -> None:
 def test_a_loss_is_gained_where_it_falls(drawn: list[Any]) -> None:
     tree = Figure("x", "t", "c", {}, {"a": {}, "b": {}}, ("i.i.d.",), "train_loss", against={"": "b"})
     high = jagged(0.5, 0)
-    low = high._replace(
-        columns={**high.columns, "train_loss": [each / 2 for each in high.columns["train_loss"] if each]}
-    )
+    low = dataclasses.replace(high, columns={**high.columns, "train_loss": np.array(high.columns["train_loss"]) / 2})
     draw.draw_difference(tree, {"a | i.i.d.": {0: low}, "b | i.i.d.": {0: high}}, Path("f"))
     assert drawn[0].axes[0].get_lines()[0].get_label().startswith("a over b")
     assert drawn[0].axes[0].get_lines()[0].get_ydata()[-1] > 0

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.core import yaml12

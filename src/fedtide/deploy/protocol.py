@@ -14,7 +14,7 @@ from fedtide.deploy.settings import Deployment
 from fedtide.deploy.trace import REMEMBERING
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError
-from fedtide.radio.channel import capacity
+from fedtide.radio.modem import shannon_capacity
 from fedtide.types import Floats, Ints, Vector
 
 # What server and nodes write to each other, as plain records: both phases, both directions.
@@ -136,7 +136,9 @@ def measured(system: System, rate: Mapping[int, float], window: float, most: flo
     """
     experiment = system.experiment
     scale = np.asarray(experiment.radio.large_scale, np.float64)
-    found = np.broadcast_to(capacity(np.ones(1), experiment.radio.snr_db, scale), experiment.fleet.num_devices).copy()
+    found = np.broadcast_to(
+        shannon_capacity(10 ** (experiment.radio.snr_db / 10) * scale), experiment.fleet.num_devices
+    ).copy()
     for device, bits_per_second in rate.items():
         found[device] = np.clip(bits_per_second * window / system.num_symbols, LEAST_CAPACITY, most)
     return found

@@ -26,6 +26,7 @@ from fedtide.types import Floats, Ints
 _MOST_UPLOADS: Final = 2**24  # of a run; a longer one is kept without them
 _USUAL_LABELS: Final = 10  # of MNIST and most others; a result says how many there are if they are not as many
 _LARGEST: Final = 1e300
+csv.field_size_limit(2**26)  # bytes of an experiment
 
 
 class _Limits(NamedTuple):
@@ -244,7 +245,7 @@ def _check_provenance(tree: dict[str, Any] | None) -> dict[str, Any] | None:
     return tree
 
 
-class _RunRow(BaseModel):
+class RunRow(BaseModel):
     """A row of the table of runs."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -265,9 +266,10 @@ class _RunRow(BaseModel):
     experiment: Json[dict[str, Any]]
 
 
-_RUN_COLUMNS: Final = tuple(_RunRow.model_fields)
+_RUN_COLUMNS: Final = tuple(RunRow.model_fields)
 _TOTALS: Final = _RUN_COLUMNS[2:-2]
 Named = tuple[str, RunResult]  # a run's name, and its result
+_Columns = Sequence[npt.NDArray[Any]]
 
 
 def write_tables(results: Sequence[Named]) -> dict[str, bytes]:
@@ -275,7 +277,9 @@ def write_tables(results: Sequence[Named]) -> dict[str, bytes]:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(_RUN_COLUMNS)
-    curves, rounds, uploads = [], [], []
+    curves: list[_Columns] = []
+    rounds: list[_Columns] = []
+    uploads: list[_Columns] = []
     for number, (name, result) in enumerate(results):
         trees = (json.dumps(tree, separators=(",", ":")) for tree in (result.provenance, result.experiment))
         rows.writerow([number, name, *(result.totals.get(total) for total in _TOTALS), *trees])
@@ -296,7 +300,7 @@ def write_tables(results: Sequence[Named]) -> dict[str, bytes]:
     }
 
 
-def _table_text(names: Iterable[str], blocks: Sequence[Sequence[npt.NDArray[Any]]]) -> bytes:
+def _table_text(names: Iterable[str], blocks: Sequence[_Columns]) -> bytes:
     lines = [",".join(("run", *names))]
     for number, columns in enumerate(blocks):
         lines += (f"{number},{','.join(cells)}" for cells in zip(*map(_digits, columns), strict=True))
@@ -313,8 +317,8 @@ def _digits(values: npt.NDArray[Any]) -> Iterable[str]:
 class RunTables:
     """The tables of runs and curves, checked. Raises ValueError for what cannot be."""
 
-    def __init__(self, runs: bytes, curves: bytes) -> None:
-        self._rows = _read_runs(runs)
+    def __init__(self, rows: Sequence[RunRow], curves: bytes) -> None:
+        self._rows = rows
         self.results: list[Named] = []
         table, begin = _read_numbers(curves, _CURVES, len(self._rows))
         for row, block in zip(self._rows, np.split(table, begin[1:-1]), strict=True):
@@ -335,14 +339,18 @@ class RunTables:
         return [_uploads_of(row, one.T[1:], other.T[1:]) for row, one, other in blocks]
 
 
-def _read_runs(text: bytes) -> list[_RunRow]:
-    header, *lines = csv.reader(io.StringIO(text.decode(), newline=""))
+def read_runs(text: bytes) -> list[RunRow]:
+    """Return the rows of the table of runs; raise ValueError for what cannot be."""
+    try:
+        header, *lines = csv.reader(io.StringIO(text.decode(), newline=""))
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
     if tuple(header) != _RUN_COLUMNS:
         raise ValueError(f"its columns are {reprlib.repr(header)}, and should be {', '.join(_RUN_COLUMNS)}")
     rows = []
     for number, cells in enumerate(lines):
         try:
-            row = _RunRow.model_validate({key: cell or None for key, cell in zip(header, cells, strict=True)})
+            row = RunRow.model_validate({key: cell or None for key, cell in zip(header, cells, strict=True)})
         except ValidationError as error:
             raise ValueError(f"run {number}: {first_fault(error)}") from None
         if row.run != number:
@@ -386,7 +394,7 @@ def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) ->
     return table, np.searchsorted(run, np.arange(num_runs + 1))
 
 
-def _check_curves(row: _RunRow, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+def _check_curves(row: RunRow, columns: Mapping[str, npt.NDArray[Any]]) -> None:
     """Raise ValueError if these are not the curves of a run of this experiment and these totals."""
     index, time, which = columns["index"], columns["time"], f"of run {row.run}"
     try:
@@ -403,7 +411,7 @@ def _check_curves(row: _RunRow, columns: Mapping[str, npt.NDArray[Any]]) -> None
         raise ValueError(f"the {row.aggregations} aggregations {which} do not end with the last evaluated, {index[-1]}")
 
 
-def _uploads_of(row: _RunRow, rounds: Floats, sent: Floats) -> Uploads | None:
+def _uploads_of(row: RunRow, rounds: Floats, sent: Floats) -> Uploads | None:
     """Return one run's uploads; raise ValueError if they are not those of its totals and its devices."""
     index, time, ready, counts = rounds
     aggregation, device, age, capacity, lost = sent

@@ -35,7 +35,7 @@ from fedtide import config
 from fedtide.core.reading import parse_json
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.runs import machine_fault, remove_temporary, write_atomically
-from fedtide.studies.results import Named, RunResult, RunTables, Uploads, first_fault, write_tables
+from fedtide.studies.results import Named, RunResult, RunTables, Uploads, first_fault, read_runs, write_tables
 from fedtide.studies.spec import name_of
 
 _FORMAT: Final = 1
@@ -133,8 +133,6 @@ class Store:
                 self.write(self._all(), [*studies, *([study] if study not in studies else [])])
             for file in moved:
                 (self.folder / _NEW / file).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # another study may be writing to it
-                (self.folder / _NEW).rmdir()
 
     def write(self, results: Sequence[Named], studies: Sequence[str]) -> None:
         """Put these results in the place of the tables.
@@ -188,7 +186,7 @@ class Store:
         self._new = {file: found for file in files if (found := self._new.get(file) or self._read_new(file))}
         by_name: dict[str, dict[str, RunResult]] = {}
         for name, result in [*(self._tables.results if self._tables else ()), *self._new.values()]:
-            by_name.setdefault(name, {}).setdefault(result.path, result)
+            by_name.setdefault(name, {})[result.path] = result
         self._found = {}
         for name, by_path in by_name.items():
             first, *others = by_path.values()
@@ -209,7 +207,7 @@ class Store:
             if not isinstance(tree, dict) or tree.get("format") != _FORMAT:
                 raise ValueError(f"it is no finished run of format {_FORMAT}")
             runs, curves, rounds, uploads = (str(tree.get(table, "")).encode() for table in _TABLES)
-            tables = RunTables(runs, curves)
+            tables = RunTables(read_runs(runs), curves)
             ((own_name, result),), (sent,) = tables.results, tables.uploads(rounds, uploads)
             stands_for = name_of(config.experiment(result.experiment), (result.provenance or {}).get("files") or {})
         except (ValueError, FedtideError) as error:
@@ -225,8 +223,8 @@ class Store:
         self._index, self._tables, self._uploads = self._read_index(), None, None
         if self._index is None:
             return
-        runs = self._table("runs", lambda text: text)
-        self._tables = self._table("curves", lambda curves: RunTables(runs, curves))
+        rows = self._table("runs", read_runs)
+        self._tables = self._table("curves", lambda text: RunTables(rows, text))
         for place, (name, result) in enumerate(self._tables.results):
             later = functools.partial(self._uploads_of, name, result.path)
             self._tables.results[place] = name, dataclasses.replace(result, sent=later)
@@ -304,8 +302,12 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 def _listed(folder: Path) -> list[str]:
     """Return the files of finished runs, the oldest first."""
+    found: list[tuple[int, str]] = []
     try:
-        found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(folder)]
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # it went to the tables meanwhile
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
     except FileNotFoundError:
         return []
     except OSError as error:
