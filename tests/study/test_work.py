@@ -181,7 +181,10 @@ def test_sigkill_of_a_pool_worker_loses_nothing(study_file, undisturbed, tmp_pat
     study, store = read_study(study_file), Store(tmp_path / "store")
     process = subprocess.Popen([*COMMAND, "study", "run", str(study_file), "--store", str(store.folder), "-j", "2"])
     work = store.folder / ".work"
-    wait_for(lambda: len(list(store.(folder / "new").glob("*.json"))) >= 1 and any(work.glob("*/rounds.jsonl")), "a run under way")
+    wait_for(
+        lambda: len(list((store.folder / "new").glob("*.json"))) >= 1 and any(work.glob("*/rounds.jsonl")),
+        "a run under way",
+    )
     workers = [each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())]
     workers[0].kill()
     assert process.wait(TIMEOUT) == 0
