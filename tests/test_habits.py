@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import fedtide
-from fedtide import _native
 from fedtide.cli.main import version_line
+from fedtide.extension import native
 
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -68,7 +68,7 @@ def test_the_version_stands_in_one_place():
     ],
 )
 def test_the_version_tells_kernel_and_path(monkeypatch, wanted, words):
-    monkeypatch.setattr(_native, "isas", lambda: ["one", "two"])
+    monkeypatch.setattr(native, "isas", lambda: ["one", "two"])
     monkeypatch.delenv("FEDTIDE_ISA", raising=False)
     if wanted:
         monkeypatch.setenv("FEDTIDE_ISA", wanted)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.data.official import folder_digest
+from fedtide.data.fetch import folder_digest
 from fedtide.errors import RunFolderError
 from fedtide.learning.trainer import backend
 from fedtide.parts.user_code import file_digest, source_digest
@@ -30,6 +30,8 @@ def versions(experiment: Experiment) -> dict[str, Any]:
         except PackageNotFoundError:
             found[package] = None
     found["isa"] = instruction_path(experiment)
+    # The kernel's expf and log are the platform's.
+    found["libm"] = " ".join(platform.libc_ver()).strip() or f"{platform.system()} {platform.release()}"
     found["files"] = policy_files(experiment)
     return found
 
@@ -64,7 +66,7 @@ def policy_files(experiment: Experiment) -> dict[str, str]:
     """
     own = {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
     own |= {place: file_digest(place) for place in config.experiment_argument_files(experiment).values()}
-    held = folder_digest(experiment.data.name, experiment.data.args.get("folder", experiment.data.folder))
+    held = folder_digest(experiment.part("data").name, experiment.data.folder)
     return own if held is None else {**own, "data.folder": held}
 
 

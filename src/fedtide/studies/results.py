@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, ValidationError
 
 from fedtide import config
-from fedtide.config import Experiment
+from fedtide.config import Experiment, Part
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import backend_of
 from fedtide.report.summary import evaluated
@@ -127,8 +127,8 @@ class RunResult:
     @property
     def engine(self) -> str:
         """Who did the steps of the training."""
-        learning = self.experiment.get("learning", {})
-        return backend_of(learning.get("trainer", "native"), learning.get("trainer_args") or {})
+        trainer = Part.of(self.experiment.get("learning", {}).get("trainer", "native"))
+        return backend_of(trainer.name, trainer.args)
 
     @property
     def path(self) -> str:
