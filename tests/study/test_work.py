@@ -29,7 +29,7 @@ from fedtide.studies.table import by_label, export, table_rows
 from stored import TINY
 
 TIMEOUT = 120.0
-COMMAND = [sys.executable, "-c", "from fedtide.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from fedtide.__main__ import main; main()"]
 
 
 def wait_for(condition, what):
@@ -451,7 +451,7 @@ def test_expected_work_goes_by_what_parts_declare_and_not_by_their_names(tmp_pat
     assert work(tmp_path, {"data.num_train": 6000}) == pytest.approx(paper / 10, rel=0.01)
     assert work(tmp_path, {"data.name": "synthetic"}) == pytest.approx(paper / 30, rel=0.01)  # 2,000 images
     assert work(tmp_path, {"learning.local_steps": 10}) == pytest.approx(140 * 8 * 500, rel=0.01)
-    assert work(tmp_path, {"timeline.name": {"period": 0.5}}) == pytest.approx(paper / 2, rel=0.01)
+    assert work(tmp_path, {"timeline.period": 0.5}) == pytest.approx(paper / 2, rel=0.01)
     everyone = work(tmp_path, {"policy.scheduler": "best_channel_best_norm"})
     assert 2 * paper < everyone <= 5 * paper  # those who are ready, of 40
     assert work(tmp_path, {"policy.scheduler": "norm.py:first"}) == paper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import reprlib
@@ -320,11 +321,10 @@ class RunTables:
     def __init__(self, rows: Sequence[RunRow], curves: bytes) -> None:
         self._rows = rows
         self.results: list[Named] = []
-        table, begin = _read_numbers(curves, _CURVES, len(self._rows))
-        for row, block in zip(self._rows, np.split(table, begin[1:-1]), strict=True):
+        for row, block in zip(rows, _read_numbers(curves, _CURVES, len(rows)), strict=True):
             columns = {
                 name: values.astype(np.int64) if _CURVES[name].whole else values
-                for name, values in zip(COLUMNS, block.T[1:], strict=True)
+                for name, values in zip(COLUMNS, block, strict=True)
                 if name not in (*ZERO, *LATER) or not np.isnan(values).all()
             }
             _check_curves(row, columns)
@@ -333,10 +333,8 @@ class RunTables:
 
     def uploads(self, rounds: bytes, uploads: bytes) -> list[Uploads | None]:
         """Return the uploads of every run; None where they are not stored."""
-        every, begin = _read_numbers(rounds, _ROUNDS, len(self._rows))
-        sent, start = _read_numbers(uploads, _UPLOADS, len(self._rows))
-        blocks = zip(self._rows, np.split(every, begin[1:-1]), np.split(sent, start[1:-1]), strict=True)
-        return [_uploads_of(row, one.T[1:], other.T[1:]) for row, one, other in blocks]
+        every, sent = (_read_numbers(*each, len(self._rows)) for each in ((rounds, _ROUNDS), (uploads, _UPLOADS)))
+        return [_uploads_of(*each) for each in zip(self._rows, every, sent, strict=True)]
 
 
 def read_runs(text: bytes) -> list[RunRow]:
@@ -365,8 +363,8 @@ def first_fault(error: ValidationError) -> str:
     return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])}: {found['msg']}"
 
 
-def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) -> tuple[Floats, Ints]:
-    """Return a table [row column], the number of the run first, and where each run's rows begin [num_runs + 1]."""
+def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) -> list[Floats]:
+    """Return each run's part of a table [column row], checked."""
     header, _, body = text.partition(b"\n")
     if header.decode() != ",".join(("run", *columns)):
         raise ValueError(f"its columns are {reprlib.repr(header.decode())}, and should be run,{','.join(columns)}")
@@ -391,7 +389,8 @@ def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) ->
         falls = (np.diff(values) < 0) & (np.diff(run) == 0)
         if limits.grows and falls.any():
             raise ValueError(f"{name} of run {run[1:][falls][0]:g} falls")
-    return table, np.searchsorted(run, np.arange(num_runs + 1))
+    begin = np.searchsorted(run, np.arange(num_runs + 1))
+    return [table[first:end, 1:].T for first, end in itertools.pairwise(begin)]
 
 
 def _check_curves(row: RunRow, columns: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -129,7 +129,7 @@ class Store:
         """Move finished runs into the tables, and say that runs of this study are among them."""
         with self._alone():
             moved, studies = list(self._look() and self._new), self.studies
-            if moved or study not in studies:
+            if moved or (self._found and study not in studies):
                 self.write(self._all(), [*studies, *([study] if study not in studies else [])])
             for file in moved:
                 (self.folder / _NEW / file).unlink(missing_ok=True)
