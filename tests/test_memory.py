@@ -28,7 +28,7 @@ ALL = [KEYS[kind] for kind in KEYS]
 
 def simulated(experiment: fedtide.Experiment, folder: Path | None = None, **more: Any) -> fedtide.Result:
     """Run an experiment with the trainer that it names, or with one that learns nothing if that is ours."""
-    handed = {} if ":" in experiment.learning.trainer else {"trainer": FakeTrainer(num_parameters=300)}
+    handed = {} if ":" in experiment.learning.trainer.name else {"trainer": FakeTrainer(num_parameters=300)}
     return fedtide.simulate(experiment, folder, dataset=small_dataset(), **handed, **more)
 
 

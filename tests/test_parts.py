@@ -69,10 +69,6 @@ def watcher(record: Any, path: str = "x") -> None:
     """A tracker that is a function."""
 
 
-def former(duration: Any, horizon: float, late: float = 0.0) -> None:
-    """A timeline as it was called formerly."""
-
-
 def clocked(clock: Any, late: float = 0.0) -> None:
     """A timeline."""
 
@@ -89,7 +85,6 @@ remembering.init = lambda num_devices: {}  # type: ignore[attr-defined]
     [
         ("model", module, ["width"]),
         ("tracker", watcher, ["path"]),
-        ("timeline", former, ["late"]),
         ("timeline", clocked, ["late"]),
         ("weighting", remembering, ["rate"]),
     ],
@@ -128,7 +123,7 @@ def test_all_kinds_as_json_and_as_text() -> None:
 def test_nothing_is_cut_off_or_wider_than_the_terminal(
     monkeypatch: pytest.MonkeyPatch, width: int, kind: str | None
 ) -> None:
-    monkeypatch.setattr("fedtide.cli.command.out", Console(width=width))
+    monkeypatch.setattr("fedtide.cli.console.out", Console(width=width))
     text = invoke("parts", *([kind] if kind else [])).stdout
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width

@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from fedtide import config
 from fedtide.cli import progress as shown
-from fedtide.cli.command import out
+from fedtide.cli.console import out
 from fedtide.cli.main import app
 from fedtide.cli.progress import default_folder, folder_name
 from fedtide.report.summary import chance
@@ -55,7 +55,7 @@ COMMANDS = {
     "study show s.yaml -s res": ("scheduler=proposed", "seeds", "mean", "verdict"),
     "study show s.yaml -s res -m time_to_0.99": ("not reached", "scheduler=proposed"),
     "study paths res": ("instruction", "version"),
-    "run --keys": ("data.partition_args", "learning.training_loss", "meaning"),
+    "run --keys": ("data.partition", "learning.training_loss", "meaning"),
     "theory --keys": ("num_levels", "meaning"),
     "scenario list": ("iot_battery", "cross_silo"),
     "parts": ("best_of_random_subsets", "proposed"),
@@ -132,9 +132,9 @@ def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
     [
         ({"name": "mnist"}, 0.1),
         ({"name": "cifar100"}, 0.01),
-        ({"name": "cifar100", "args": {"labels": "coarse"}}, 0.05),
-        ({"name": "npz", "args": {"file": "x.npz", "num_labels": 4}}, 0.25),
-        ({"name": "npz", "args": {"file": "x.npz"}}, None),
+        ({"name": {"name": "cifar100", "labels": "coarse"}}, 0.05),
+        ({"name": {"name": "npz", "file": "x.npz", "num_labels": 4}}, 0.25),
+        ({"name": {"name": "npz", "file": "x.npz"}}, None),
     ],
 )
 def test_chance(data, wanted):

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from fedtide.cli.command import argument, command, json_option, out, out_option, print_json, say, style_option
-from fedtide.cli.study import do_runs, finish, store_option, work_options
+from fedtide.cli import options
+from fedtide.cli.command import command
+from fedtide.cli.console import out, print_json, print_table, say
+from fedtide.cli.study import do_runs, finish
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
 
 
 @command("paper")
-@argument(
+@options.argument(
     "figures",
     "[FIGURE]...",
     "R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, timelines; or `claims` for the "
@@ -34,13 +36,13 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
 )
 @click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: 3 to 5).")
 @click.option("--quick", is_flag=True, help="A tenth of the horizon, two seeds: a first look.")
-@store_option("results/paper")
-@out_option("Folder for figures and the page paper.md.", "to", default=Path("docs"))
-@work_options
+@options.store("results/paper")
+@options.out("Folder for figures and the page paper.md.", "to", default=Path("docs"))
+@options.work
 @click.option("--force", is_flag=True, help="Write the page even if that takes figures or runs from the one there.")
 @_draw_only_option
-@style_option
-@json_option
+@options.style
+@options.as_json
 def paper(
     figures: tuple[str, ...],
     seeds: int | None,
@@ -171,14 +173,14 @@ _WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of
 
 
 @command("worlds")
-@argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
+@options.argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
 @click.option("--seeds", "-n", type=click.IntRange(1, 20), help="Seeds per curve (default: 3 to 5).")
-@store_option("results/worlds")
-@out_option("Folder for the figure and the page worlds.md.", "to", default=Path("docs"))
-@work_options
+@options.store("results/worlds")
+@options.out("Folder for the figure and the page worlds.md.", "to", default=Path("docs"))
+@options.work
 @_draw_only_option
-@style_option
-@json_option
+@options.style
+@options.as_json
 def worlds(
     names: tuple[str, ...],
     seeds: int | None,
@@ -227,7 +229,7 @@ def worlds(
 
 
 def _print(found: list[Any]) -> None:
-    from fedtide.report.terminal import TableColumn, listed
+    from fedtide.report.terminal import TableColumn
 
     colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
     names = [each.world.name for each in found]
@@ -239,7 +241,7 @@ def _print(found: list[Any]) -> None:
             (escape(claim), *(f"[{colours.get(cell, 'dim')}]{cell}[/]" for cell in cells))
             for claim, cells in zip(claims, verdicts, strict=True)
         ]
-        out.print(listed(columns, rows, out.width), highlight=False)
+        print_table(columns, rows)
         return
     for claim, cells in zip(claims, verdicts, strict=True):  # a column for every world would cut their verdicts
         where = {cell: [name for name, one in zip(names, cells, strict=True) if one == cell] for cell in cells}
@@ -252,12 +254,12 @@ def _print(found: list[Any]) -> None:
 
 
 @command("league")
-@argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
-@store_option("results/league")
-@out_option("Folder for the figures and the page league.md.", "to", default=Path("docs"))
-@work_options
+@options.argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
+@options.store("results/league")
+@options.out("Folder for the figures and the page league.md.", "to", default=Path("docs"))
+@options.work
 @_draw_only_option
-@json_option
+@options.as_json
 def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_json: bool, **work: Any) -> None:
     """Ask which method to deploy: schedulers, servers, codecs and local methods, ranked with paired intervals.
 
@@ -303,7 +305,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
 
 
 def _league_print(tables: list[Any], most: int = 10) -> None:
-    from fedtide.report.terminal import TableColumn, listed
+    from fedtide.report.terminal import TableColumn
     from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
     from fedtide_lab.league.ranking import league_effect
 
@@ -326,17 +328,17 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
             for row in each.rows
             if row.rank <= most or row.name in (PAPER_METHOD, REFERENCE)
         ]
-        out.print(listed(columns, rows, out.width, escape(each.arena.title)), highlight=False)
+        print_table(columns, rows, each.arena.title)
 
 
 # ---- `fedtide theory`: Theorem 1, evaluated and measured
 
 
 @command("theory")
-@argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
-@out_option("A folder for theory.json and the figures.")
-@style_option
-@json_option
+@options.argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
+@options.out("A folder for theory.json and the figures.")
+@options.style
+@options.as_json
 @click.option("--keys", "show_keys", is_flag=True, help="List every key with its default, and stop.")
 def theory(words: tuple[str, ...], folder: Path | None, style: str, as_json: bool, show_keys: bool) -> None:
     """Evaluate Theorem 1: every constant and how it was obtained, the step-size condition, bound against measurement.

@@ -132,16 +132,16 @@ def simulated(experiment: fedtide.Experiment, folder: Path | None = None, **more
 
 def test_around_ideal_it_changes_nothing() -> None:
     plain = simulated(small(codec={"name": "ideal"}))
-    around = simulated(small(codec={"name": "error_feedback", "args": {"inner": "ideal"}}))
+    around = simulated(small(codec={"name": {"name": "error_feedback", "inner": "ideal"}}))
     assert plain.rounds == around.rounds
     np.testing.assert_array_equal(plain.model, around.model)
 
 
 METHODS: list[dict[str, Any]] = [
     {"codec": {"name": "error_feedback"}},
-    {"codec": {"name": "error_feedback", "args": {"inner": "sign"}}},
+    {"codec": {"name": {"name": "error_feedback", "inner": "sign"}}},
     {"codec": {"name": "ef21"}, "policy": {"aggregator": "ef21"}},
-    {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"aggregator": "majority_vote"}},
+    {"codec": {"name": {"name": "sign", "scaled": False}}, "policy": {"aggregator": "majority_vote"}},
     {"codec": {"name": "qsgd"}},
 ]
 

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_suite_over_its_table(kind: str) -> None:
     text = (HERE / f"test_{kind}.py").read_text(encoding="utf-8")
-    assert f'table("{kind}")' in text
+    assert f'builtin_parts("{kind}")' in text
     assert "parametrize" in text
 
 

@@ -25,7 +25,7 @@ DEVICES = {"num_devices": 700}  # of 120 samples
 
 
 def experiment(*trees: Any, name: str = "virtual_dirichlet") -> fedtide.Experiment:
-    data = {"partition": name, "partition_args": {"samples_per_device": 12}, "size_spread": 0.5}
+    data = {"partition": {"name": name, "samples_per_device": 12}, "size_spread": 0.5}
     return small({"data": data, "fleet": DEVICES, "learning": {"batch_size": 4}}, *trees)
 
 

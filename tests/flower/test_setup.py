@@ -26,7 +26,7 @@ from fedtide.errors import FedtideError
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of pathspec, in Flower
 def test_the_app_is_one_that_flower_accepts(tmp_path: Path) -> None:
-    wanted = terms({"policy": {"scheduler_args": {"quoted": 'a "b" \\ c\n'}}})
+    wanted = terms({"policy": {"scheduler": {"quoted": 'a "b" \\ c\n'}}})
     app = write_app(tmp_path / "app", wanted, tmp_path / "run")
     settings, _ = load_and_validate(app / "pyproject.toml")
     flat = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]

@@ -166,7 +166,7 @@ WHAT_IF = [
     wrong("policy.limt=2", says="policy.limit"),
     wrong("policy.scheduler=nope", says="scheduler='nope'"),
     wrong("policy.scheduler=nope.py:x", says="there is no file"),
-    wrong("policy.scheduler_args={x: 1}", says="does not accept"),
+    wrong("policy.scheduler={x: 1}", says="does not accept"),
     wrong("policy.age_base=.nan", says="age_base"),
     wrong("codec.name=nope", says="codec.name='nope'"),
     wrong("codec.num_levels=0", says="num_levels"),
@@ -396,7 +396,7 @@ class Momentum:
         return (model + self.velocity).astype(np.float32)
 
 class Remembering:
-    needs_update_norm = True
+    needs = ("update_sq_norm",)
     def __init__(self): self.best = 0.0
     def __call__(self, candidates, limit, rng):
         self.best = max(self.best, float(candidates.update_sq_norm.max()))

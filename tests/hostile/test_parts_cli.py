@@ -64,9 +64,9 @@ NAMES = [
 
 MAPPINGS = [
     plan("policy.scheduler={name: random, x: 1}", says="does not accept the arguments {'x': 1}.*it takes none"),
-    plan("policy.scheduler={name: random, args: {x: 1}}", says="does not accept the arguments"),
-    plan("policy.scheduler={name: random, x: 1}", "policy.scheduler_args={y: 1}", says="keep one of the two"),
-    plan("timeline.name={name: periodic, period: 0.5}", "timeline.args={period: 1}", says="keep one of the two"),
+    plan("policy.scheduler={name: {name: random, x: 1}}", says="does not accept the arguments"),
+    plan("policy.scheduler={name: random, x: 1}", "policy.scheduler={y: 1}", says="keep one of the two"),
+    plan("timeline.name={name: periodic, period: 0.5}", "timeline.name={period: 1}", says="keep one of the two"),
     plan("policy.scheduler={x: 1}", says="has no name"),
     plan("policy.scheduler={}", says="has no name"),
     plan("policy.scheduler={name: }", says="has no name"),
@@ -84,28 +84,28 @@ MAPPINGS = [
 ARGUMENTS = [
     *(
         plan(f"{key}={value}", says="valid dictionary")
-        for key in ("data.args", "data.partition_args", "fleet.duration_args", "fleet.availability_args")
+        for key in ("data.name", "data.partition", "fleet.duration", "fleet.availability")
         for value in ("3", "[1]", "x")
     ),
-    plan("radio.channel_args=", says="valid dictionary"),
-    plan("radio.channel_args={snr_db: loud}", says=r"snr_db='loud' cannot be.*average received SNR, in dB"),
-    plan("radio.channel_args={1: 2}", says="key 1 is not a word"),
-    plan("radio.allocation_args={x: 1}", says="it takes none"),
-    plan("fleet.availability_args={x: 1}", says="it takes none"),
-    plan("fleet.duration_args={min_duration: -1}", says="greater than or equal to 0"),
-    plan("data.partition_args={num_shards: 2.5}", says="valid integer"),
-    plan("data.args={num_train: -1}", says="num_train"),
-    plan("data.args={num_train: many}", says="num_train='many' cannot be"),
-    plan("data.args={num_train: 1000000000000}", says=r"data\.num_train=1000000000000.*GB"),
-    plan("data.args={say: x}", says="does not accept|say"),
-    plan("timeline.args={period: 0}", says="greater than 0"),
-    plan("timeline.args={period: 1.0e-9}", says=r"aggregations.*raise timeline\.period"),
-    plan("codec.args={num_levels: x}", says="valid integer"),
-    plan("codec.name=ideal", "codec.args={num_levels: 3}", says="it takes none"),
-    plan("learning.model_args={x: 1}", says="does not accept the arguments {'x': 1}.*it takes none"),
-    plan("learning.model_args={input_shape: 1}", says="does not accept the arguments"),
-    run("learning.trainer_args={x: 1}", says="does not accept the arguments"),
-    run("learning.trainer_args={task: 1}", says="does not accept the arguments"),
+    plan("radio.channel=", says="valid dictionary"),
+    plan("radio.channel={snr_db: loud}", says=r"snr_db='loud' cannot be.*average received SNR, in dB"),
+    plan("radio.channel={1: 2}", says="key 1 is not a word"),
+    plan("radio.allocation={x: 1}", says="it takes none"),
+    plan("fleet.availability={x: 1}", says="it takes none"),
+    plan("fleet.duration={min_duration: -1}", says="greater than or equal to 0"),
+    plan("data.partition={num_shards: 2.5}", says="valid integer"),
+    plan("data.name={num_train: -1}", says="num_train"),
+    plan("data.name={num_train: many}", says="num_train='many' cannot be"),
+    plan("data.name={num_train: 1000000000000}", says=r"data\.num_train=1000000000000.*GB"),
+    plan("data.name={say: x}", says="does not accept|say"),
+    plan("timeline.name={period: 0}", says="greater than 0"),
+    plan("timeline.name={period: 1.0e-9}", says=r"aggregations.*raise timeline\.period"),
+    plan("codec.name={num_levels: x}", says="valid integer"),
+    plan("codec.name=ideal", "codec.name={num_levels: 3}", says="it takes none"),
+    plan("learning.model={x: 1}", says="does not accept the arguments {'x': 1}.*it takes none"),
+    plan("learning.model={input_shape: 1}", says="does not accept the arguments"),
+    run("learning.trainer={x: 1}", says="does not accept the arguments"),
+    run("learning.trainer={task: 1}", says="does not accept the arguments"),
 ]
 
 TRACKERS = [
@@ -149,8 +149,8 @@ def test_one_line_and_exit_2(here: Path, case: Wrong) -> None:
         ("policy.scheduler.name=random",),
         ("policy.scheduler={name: age_based, pool_share: 0.9}",),
         ("policy={scheduler: {name: age_based, pool_share: 0.9}}",),
-        ("policy.scheduler=age_based", "policy.scheduler_args={pool_share: 0.9}"),
-        ("policy.scheduler={name: age_based}", "policy.scheduler_args={pool_share: 0.9}"),
+        ("policy.scheduler=age_based", "policy.scheduler={pool_share: 0.9}"),
+        ("policy.scheduler={name: age_based}", "policy.scheduler={pool_share: 0.9}"),
         ("policy.scheduler={name: 'mine.py:first', skip: 0}",),
         ("tracker=[]",),
         ("learning.model={name: softmax}",),

@@ -481,7 +481,7 @@ STATEFUL = {
     ),
     "a scheduler of norms that remembers": (
         "scheduler",
-        "class mine:\n    needs_update_norm = True\n    def __init__(self):\n        self.last = np.zeros(6)\n"
+        "class mine:\n    needs = ('update_sq_norm',)\n    def __init__(self):\n        self.last = np.zeros(6)\n"
         "    def __call__(self, candidates, limit, rng):\n"
         "        score = candidates.update_sq_norm - self.last[candidates.device]\n"
         "        self.last[candidates.device] = candidates.update_sq_norm\n        return np.argsort(score)[:limit]\n",
@@ -551,7 +551,7 @@ STATELESS = {
     "a scheduler of norms": (
         "scheduler",
         "def mine(candidates, limit, rng):\n    order = rng.permutation(len(candidates.device))\n"
-        "    return order[np.argsort(candidates.update_sq_norm[order])][:limit]\nmine.needs_update_norm = True\n",
+        "    return order[np.argsort(candidates.update_sq_norm[order])][:limit]\nmine.needs = ('update_sq_norm',)\n",
     ),
     "a weighting that counts": (
         "weighting",

@@ -33,7 +33,7 @@ MOMENTS = {
     "a command is left": ("click/core.py", "__exit__", PARTS),
     "on the way out": ("core/signals.py", "leave", PARTS),
     "the interpreter ends": ("threading.py", "_shutdown", PARTS),
-    "the output is flushed": ("cli/command.py", "_flush", PARTS),
+    "the output is flushed": ("cli/console.py", "flush", PARTS),
     "a run folder is opened": ("runs/folder.py", "open", RUN),
     "a run is finished": ("runs/folder.py", "finish", RUN),
     "the figure is drawn": ("plot/figure.py", "run_figure", RUN),

@@ -43,7 +43,7 @@ def test_trainings_fit_the_records(made_run: Callable[..., Path], world: dict[st
     ages = [tick.index - tick.start for tick in system.ticks[: len(found.rounds)]]
     assert jobs.age[ended].tolist() == np.concatenate(ages).tolist()
     for row, each in enumerate(found.rounds):
-        if not each.lost and found.experiment.radio.csi == "perfect":
+        if not each.lost and found.experiment.radio.csi.name == "perfect":
             assert found.capacity[row, each.picked] == pytest.approx(each.capacity)
     assert found.label_counts is not None
     assert found.label_counts.tolist() == system.fleet.label_counts.tolist()

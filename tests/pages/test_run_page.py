@@ -293,9 +293,9 @@ def test_paper_is_light_and_nothing_on_it_is_squeezed(
 
 
 def test_settings_are_listed_key_by_key(made_run: Callable[..., Path]) -> None:
-    made = run_page([made_run(radio={"channel": "rician", "channel_args": {"k_factor": 8.0}})])
-    assert "<code>radio.channel_args.k_factor</code></td>" in made
-    assert "<code>radio.channel_args</code>" not in made
+    made = run_page([made_run(radio={"channel": {"name": "rician", "k_factor": 8.0}})])
+    assert "<code>radio.channel.k_factor</code></td>" in made
+    assert "<code>radio.channel</code>" not in made
     both = run_page([made_run(), made_run(policy={"scheduler": "random"})])
     told = both[both.index('id="settings"') : both.index("</section>", both.index('id="settings"'))]
     assert told.count("<code>") == 1
@@ -333,11 +333,11 @@ def test_folders_of_earlier_versions_do_not_know_their_commit() -> None:
     [
         ({}, "rayleigh 13 dB"),
         ({"snr_db": 5.0, "channel": "rician"}, "rician 5 dB"),
-        ({"channel_args": {"snr_db": 4.0}}, "rayleigh 4 dB"),
+        ({"channel": {"snr_db": 4.0}}, "rayleigh 4 dB"),
         ({"coverage": "umi"}, "rayleigh, umi"),
         ({"channel": "jakes", "coverage": "log_distance"}, "jakes, log_distance"),
         ({"channel": "trace"}, "trace"),
-        ({"channel": "trace", "channel_args": {"quantity": "gain"}}, "trace 13 dB"),
+        ({"channel": {"name": "trace", "quantity": "gain"}}, "trace 13 dB"),
         ({"channel": "mine.py:links"}, "mine.py:links"),
     ],
 )

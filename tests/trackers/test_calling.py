@@ -141,7 +141,7 @@ def test_the_end_is_told_once_and_only_of_what_began(result: fedtide.Result) -> 
 def test_what_a_tracker_changes_is_its_own(session: Any, result: fedtide.Result) -> None:
     class Changes:
         def begin(self, experiment: Any, folder: Any, total: int) -> None:
-            experiment.policy.scheduler_args["limit"] = 99
+            experiment.policy.scheduler.args["limit"] = 99
             object.__setattr__(experiment.policy, "limit", 99)
 
         def round(self, record: Any) -> None:

@@ -1,101 +1,24 @@
-"""What all commands share: consoles, options, groups, and the border where any failure becomes one line and an exit code."""
+"""Commands and groups, and the border around them, where any failure becomes one line and an exit code."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import inspect
-import json
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any
 
 import click
 import rich.console
-from rich.console import Console, ConsoleDimensions
 from rich.markup import escape
 
+from fedtide.cli import console
+from fedtide.cli.options import Argument
 from fedtide.core import faults, signals
 from fedtide.errors import FedtideError, did_you_mean
-
-_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
-
-# ---- Consoles: results go to stdout, everything else to stderr.
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leave it to the border."""
-        raise  # the BrokenPipeError that is being handled
-
-
-class _Page(_Console):
-    @property  # type: ignore[misc]
-    def size(self) -> ConsoleDimensions:
-        """At least so wide that a table can be read; a narrower terminal breaks the lines itself."""
-        found = super().size
-        return ConsoleDimensions(max(found.width, _MIN_COLUMNS), found.height)
-
-
-_MIN_COLUMNS = 50
-if not os.environ.get("COLUMNS", "").strip("0"):  # a terminal that does not know its width
-    os.environ.pop("COLUMNS", None)
-out = _Page()
-err = _Console(stderr=True)
-
-# For outputs without Unicode: one character for one, so that columns stay columns.
-_LOOKALIKES = dict(
-    zip("▁▂▃▄▅▆▇█┤│└─┄━╸╺╭╮╰╯┃┌┐┘…→←≥≤±×–—•’‘“”", ".::-=+*#||`-.---++++|+++~><><+x--*''\"\"", strict=True)
-)
-
-
-def _plainer(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    bad = error.object[error.start : error.end]
-    return "".join(_LOOKALIKES.get(character, "?") for character in bad), error.end
-
-
-codecs.register_error("fedtide", _plainer)
-
-
-def say(text: str) -> None:
-    """Tell people something that is not a result."""
-    _tell(f"[dim]{escape(text)}[/]")
-
-
-def warn(text: str) -> None:
-    """Tell people that something will probably not go well."""
-    _tell(f"[yellow]warning:[/] {escape(text)}")
-
-
-def print_json(tree: Any) -> None:
-    """Print plain data for programs."""
-    print_text(json.dumps(tree, indent=2) + "\n")
-
-
-def print_text(text: str) -> None:
-    """Print a text as it is: no line is broken or padded."""
-    out.file.write(text)
-
-
-def print_line(markup: str) -> None:
-    """Print a line that may be copied, such as a path: only the terminal may break it."""
-    out.print(markup, highlight=False, soft_wrap=True)
-
-
-# ---- Commands, groups, arguments and options
-
-
-class Argument(click.Argument):
-    """An argument with a help text."""
-
-    def __init__(self, *args: Any, help: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.help = help
 
 
 class Command(click.Command):
@@ -118,12 +41,12 @@ class Command(click.Command):
         """Run the command; with --json, send what a user's own code prints to stderr."""
         if not ctx.params.get("as_json"):
             return super().invoke(ctx)
-        out.file = sys.stdout
+        console.out.file = sys.stdout
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 return super().invoke(ctx)
         finally:
-            out._file = None
+            console.out._file = None
 
 
 class Group(Command, click.Group):
@@ -134,9 +57,7 @@ class Group(Command, click.Group):
 
     def main(self, args: Any = None, prog_name: str | None = None, **_: Any) -> Any:  # type: ignore[override]
         """Run the command line; every way out has an exit code."""
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="fedtide")
+        console.encode_anything()
         try:
             try:
                 words = sys.argv[1:] if args is None else args
@@ -145,7 +66,7 @@ class Group(Command, click.Group):
                 code = 0
             except click.exceptions.Exit as left:
                 code = left.exit_code
-            _flush(sys.stdout)
+            console.flush(sys.stdout)
         except BaseException as error:
             code = report_error(error)
         raise SystemExit(code)
@@ -185,47 +106,15 @@ class Group(Command, click.Group):
             formatter.write_dl(rows)
 
 
-PATH = click.Path(path_type=Path)
-CORES = os.cpu_count() or 1
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of tables.")
-threads_option = click.option(
-    "--threads", "-j", type=click.IntRange(1), default=CORES, help="Devices trained at a time. Does not change results."
-)
-style_option = click.option(
-    "--style",
-    default="screen",
-    help="Of figures: screen; for print ieee (3.5 in), ieee-wide (7.16), nature, nature-wide: no titles, embedded fonts.",
-)
-
-
 def command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a function a command, for packages that bring theirs by an entry point of the group `fedtide.commands`."""
     return click.command(name, cls=Command, context_settings={"show_default": True})
 
 
-def argument(name: str, metavar: str, help: str, **settings: Any) -> Callable[[_Decorated], _Decorated]:
-    """Declare an argument."""
-    return click.argument(name, cls=Argument, metavar=metavar, help=help, **settings)
-
-
-def out_option(help: str, name: str = "folder", **settings: Any) -> Callable[[_Decorated], _Decorated]:
-    """Declare where a command writes."""
-    return click.option("--out", "-o", name, type=PATH, help=help, **settings)
-
-
-words_argument = argument(
-    "words", "[FILE] [KEY=VALUE]...", "An experiment file (YAML), then keys that differ from it.", nargs=-1
-)
-run_argument = argument("run", "RUN", "A run folder.", type=PATH)
-
-
-# ---- The border
-
-
 def report_error(error: BaseException) -> int:
     """Tell what happened in one line, and return the exit code."""
     if signals.wanted(error):
-        _tell("[yellow]interrupted[/]")
+        console.tell("[yellow]interrupted[/]")
         return signals.exit_code()
     if isinstance(error, click.ClickException):  # a wrong option: in one line like any other
         context = error.ctx if isinstance(error, click.UsageError) else None
@@ -233,7 +122,7 @@ def report_error(error: BaseException) -> int:
         error = FedtideError(" ".join(error.format_message().split()).rstrip(".?") + remedy)
     about = None
     if _at_output(error):
-        _give_up(sys.stdout)
+        console.give_up(sys.stdout)
         if isinstance(error, BrokenPipeError):  # the reader went away, as in `fedtide plan | head`
             return 0
         about = "standard output"
@@ -241,34 +130,13 @@ def report_error(error: BaseException) -> int:
         with contextlib.suppress(Exception):
             traceback.print_exception(error)
     line, code = faults.explain(error, about)
-    _tell(f"[bold red]error:[/] {escape(line)}")
+    console.tell(f"[bold red]error:[/] {escape(line)}")
     return code
-
-
-def _tell(markup: str) -> None:
-    try:
-        err.print(markup, highlight=False, soft_wrap=True)
-        _flush(sys.stderr)
-    except (OSError, ValueError):  # nobody can be told
-        _give_up(sys.stderr)
-
-
-def _flush(stream: IO[str] | None) -> None:
-    if stream is not None and not stream.closed:
-        stream.flush()
 
 
 def _at_output(error: BaseException) -> bool:
     """Say whether it was our own printing that failed."""
     steps = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    printing = (console.__file__, rich.console.__file__, click.utils.__file__)
     failed = (isinstance(error, OSError) and error.filename is None) or "closed file" in faults.said(error)
-    return failed and steps[-1:] in ([__file__], [rich.console.__file__], [click.utils.__file__])
-
-
-def _give_up(stream: IO[str] | None) -> None:
-    """Let what a stream still holds go nowhere, so that the interpreter does not stumble over it at its end."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        assert stream is not None
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+    return failed and bool(steps) and steps[-1] in printing

@@ -8,22 +8,9 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from fedtide.cli.command import (
-    PATH,
-    Group,
-    argument,
-    command,
-    err,
-    json_option,
-    out,
-    out_option,
-    print_json,
-    print_line,
-    say,
-    threads_option,
-    warn,
-    words_argument,
-)
+from fedtide.cli import options
+from fedtide.cli.command import Group, command
+from fedtide.cli.console import err, out, print_json, print_line, print_table, say, warn
 from fedtide.errors import FedtideError
 
 
@@ -40,15 +27,15 @@ def _need_flower() -> None:
 
 
 @deploy.command("demo")
-@words_argument
-@out_option("Run folder (default: runs/demo-<time>).")
+@options.words
+@options.out("Run folder (default: runs/demo-<time>).")
 @click.option("--periods", type=click.IntRange(1), default=20, help="How many aggregations.")
 @click.option("--period", type=click.FloatRange(5), default=15.0, help="Seconds between two aggregations.")
 @click.option("--nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
 @click.option("--synthetic", is_flag=True, help="Synthetic images in place of MNIST.")
 @click.option("--secure", is_flag=True, help="TLS, and a key for every node.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Names every random stream.")
-@json_option
+@options.as_json
 def deploy_demo(
     words: tuple[str, ...],
     folder: Path | None,
@@ -127,9 +114,9 @@ def _summary(folder: Path, as_json: bool) -> None:
 
 
 @deploy.command("app")
-@argument("target", "FOLDER", "Where to write the Flower app.", type=PATH)
-@words_argument
-@click.option("--run", "run_folder", type=PATH, default=Path("run"), help="Run folder, on the server's host.")
+@options.argument("target", "FOLDER", "Where to write the Flower app.", type=options.PATH)
+@options.words
+@click.option("--run", "run_folder", type=options.PATH, default=Path("run"), help="Run folder, on the server's host.")
 @click.option(
     "--set", "-s", "setting", multiple=True, metavar="KEY=VALUE", help="A deployment setting; see --settings."
 )
@@ -146,14 +133,9 @@ def deploy_make_app(
     from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts, write_app
 
     if show_settings:
-        from rich.table import Table
+        from fedtide.cli.parts import key_row, print_keys
 
-        listed = Table(box=None, padding=(0, 2))
-        for heading in ("setting", "default", "meaning"):
-            listed.add_column(heading)
-        for name, field in Deployment.model_fields.items():
-            listed.add_row(f"[cyan]{name}[/]", escape(str(field.default)), escape(field.description or ""))
-        out.print(listed, highlight=False)
+        print_keys({name: key_row(field.default, field) for name, field in Deployment.model_fields.items()}, False)
         return
     terms = Terms(config.experiment(config.read_words(words)), deployment(config.parse_overrides(setting)))
     check_terms(terms)
@@ -168,7 +150,7 @@ def deploy_make_app(
 
 
 @deploy.command("keys")
-@argument("folder", "FOLDER", "A new folder for the files.", type=PATH)
+@options.argument("folder", "FOLDER", "A new folder for the files.", type=options.PATH)
 @click.option("--nodes", type=click.IntRange(0), default=6, help="How many nodes get a key pair.")
 @click.option("--host", multiple=True, help="Name or address of the SuperLink; repeat.")
 @click.option("--days", type=click.IntRange(1), default=365, help="How long the certificates are valid.")
@@ -183,41 +165,37 @@ def deploy_keys(folder: Path, nodes: int, host: tuple[str, ...], days: int) -> N
 
 
 @deploy.command("privacy")
-@words_argument
+@options.words
 @click.option("--epsilon", "-e", type=float, multiple=True, help="Repeat for several.")
 @click.option("--draws", type=click.IntRange(1), default=10, help="Draws of the noise.")
-@json_option
+@options.as_json
 def deploy_privacy(words: tuple[str, ...], epsilon: tuple[float, ...], draws: int, as_json: bool) -> None:
     """Show what private label histograms cost the schedule; nothing is trained."""
-    from rich.table import Table
-
     from fedtide import config
     from fedtide.deploy.privacy import privacy_cost
+    from fedtide.report.terminal import TableColumn
 
     experiment = config.experiment(config.read_words(words))
     prices = privacy_cost(experiment, list(epsilon) or [0.001, 0.003, 0.01, 0.03, 0.1, 1.0], draws)
     if as_json:
         print_json([price._asdict() for price in prices])
         return
-    listed = Table(box=None, padding=(0, 2))
-    for heading in ("epsilon", "label variance", "of what labels save"):
-        listed.add_column(heading, justify="right")
-    listed.add_row("exact counts", f"{prices[0].exact:.4g}", "100 %")
+    rows = [("exact counts", f"{prices[0].exact:.4g}", "100 %")]
     for price in reversed(prices):
-        saved = (
-            (price.random - price.label_variance) / (price.random - price.exact) if price.random > price.exact else 0.0
-        )
-        listed.add_row(f"{price.epsilon:g}", f"{price.label_variance:.4g}", f"{100 * saved:.0f} %")
-    listed.add_row("random schedule", f"{prices[0].random:.4g}", "0 %")
-    out.print(listed, highlight=False)
+        all_saved = price.random - price.exact
+        saved = (price.random - price.label_variance) / all_saved if all_saved > 0 else 0.0
+        rows.append((f"{price.epsilon:g}", f"{price.label_variance:.4g}", f"{100 * saved:.0f} %"))
+    rows.append(("random schedule", f"{prices[0].random:.4g}", "0 %"))
+    names = ("epsilon", "label variance", "of what labels save")
+    print_table([TableColumn(name, right=True) for name in names], rows)
 
 
 @command("replay")
-@argument("run", "RUN", "The run folder of a deployment.", type=PATH)
-@argument("words", "[KEY=VALUE]...", "What would be different; nothing: check the bits.", nargs=-1)
-@out_option("A folder for the replayed run.")
-@threads_option
-@json_option
+@options.argument("run", "RUN", "The run folder of a deployment.", type=options.PATH)
+@options.argument("words", "[KEY=VALUE]...", "What would be different; nothing: check the bits.", nargs=-1)
+@options.out("A folder for the replayed run.")
+@options.threads
+@options.as_json
 def replay(run: Path, words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool) -> None:
     """Play a deployment's trace again in the simulator: to the bit, or with another scheduler, weighting or codec.
 

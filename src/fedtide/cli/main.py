@@ -19,23 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from fedtide.cli.command import (
-    PATH,
-    Group,
-    argument,
-    err,
-    json_option,
-    out,
-    out_option,
-    print_json,
-    print_line,
-    run_argument,
-    say,
-    style_option,
-    threads_option,
-    warn,
-    words_argument,
-)
+from fedtide.cli import options
+from fedtide.cli.command import Group
+from fedtide.cli.console import out, print_json, print_line, print_table, say, tell, warn
 from fedtide.cli.deploy import deploy, replay
 from fedtide.cli.pages import explore, report, scenario
 from fedtide.cli.study import study
@@ -130,10 +116,10 @@ def _experiment(words: Sequence[str]) -> Experiment:
 
 
 @app.command()
-@words_argument
-@out_option("Run folder (default: runs/, named by what it holds).")
-@threads_option
-@json_option
+@options.words
+@options.out("Run folder (default: runs/, named by what it holds).")
+@options.threads
+@options.as_json
 @click.option("--keys", "show_keys", is_flag=True, help="List every key with its default, and stop.")
 def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool, show_keys: bool) -> None:
     """Run an experiment: train, record, and show the curve.
@@ -162,9 +148,9 @@ def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool
 
 
 @app.command()
-@run_argument
-@threads_option
-@json_option
+@options.run
+@options.threads
+@options.as_json
 def resume(run: Path, threads: int, as_json: bool) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
     from fedtide.parts import user_code
@@ -194,11 +180,7 @@ def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> N
     except KeyboardInterrupt as error:
         if signals.foreign(error):
             raise
-        err.print(
-            f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        tell(f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}")
         raise click.exceptions.Exit(signals.exit_code()) from None
     trained = time.perf_counter()
     _show(folder, as_json, draw=True)
@@ -244,9 +226,9 @@ def _check_handed(folder: Path, experiment: Experiment) -> None:
 
 
 @app.command()
-@run_argument
-@style_option
-@json_option
+@options.run
+@options.style
+@options.as_json
 def show(run: Path, style: str, as_json: bool) -> None:
     """Show a run, finished or not: its numbers and its curve. With a --style for print, draw curve-STYLE.pdf beside it."""
     _show(run, as_json)
@@ -287,8 +269,8 @@ def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
 
 
 @app.command()
-@words_argument
-@json_option
+@options.words
+@options.as_json
 @click.option("--ticks", type=click.IntRange(0), default=12, help="How many aggregations to list.")
 def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
     """Show the timeline, ages, bits, kept share and airtime of an experiment in a moment; nothing is trained.
@@ -313,8 +295,8 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
 
 
 @app.command()
-@argument("kind", "[KIND]", "One kind in detail, such as scheduler or channel.", required=False)
-@json_option
+@options.argument("kind", "[KIND]", "One kind in detail, such as scheduler or channel.", required=False)
+@options.as_json
 def parts(kind: str | None, as_json: bool) -> None:
     """List what an experiment is made of: every kind of part, what there is to choose, its parameters, and how to add yours.
 
@@ -331,10 +313,10 @@ def parts(kind: str | None, as_json: bool) -> None:
 
 
 @app.command()
-@argument("names", "[NAME]...", "mnist, fashion_mnist, cifar10, shakespeare. Default: mnist.", nargs=-1)
-@click.option("--folder", type=PATH, help="A folder with the set's official files.")
+@options.argument("names", "[NAME]...", "mnist, fashion_mnist, cifar10, shakespeare. Default: mnist.", nargs=-1)
+@click.option("--folder", type=options.PATH, help="A folder with the set's official files.")
 @click.option("--status", is_flag=True, help="Only say what is cached; fetch nothing.")
-@json_option
+@options.as_json
 def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: bool) -> None:
     """Fetch MNIST or other data sets (byte-exact, checksums verified) into the cache, or say where they are.
 
@@ -342,7 +324,7 @@ def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: boo
     fedtide data fashion_mnist cifar10
     """
     from fedtide.data import fetched
-    from fedtide.report.terminal import TableColumn, listed
+    from fedtide.report.terminal import TableColumn
 
     found = {name: fetched(name, folder, None if status else say) for name in names or ["mnist"]}
     told: list[dict[str, Any]] = [
@@ -363,9 +345,8 @@ def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: boo
             for file, state in tree["files"].items()
         ]
         columns = (TableColumn("file"), TableColumn("state", wraps=True))
-        title = f"{found[tree['name']].title} in {tree['folder']}"
-        out.print(listed(columns, rows, out.width, escape(title)), highlight=False)
+        print_table(columns, rows, f"{found[tree['name']].title} in {tree['folder']}")
 
 
-for later in (study, report, explore, scenario, deploy, replay):
-    app.add_command(later)
+for command in (study, report, explore, scenario, deploy, replay):
+    app.add_command(command)

@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
-from fedtide.cli.command import (
-    PATH,
-    Group,
-    argument,
-    command,
-    json_option,
-    out,
-    out_option,
-    print_json,
-    print_text,
-    say,
-)
+from fedtide.cli import options
+from fedtide.cli.command import Group, command
+from fedtide.cli.console import out, print_json, print_text, say
 from fedtide.errors import FedtideError, RunFolderError
 
 if TYPE_CHECKING:
@@ -27,20 +18,20 @@ if TYPE_CHECKING:
 
 # ---- `fedtide report` and `fedtide explore`: pages for a browser
 
-_paths_argument = argument(
+_paths_argument = options.argument(
     "paths",
     "RUN [RUN] | STUDY",
     "A run folder, two to be beside each other, or a study.",
     nargs=-1,
     required=True,
-    type=PATH,
+    type=options.PATH,
 )
-_store_option = click.option("--store", type=PATH, help="Where the results of a study file are.")
+_store_option = click.option("--store", type=options.PATH, help="Where the results of a study file are.")
 
 
 @command("report")
 @_paths_argument
-@out_option("The file to write.", "to", default=Path("report.html"))
+@options.out("The file to write.", "to", default=Path("report.html"))
 @_store_option
 def report(paths: tuple[Path, ...], to: Path, store: Path | None) -> None:
     """Write a page to look at in a browser, one file without network: of a run, of two runs or of a study.
@@ -151,7 +142,7 @@ def scenario() -> None:
 
 
 @scenario.command("list")
-@json_option
+@options.as_json
 def list_scenarios(as_json: bool) -> None:
     """List the scenarios: what world each one is, its data set, its devices and its radio.
 
@@ -167,7 +158,7 @@ def list_scenarios(as_json: bool) -> None:
         experiment = config.experiment(scenario=name)
         rows[name] = {
             "about": presets.scenario(name).about,
-            "data": experiment.data.name,
+            "data": experiment.part("data").name,
             "num_devices": experiment.fleet.num_devices,
             "radio": _radio(experiment),
         }
@@ -190,8 +181,8 @@ def list_scenarios(as_json: bool) -> None:
 
 
 @scenario.command("show")
-@argument("name", "NAME", "One of `fedtide scenario list`.")
-@json_option
+@options.argument("name", "NAME", "One of `fedtide scenario list`.")
+@options.as_json
 def show_scenario(name: str, as_json: bool) -> None:
     """Print the file of a scenario: its keys, and in its comments the papers that it follows and what differs.
 

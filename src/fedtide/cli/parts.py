@@ -17,14 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedtide import config
-from fedtide.cli.command import out, print_json
+from fedtide.cli.console import out, print_json, print_table
 from fedtide.config import presets as config_presets
 from fedtide.config.presets import scenario_names
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import NO_DEFAULT, Parameter
 from fedtide.parts.kinds import KINDS, Kind, builtin_parts
-from fedtide.report.terminal import TableColumn, listed
+from fedtide.report.terminal import TableColumn
 
 # Frameworks, profiles and scenarios: names for several keys at once, as the lists of the command line show them.
 
@@ -81,7 +81,6 @@ def described(kind: str) -> dict[str, Any]:
     return {
         "about": known.job,
         "key": known.key,
-        "args": known.args or None,
         "called": _signatures(known, known.calls),
         "with_memory": _with_memory(known),
         "fills": {**known.fills},
@@ -260,12 +259,12 @@ def _how(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _own(kind: str, listed: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Say how one is named, with arguments, ours or one's own."""
-    key, args = listed["key"], listed["args"]
+    key = listed["key"]
     by_name = {name: each for name, each in listed["parts"].items() if not _lacks(each)}  # enough by its name
     given = list(_with_argument(by_name))[:1]
-    if args:
+    if kind != "tracker":
         lines = [f"{key}={list(by_name or listed['parts'])[-1]}", *(f"'{key}={each}'" for each in given)]
-        lines.append(f"{key}=mine.py:mine '{args}={{x: 1}}'")
+        lines.append(f"{key}=mine.py:mine {key}.x=1")
     else:
         lines = [f"{key}=[{next(iter(listed['parts']))}]", *(f"'{key}=[{each}, mine.py:mine]'" for each in given)]
     taken = "It is made with its arguments"
@@ -345,7 +344,7 @@ def print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
             about += f"\n[dim]{escape(', '.join(map(_as_typed, row['choices'])))}[/]"
         told.append((key, escape(str(row["default"])), about))
     columns = (TableColumn("key", style="cyan"), TableColumn("default", wraps=True), TableColumn("meaning", wraps=True))
-    out.print(listed(columns, told, out.width), highlight=False)
+    print_table(columns, told)
 
 
 def _as_typed(value: Any) -> str:

@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.markup import escape
 
-from fedtide.cli.command import (
-    CORES,
-    PATH,
-    Group,
-    argument,
-    err,
-    json_option,
-    out,
-    out_option,
-    print_json,
-    print_line,
-    say,
-    style_option,
-    warn,
-)
+from fedtide.cli import options
+from fedtide.cli.command import Group
+from fedtide.cli.console import err, out, print_json, print_line, print_table, say, tell, warn
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
@@ -33,56 +21,11 @@ if TYPE_CHECKING:
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
-_file_argument = argument("file", "FILE", "A study file (YAML).", type=PATH)
+_file_argument = options.argument("file", "FILE", "A study file (YAML).", type=options.PATH)
 _against_option = click.option(
     "--against",
     help="With what: a variant for all, or a part of labels (scheduler=random, a name, a value), all else being equal.",
 )
-
-
-def store_option(default: str = "results") -> Callable[[_Decorated], _Decorated]:
-    """Declare where results are kept."""
-    return click.option(
-        "--store",
-        "-s",
-        type=PATH,
-        default=Path(default),
-        help="Where results are kept, one small file per run.",
-    )
-
-
-def work_options(command: _Decorated) -> _Decorated:
-    """Declare how the runs of a study are done: --workers, --backend, --address, --isa-strict, --isa-redo."""
-    for option in reversed(
-        (
-            click.option(
-                "--workers",
-                "-j",
-                type=click.IntRange(1, 1000),
-                default=CORES,
-                help="Runs at a time, one thread each.",
-            ),
-            click.option(
-                "--backend",
-                default="local",
-                help="local: processes on this machine; dask: the cluster at --address, or one started for it; "
-                "here: this process.",
-            ),
-            click.option("--address", help="A Dask scheduler, as in tcp://host:8786."),
-            click.option(
-                "--isa-strict",
-                is_flag=True,
-                help="Do what is missing on the instruction path of the stored runs of the same seed.",
-            ),
-            click.option(
-                "--isa-redo",
-                is_flag=True,
-                help="As --isa-strict; a seed whose path this machine lacks is done anew on its own, beside it.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 def do_runs(
@@ -123,8 +66,7 @@ def do_runs(
             advance(expected_work(outcome.run), done, text)
             if outcome.reason is not None and outcome.reason not in causes:  # many runs may fail for one
                 causes.add(outcome.reason)
-                line = f"[red]failed:[/] {escape(f'{which}: {outcome.reason}')}"
-                err.print(line, highlight=False, soft_wrap=True)
+                tell(f"[red]failed:[/] {escape(f'{which}: {outcome.reason}')}")
             elif outcome.result is not None and not err.is_terminal:
                 say(text)
 
@@ -163,8 +105,8 @@ def _opened(file: Path, store: Path) -> tuple[Study, Store]:
 
 @study.command("run")
 @_file_argument
-@store_option()
-@work_options
+@options.store()
+@options.work
 def study_run(file: Path, store: Path, **work: Any) -> None:
     """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
     made, kept = _opened(file, store)
@@ -175,7 +117,7 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
 
 @study.command("show")
 @_file_argument
-@store_option()
+@options.store()
 @click.option(
     "--metric",
     "-m",
@@ -184,7 +126,7 @@ def study_run(file: Path, store: Path, **work: Any) -> None:
     "roughness, or time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9.",
 )
 @_against_option
-@json_option
+@options.as_json
 def study_show(file: Path, store: Path, metric: str, against: str | None, as_json: bool) -> None:
     """Show every variant's mean, and its paired difference from another one with its interval.
 
@@ -206,12 +148,12 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, as_jso
 
 @study.command("plot")
 @_file_argument
-@store_option()
-@out_option("File name without ending (default: the study's).")
+@options.store()
+@options.out("File name without ending (default: the study's).")
 @click.option("--column", default="test_accuracy", help="What to plot: test_accuracy, test_loss, train_loss, ...")
 @click.option("--over", default="time", help="Against what: time, index, bits, symbols, samples_trained.")
 @_against_option
-@style_option
+@options.style
 def study_plot(
     file: Path, store: Path, folder: Path | None, column: str, over: str, against: str | None, style: str
 ) -> None:
@@ -225,8 +167,8 @@ def study_plot(
 
 @study.command("export")
 @_file_argument
-@out_option("A .csv or .parquet file.", "to", required=True)
-@store_option()
+@options.out("A .csv or .parquet file.", "to", required=True)
+@options.store()
 def study_export(file: Path, to: Path, store: Path) -> None:
     """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""
     from fedtide.studies.table import export
@@ -236,14 +178,16 @@ def study_export(file: Path, to: Path, store: Path) -> None:
 
 
 @study.command("paths")
-@argument("store", "[STORE]", "A folder of results. Default: results.", type=PATH, default=Path("results"))
+@options.argument(
+    "store", "[STORE]", "A folder of results. Default: results.", type=options.PATH, default=Path("results")
+)
 @click.option(
     "--identify", is_flag=True, help="Find out unknown instruction paths by doing the first evaluations again."
 )
-@json_option
+@options.as_json
 def study_paths(store: Path, identify: bool, as_json: bool) -> None:
     """List on which instruction paths, and by which version, the results of a store were made."""
-    from fedtide.report.terminal import TableColumn, listed
+    from fedtide.report.terminal import TableColumn
     from fedtide.studies import identify as identifying
     from fedtide.studies.store import Store
 
@@ -266,7 +210,7 @@ def study_paths(store: Path, identify: bool, as_json: bool) -> None:
     ]
     names = ("instruction path", "found by", "version", "commit")
     columns = (TableColumn("results", right=True), *(TableColumn(name, wraps=True) for name in names))
-    out.print(listed(columns, rows, out.width, escape(str(store))), highlight=False)
+    print_table(columns, rows, str(store))
 
 
 def _compared(row: dict[str, Any]) -> tuple[str, str]:
@@ -295,7 +239,7 @@ def _nothing(row: dict[str, Any]) -> str:
 
 
 def _print_table(study: Study, store: Store, metric: str, against: str | None = None) -> None:
-    from fedtide.report.terminal import TableColumn, listed
+    from fedtide.report.terminal import TableColumn
     from fedtide.studies.table import table_rows
 
     rows = table_rows(study, store, metric, against)
@@ -315,7 +259,7 @@ def _print_table(study: Study, store: Store, metric: str, against: str | None = 
         columns.append(TableColumn("uploads lost", right=True))
         for row, cell in zip(rows, cells, strict=True):
             cell.append("-" if row["lost_share"] is None else f"{row['lost_share']:.1%}")
-    out.print(listed(columns, cells, out.width, escape(f"{study.name}: {metric}")), highlight=False)
+    print_table(columns, cells, f"{study.name}: {metric}")
     for line in _foot(study, store, any(row["paths_note"] for row in rows)):
         out.print(f"[dim]{escape(line)}[/]", highlight=False)
 

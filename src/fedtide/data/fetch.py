@@ -27,7 +27,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Raw: TypeAlias = bytes | bytearray
 Say: TypeAlias = Callable[[str], None]
 
-GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 MOST_FILE_BYTES: Final = 1 << 30  # that are read of one file; the largest, of EMNIST, has 547,178,704
 _CONNECT_SECONDS, _READ_SECONDS = 4.0, 30.0  # how long a mirror may be silent
 
@@ -91,9 +91,14 @@ def gunzip(data: Raw, limit: int) -> bytes:
     return raw
 
 
+def unpacked(data: Raw, limit: int) -> Raw:
+    """Return data as they are or, if they are gzipped, what they hold."""
+    return gunzip(data, limit) if data.startswith(_GZIP_MAGIC) else data
+
+
 def check_file(data: Raw, file: OfficialFile) -> Raw:
     """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not its own."""
-    raw = gunzip(data, file.num_bytes) if data.startswith(GZIP_MAGIC) else data
+    raw = unpacked(data, file.num_bytes)
     if len(raw) != file.num_bytes:
         what = "truncated: " if len(raw) < file.num_bytes else ""
         raise DataError(f"{what}{len(raw)} bytes, expected {file.num_bytes}")
@@ -329,11 +334,11 @@ def _download(wanted: OfficialSet, mirror: str, files: Sequence[OfficialFile], p
         return
     for file in files:
 
-        def unpacked(url: str, output: str, _: Any, file: OfficialFile = file) -> None:
+        def unpack(url: str, output: str, _: Any, file: OfficialFile = file) -> None:
             http(url, output, None)
             Path(output).write_bytes(gunzip(Path(output).read_bytes(), file.num_bytes))
 
-        kept = pooch.retrieve(f"{mirror}/{file.name}.gz", file.sha256, file.name, place, downloader=unpacked)
+        kept = pooch.retrieve(f"{mirror}/{file.name}.gz", file.sha256, file.name, place, downloader=unpack)
         os.chmod(kept, 0o644)  # pooch's 0600 would shut out others who share the cache
 
 

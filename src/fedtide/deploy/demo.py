@@ -20,7 +20,6 @@ from fedtide.deploy.federation import Federation
 from fedtide.deploy.settings import Deployment, Terms, check_terms, write_app
 from fedtide.deploy.trace import Period
 from fedtide.errors import FedtideError
-from fedtide.parts.kinds import NAMED
 from fedtide.runs import RoundRecord, is_complete, machine_fault, read_rounds
 
 _SLOWEST_PERIODS = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
@@ -72,19 +71,12 @@ def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
 
 def _with_files_in_full(experiment: Experiment) -> Experiment:
     """Name the user's own files by their full paths: Flower's processes work in a folder of their own."""
-    changes: dict[str, dict[str, Any]] = {}
-    for kind in NAMED.values():  # where the name of a part changes, its arguments are given anew
-        args = dict(config.key_value(experiment, kind.args))
-        for key, place in config.experiment_argument_files(experiment).items():
-            if key.startswith(f"{kind.args}."):
-                args[key.removeprefix(f"{kind.args}.")] = str(Path(place).absolute())
-        group, _, leaf = kind.args.partition(".")
-        changes.setdefault(group, {})[leaf] = args
+    changes: dict[str, Any] = {}
     for key, name in config.own_files(experiment).items():
-        group, _, leaf = key.rpartition(".")
         place, _, wanted = name.rpartition(":")
-        changes[group][leaf] = f"{Path(place).absolute()}:{wanted}"
-    return config.experiment(experiment, changes)
+        changes[key] = {**config.key_value(experiment, key).args, "name": f"{Path(place).absolute()}:{wanted}"}
+    files = {key: str(Path(place).absolute()) for key, place in config.experiment_argument_files(experiment).items()}
+    return config.experiment(experiment, changes, files)
 
 
 def paces(demo: Demo) -> list[float]:

@@ -16,7 +16,7 @@ from fedtide import __version__, config
 from fedtide.config import Experiment
 from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
-from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
+from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import backend
 
@@ -101,11 +101,11 @@ def doubts(terms: Terms) -> list[str]:
 
 def check_timeline(experiment: Experiment) -> None:
     """Raise unless the server acts every period, which is what a deployment does."""
-    timeline = experiment.timeline
-    if timeline.name != "periodic":
+    timeline, part = experiment.timeline, experiment.part("timeline")
+    if part.name != "periodic":
         preset = f", which framework={experiment.framework} asks for" if experiment.framework else ""
         raise FedtideError(
-            f"timeline.name={timeline.name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
+            f"timeline.name={part.name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
             "or simulate it with `fedtide run`"
         )
     if timeline.upload_time:
@@ -113,9 +113,9 @@ def check_timeline(experiment: Experiment) -> None:
             f"timeline.upload_time={timeline.upload_time:g}: in a deployment uploads take the time they take; say "
             "timeline.upload_time=0"
         )
-    if timeline.args:
+    if part.args:
         raise FedtideError(
-            f"timeline.args={timeline.args}: a deployment's clock goes by timeline.period; give that instead"
+            f"timeline.name={shown(part.entry)}: a deployment's clock goes by timeline.period; give that instead"
         )
 
 
@@ -123,12 +123,12 @@ def check_terms(terms: Terms) -> None:
     """Raise if this federation can never run, before anything is written or started."""
     experiment, settings = terms
     check_timeline(experiment)
-    if experiment.learning.trainer == "dask":
+    if experiment.learning.trainer.name == "dask":
         raise FedtideError(
             "learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
             f"learning.trainer={backend(experiment)}, which gives the same bits"
         )
-    if experiment.radio.access != "orthogonal" and settings.capacity != "simulated":
+    if experiment.radio.access.name != "orthogonal" and settings.capacity != "simulated":
         raise FedtideError(
             f"radio.access={experiment.radio.access} with capacity={settings.capacity}: nodes send packets, which do not add "
             "up on the air; the server adds them over a simulated radio. Say capacity=simulated, or radio.access=orthogonal"

@@ -37,7 +37,7 @@ from fedtide.parts.arguments import arg
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Job, Memory, Samples, Trained, Vector
 
-_ADDRESS: Final = "learning.trainer_args.address"
+_ADDRESS: Final = "learning.trainer.address"
 MOST_TABLE_BYTES: Final = 4e9  # of a table: Dask's messages end at 2^32
 WORKER_PATIENCE_SECONDS: Final = 60.0  # without any worker
 _LOOK_SECONDS: Final = 2.0

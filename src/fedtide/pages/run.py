@@ -194,7 +194,7 @@ def _told(shown: _Run, level: int, live: bool) -> dict[str, Any]:
 
 def _title(experiment: Experiment) -> str:
     """Name a run by what people compare: who is scheduled, and when the server acts."""
-    timeline, scheduler = experiment.timeline.name, experiment.policy.scheduler
+    timeline, scheduler = experiment.part("timeline").name, experiment.part("scheduler").name
     return f"{scheduler.rpartition('/')[2]} · {timeline.rpartition('/')[2]}"
 
 
@@ -231,13 +231,12 @@ def _facts(run: RunView, going: bool) -> list[str]:
 
 def _radio(experiment: Experiment) -> str:
     """Name the channel and what it fades about: an average SNR if all links have the same, else the coverage."""
-    radio = experiment.radio
-    if radio.coverage != "equal":
-        return f"{radio.channel}, {radio.coverage}"
-    if radio.channel not in _FADING and radio.channel_args.get("quantity") != "gain":
-        return radio.channel
-    given = radio.channel_args if radio.channel == "rayleigh" else radio.coverage_args
-    return f"{radio.channel} {given.get('snr_db', radio.snr_db):g} dB"
+    channel, coverage = experiment.radio.channel, experiment.radio.coverage
+    if coverage.name != "equal":
+        return f"{channel}, {coverage}"
+    if channel.name not in _FADING and channel.args.get("quantity") != "gain":
+        return channel.name
+    return f"{channel} {experiment.radio.snr_db:g} dB"
 
 
 def _numbers(shown: _Run) -> list[tuple[str, str]]:
@@ -261,7 +260,7 @@ def _numbers(shown: _Run) -> list[tuple[str, str]]:
         "fedtide": str(versions.get("fedtide") or "unknown"),
         "commit": f"{commit[:12]}{commit[40:]}",  # with a + if the code was changed since
         "instruction path": str(versions.get("isa") or "none"),
-        "trainer": run.experiment.learning.trainer,
+        "trainer": run.experiment.learning.trainer.name,
         "seed": str(run.experiment.seed),
     }
     return [(name, value[:_WIDEST]) for name, value in numbers.items()]

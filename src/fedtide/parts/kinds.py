@@ -15,13 +15,11 @@ class Kind(NamedTuple):
     """One kind of part."""
 
     key: str  # the experiment's key that names it
-    args: str  # the experiment's key with its arguments
     table: str  # where ours are, as module:TABLE
     calls: Mapping[str, tuple[str, ...]]  # what it is given, by method ("" for the object itself)
     job: str  # what it does, in a few words
     remembers: Mapping[str, tuple[str, ...]] | None = None  # the same for one with memory; None: it may have none
     init: tuple[str, ...] = ()  # what init of one with memory is given
-    formerly: tuple[str, ...] | None = None  # another way of calling it that is still understood
     asked_before: bool = False  # it is asked before a run begins, not while it is on
     made_with: tuple[str, ...] = ()  # what its class is given besides its arguments, filled in as run.<name>
     # what a part of it may ask for with arg(key=...) besides the experiment's keys, and what that is
@@ -39,7 +37,6 @@ _DECODE = {"decode": ("packet",), "num_kept": ("num_parameters", "budget_bits")}
 KINDS: Final[dict[str, Kind]] = {
     "data": Kind(
         "data.name",
-        "data.args",
         "fedtide.data:DATASETS",
         {},
         "what is learned",
@@ -52,7 +49,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "partition": Kind(
         "data.partition",
-        "data.partition_args",
         "fedtide.data.partition:PARTITIONS",
         {"": ("dataset", "num_devices", "seed")},
         "who holds which samples",
@@ -62,7 +58,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "duration": Kind(
         "fleet.duration",
-        "fleet.duration_args",
         "fedtide.devices.duration:DURATIONS",
         {"": ("seed", "device", "job")},
         "how long a local training takes",
@@ -75,7 +70,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "availability": Kind(
         "fleet.availability",
-        "fleet.availability_args",
         "fedtide.devices.availability:AVAILABILITIES",
         {"": ("seed", "device", "time")},
         "when a device is there",
@@ -84,7 +78,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "channel": Kind(
         "radio.channel",
-        "radio.channel_args",
         "fedtide.radio.channel:CHANNELS",
         {"": ("seed", "tick", "time", "device")},
         "how strong the uplinks are",
@@ -93,7 +86,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "coverage": Kind(
         "radio.coverage",
-        "radio.coverage_args",
         "fedtide.radio.cell:COVERAGES",
         {"": ("seed", "device", "time")},
         "how strong a device is received on average, for channels that fade about it",
@@ -101,7 +93,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "csi": Kind(
         "radio.csi",
-        "radio.csi_args",
         "fedtide.radio.csi:CSIS",
         {"": ("seed", "tick", "time", "device", "snr")},
         "what the server knows of the uplinks",
@@ -109,7 +100,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "allocation": Kind(
         "radio.allocation",
-        "radio.allocation_args",
         "fedtide.radio.allocation:ALLOCATIONS",
         {"": ("capacity", "num_symbols")},
         "how a tick's symbols are shared",
@@ -117,7 +107,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "access": Kind(
         "radio.access",
-        "radio.access_args",
         "fedtide.radio.over_the_air:ACCESSES",
         {"": ("updates", "weights", "snr", "rng")},
         "how the picked devices share the symbols: one by one, or all at once",
@@ -125,7 +114,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "downlink": Kind(
         "radio.downlink",
-        "radio.downlink_args",
         "fedtide.radio.downlink:DOWNLINKS",
         {"": ("seed", "device", "time", "bits")},
         "how long a device takes to receive a model",
@@ -135,7 +123,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "energy": Kind(
         "fleet.energy",
-        "fleet.energy_args",
         "fedtide.devices.energy:ENERGIES",
         {"": ("seed", "device", "samples", "symbols")},
         "what devices spend in energy",
@@ -143,17 +130,14 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "timeline": Kind(
         "timeline.name",
-        "timeline.args",
         "fedtide.timeline.timelines:TIMELINES",
         {"": ("clock",)},
         "when the server acts",
-        formerly=("duration", "horizon"),
         asked_before=True,
         gives={"": "ticks, one after the other"},
     ),
     "scheduler": Kind(
         "policy.scheduler",
-        "policy.scheduler_args",
         "fedtide.schedule.schedulers:SCHEDULERS",
         {"": ("candidates", "limit", "rng")},
         "who uploads",
@@ -163,7 +147,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "weighting": Kind(
         "policy.weighting",
-        "policy.weighting_args",
         "fedtide.aggregate.averages:WEIGHTINGS",
         {"": ("num_samples", "age")},
         "how much each arrived update counts",
@@ -173,7 +156,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "aggregator": Kind(
         "policy.aggregator",
-        "policy.aggregator_args",
         "fedtide.aggregate.averages:AGGREGATORS",
         {"": _COMBINE},
         "how arrived updates become the next model",
@@ -183,7 +165,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "codec": Kind(
         "codec.name",
-        "codec.args",
         "fedtide.codec.registry:CODECS",
         {"encode": _ENCODE, **_DECODE},
         "how an update becomes bits",
@@ -193,7 +174,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "model": Kind(
         "learning.model",
-        "learning.model_args",
         "fedtide.learning.model:MODELS",
         {},
         "what is trained",
@@ -202,7 +182,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "trainer": Kind(
         "learning.trainer",
-        "learning.trainer_args",
         "fedtide.learning.trainer:TRAINERS",
         _TRAIN,
         "who trains",
@@ -211,11 +190,11 @@ KINDS: Final[dict[str, Kind]] = {
         made_with=("task",),
         gives={"initial_model": "model [d]", "train": "updates [r d]", "evaluate": "Score(accuracy, loss)"},
     ),
-    "tracker": Kind("tracker", "", "fedtide.trackers:TRACKERS", _TRACK, "who watches a run"),
+    "tracker": Kind("tracker", "fedtide.trackers:TRACKERS", _TRACK, "who watches a run"),
 }
 
 # Those whose name is a key of the experiment's own; a tracker changes nothing and is named in a list.
-NAMED: Final = {name: kind for name, kind in KINDS.items() if kind.args}
+NAMED: Final = {name: kind for name, kind in KINDS.items() if name != "tracker"}
 
 
 def builtin_parts(kind: str) -> Mapping[str, Any]:

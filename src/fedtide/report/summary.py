@@ -30,7 +30,7 @@ _LABELS: Final = {
 
 def chance(experiment: Experiment) -> float | None:
     """Return what guessing among equally frequent labels reaches; None if the number of labels is not known."""
-    data = experiment.data
+    data = experiment.part("data")
     if data.name == "cifar100":
         return 1 / 20 if data.args.get("labels") == "coarse" else 1 / 100
     given = data.args.get("num_labels")
@@ -91,7 +91,7 @@ def summarise(
     sent = sum(map(_symbols_sent, rounds))
     return {
         "experiment": config.digest(experiment),
-        "trainer": experiment.learning.trainer,
+        "trainer": experiment.learning.trainer.name,
         "instruction_path": path,
         "aggregations": len(rounds),
         "time": rounds[-1].time if rounds else 0.0,

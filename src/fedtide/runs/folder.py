@@ -338,8 +338,7 @@ def first_format(experiment: Experiment) -> int:
 
 def tracker_names(experiment: Experiment) -> list[str]:
     """Return the names of the trackers that an experiment has."""
-    named = [each if isinstance(each, str) else each.get("name") for each in experiment.tracker]
-    return [each for each in named if isinstance(each, str)]
+    return [tracker.name for tracker in experiment.tracker]
 
 
 def check_folder(path: Path, experiment: Experiment) -> None:

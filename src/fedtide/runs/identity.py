@@ -49,7 +49,7 @@ def identity(system: System, trainer: Any, begun: Mapping[str, Any] | None = Non
         "policies": "; ".join(f"{kind}={_described(each)}" for kind, each in policies.items()),
         "model": repr(system.model)
         if isinstance(system.model, Model)
-        else _type_label(system.model, is_own_file(system.experiment.learning.model)),
+        else _type_label(system.model, is_own_file(system.experiment.learning.model.name)),
         "trainer": trainer_name(trainer),
         **_replaced(system),
     }
@@ -162,17 +162,10 @@ def _writes_itself(made: Any) -> bool:
 
 
 def _written(made: Any) -> str:
-    """Return the repr of one of ours; a user's own that it is made with by name: its repr may say where in memory it is.
-
-    A field that came later (`metadata={"later": True}`) is left out at its default: runs that were begun before go on.
-    """
+    """Return the repr of one of ours; a user's own that it is made with by name: its repr may say where in memory it is."""
     if _writes_itself(made):
-        told = [
-            each
-            for each in dataclasses.fields(made)
-            if each.repr and not (each.metadata.get("later") and getattr(made, each.name) == each.default)
-        ]
-        inside = (f"{each.name}={_written(getattr(made, each.name))}" for each in told)
+        told = [field.name for field in dataclasses.fields(made) if field.repr]
+        inside = (f"{name}={_written(getattr(made, name))}" for name in told)
         return f"{type(made).__qualname__}({', '.join(inside)})"
     return _described(made) if callable(made) else repr(made)
 

@@ -66,7 +66,7 @@ def policy_files(experiment: Experiment) -> dict[str, str]:
     """
     own = {name: digest for name in config.own_files(experiment).values() if (digest := source_digest(name))}
     own |= {place: file_digest(place) for place in config.experiment_argument_files(experiment).values()}
-    held = folder_digest(experiment.data.name, experiment.data.args.get("folder", experiment.data.folder))
+    held = folder_digest(experiment.part("data").name, experiment.data.folder)
     return own if held is None else {**own, "data.folder": held}
 
 
