@@ -17,7 +17,7 @@ import fedtide
 from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.extension import native
-from fedtide.runs.identity import _described
+from fedtide.runs.manifest import _described
 from fedtide.schedule import certified, label_variance
 from fedtide.schedule.certified import Certified, certify, rounding, separation
 from fedtide.schedule.label_variance import centred

@@ -6,7 +6,6 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -150,27 +149,22 @@ def to_run_config(terms: Terms) -> dict[str, str]:
 def from_run_config(run_config: Mapping[str, Any], data_folder: str | None = None) -> Terms:
     """Read the terms from Flower's run configuration. data_folder: where this host keeps the data set."""
     try:
-        return _parsed_terms(str(run_config["experiment"]), str(run_config["deployment"]), data_folder)
+        trees = {key: json.loads(str(run_config[key])) for key in ("experiment", "deployment")}
     except (KeyError, ValueError, RecursionError) as error:
         raise FedtideError(
             f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
         ) from error
-
-
-@lru_cache(maxsize=8)
-def _parsed_terms(experiment: str, settings: str, data_folder: str | None) -> Terms:
-    trees = {"experiment": json.loads(experiment), "deployment": json.loads(settings)}
     for key, tree in trees.items():
         if not isinstance(tree, dict):
             raise FedtideError(
                 f"{key} in the run configuration is a {type(tree).__name__}, not a mapping; make the app with "
                 "`fedtide deploy app`"
             )
-    terms = Terms(config.experiment(trees["experiment"]), deployment(trees["deployment"]))
-    if data_folder is None:
-        return terms
-    data = terms.experiment.data.model_copy(update={"folder": Path(data_folder)})
-    return terms._replace(experiment=terms.experiment.model_copy(update={"data": data}))
+    experiment = config.experiment(trees["experiment"])
+    if data_folder is not None:
+        data = experiment.data.model_copy(update={"folder": Path(data_folder)})
+        experiment = experiment.model_copy(update={"data": data})
+    return Terms(experiment, deployment(trees["deployment"]))
 
 
 # -- the Flower app of a federation: a folder that `flwr run` sends to server and nodes -----------------------------
