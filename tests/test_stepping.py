@@ -155,8 +155,7 @@ def test_the_identity_of_a_large_fleets_timeline(monkeypatch: pytest.MonkeyPatch
     system = _built(small({"fleet": {"num_devices": 8}}))
     whole = identity(system, FakeTrainer())["timeline"]
     for module in ("fedtide.runs.manifest", "fedtide.timeline.clock"):
-        if hasattr(sys.modules[module], "LARGE_FLEET_DEVICES"):
-            monkeypatch.setattr(sys.modules[module], "LARGE_FLEET_DEVICES", 7)
+        monkeypatch.setattr(sys.modules[module], "LARGE_FLEET_DEVICES", 7)
     large = _built(small({"fleet": {"num_devices": 8}}))
     brief = identity(large, FakeTrainer())["timeline"]
     assert brief != whole
