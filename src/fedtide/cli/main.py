@@ -333,7 +333,7 @@ def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: boo
         {
             "folder": str(state.folder),
             "complete": state.complete,
-            "files": {file.name: file.problem or "verified" for file in state.files},
+            "files": {file: problem or "verified" for file, problem in state.problems.items()},
             "name": name,
         }
         for name, state in found.items()
