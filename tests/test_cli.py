@@ -405,7 +405,7 @@ def test_no_kept_share_while_the_size_of_the_model_is_not_known(tmp_path):
     rounds.write_text(next(line for line in lines if '"picked":[]' not in line))
     found = json.loads(invoke("show", "r", "--json").stdout)
     assert (found["complete"], found["mean_kept_share"]) == (False, None)
-    assert found["uploads"] == 0  # no checkpoint vouches for that round
+    assert found["uploads"] == 0  # no checkpoint holds that round
 
 
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bytes(tmp_path):

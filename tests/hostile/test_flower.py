@@ -596,7 +596,7 @@ def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     run_config = {**to_run_config(small({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}}))}
     context = Context(1, 7, {}, RecordDict(), {**run_config, "run-folder": str(folder)})
     with pytest.raises(FedtideError):
-        apps.serve(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
+        apps.run_server(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
     assert "a deployment aggregates every period" in (server_error(folder) or "")
     assert server_error(folder, (tmp_path / "run.log").stat().st_size) is None
     assert server_error(tmp_path / "nobody") is None

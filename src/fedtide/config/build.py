@@ -37,6 +37,8 @@ def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
             made[key] = object_value(whole, each)
         elif isinstance(each, Mapping) and not above:
             made[key] = replaced(each, f"{key}.")
+        elif isinstance(each, (list, tuple)):  # of trackers
+            made[key] = [part.entry if isinstance(part, Part) else part for part in each]
         else:
             made[key] = each
     return made

@@ -65,9 +65,7 @@ def part(
 def calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
     """Return how a part is called: what it is given, by method."""
     known = KINDS[kind]
-    if not remembers(made) or known.remembers is None:
-        return known.calls
-    return {"init": known.init, **known.remembers}
+    return known.calls_with_memory if known.memory and remembers(made) else known.calls
 
 
 def remembers(part: Any) -> bool:
