@@ -36,7 +36,7 @@ KILLS = [
     ("with_an_old_checkpoint", 8, 8, 5),
     ("after_a_round", 7, 7, 7),
 ]
-REMEMBERING = [kind for kind, row in KINDS.items() if row.remembers is not None]
+REMEMBERING = [kind for kind, row in KINDS.items() if row.memory]
 CASES: dict[str, dict[str, Any]] = {
     "aggregator-nested": {"policy": {"aggregator": {"name": "server_yogi", "inner": "ca2fl"}}},
     "trainer-own": remembering.KEYS["trainer"],

@@ -69,7 +69,7 @@ def simulate(
     on_round, say = callback("on_round", on_round), callback("say", say)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)
-    watching = Trackers([*experiment.tracker, *tracker], warn or _warned)
+    watching = Trackers([*(part.entry for part in experiment.tracker), *tracker], warn or _warned)
     if system is None:
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
