@@ -220,7 +220,7 @@ BAD_INPUT = [
     (["run", "fleet.num_devices=0"], 2, "greater than or equal to 1"),
     (["run", "radio.snr_db=loud"], 2, "radio.snr_db='loud'"),
     (["run", "timeline.period=40"], 2, "horizon"),
-    (["run", "policy.scheduler=randon"], 2, "did you mean 'random'"),
+    (["run", "policy.scheduler=randon"], 2, "did you mean random"),
     (["run", "nosuch.yaml"], 2, "there is no experiment file"),
     (["run", "policy.limit"], 2, "there is no experiment file"),
     (["run", str(EXAMPLES / "study.yaml")], 2, "study.yaml is a study file"),
@@ -405,7 +405,7 @@ def test_no_kept_share_while_the_size_of_the_model_is_not_known(tmp_path):
     rounds.write_text(next(line for line in lines if '"picked":[]' not in line))
     found = json.loads(invoke("show", "r", "--json").stdout)
     assert (found["complete"], found["mean_kept_share"]) == (False, None)
-    assert found["uploads"] == 0  # no checkpoint vouches for that round
+    assert found["uploads"] == 0  # no checkpoint holds that round
 
 
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bytes(tmp_path):

@@ -18,7 +18,7 @@ from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.parts import registry
 from fedtide.runs import Ledger, RoundRecord, Scores, costs, read_rounds, round_record
 from fedtide.runs import folder as run_folder
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from helpers import FakeTrainer, small, small_dataset
 from remembering import KEYS, OUTAGE, Control
 

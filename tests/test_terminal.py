@@ -138,7 +138,7 @@ def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
     ],
 )
 def test_chance(data, wanted):
-    assert chance(config.Experiment.model_construct(data=config.Experiment().data.model_copy(update=data))) == wanted
+    assert chance(config.Experiment.model_construct(data=config.Data(**data))) == wanted
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_folder_is_named_by_what_a_person_would_look_for(keys, name):
 )
 def test_a_folder_name_is_safe(part, word):
     base = config.Experiment()
-    experiment = base.model_copy(update={"policy": base.policy.model_copy(update={"scheduler": part})})
+    experiment = base.model_copy(update={"policy": base.policy.model_copy(update={"scheduler": config.Part(part)})})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "digest", lambda _: "0123456789abcdef")
         assert folder_name(experiment) == f"periodic-{word}-mnist-s0-01234567"

@@ -16,7 +16,7 @@ from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import user_code
 from fedtide.report.plan import plan_rows
-from fedtide.runs import RunFolder, part_files_folder
+from fedtide.runs import RunFolder, read_header
 from helpers import FakeTrainer, run, small, small_dataset
 
 HEAD = """
@@ -299,7 +299,7 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
     experiment = small({"policy": {"scheduler": "mine.py:f"}})
     RunFolder.open(tmp_path / "run", experiment).close()
     monkeypatch.chdir(tmp_path)
-    with user_code.search_folder(part_files_folder(tmp_path / "run")):
+    with user_code.search_folder(read_header(tmp_path / "run").user_folder):
         RunFolder.open(tmp_path / "run", experiment).close()
         assert user_code.source_digest("mine.py:f") is not None
     assert user_code.source_digest("mine.py:f") is None

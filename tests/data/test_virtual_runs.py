@@ -18,7 +18,7 @@ from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages.run_view import seen
 from fedtide.parts.user_code import Guarded
-from fedtide.runs.identity import fleet_digest
+from fedtide.runs.manifest import fleet_digest
 from helpers import EXAMPLES, small, small_dataset
 
 DEVICES = {"num_devices": 700}  # of 120 samples

@@ -125,7 +125,7 @@ TOO_BIG = "array is too big; `arr.size * arr.dtype.itemsize` is larger than the 
         (caused(RunFolderError("f is damaged (x)"), MemoryError()), r"not enough memory", 6),
         (caused(RunFolderError("f cannot be written"), os_error(errno.ENOSPC, "f")), r"^f cannot be written$", 4),
         (TrainingError("a\x1b[31mb\x00\x07c" + "d" * 5000), r"^a\\x1b\[31mb\\x00\\x07cd+\.\.\.d+$", 5),
-        (TrainingError("many words " * 500), r"^many words .* \.\.\. .*words $", 5),
+        (TrainingError("many words " * 500), r"^many words .* \.\.\. .*words$", 5),
     ],
     ids=lambda value: f"{type(value).__name__}" if isinstance(value, BaseException) else None,
 )
@@ -487,7 +487,7 @@ ROWS = [
     wrong("theory", "-o", "/proc/none", "num_ticks=3", "num_seeds=2", "num_draws=10", says="/proc/none"),
     wrong("nosuch", says="No such command 'nosuch'; see `.* --help`"),
     wrong("stud", says="No such command 'stud'"),
-    wrong("rnu", says=r"No such command 'rnu' \(did you mean 'run'\?\); see `[^`]* --help`$"),
+    wrong("rnu", says=r"No such command 'rnu' \(did you mean run\?\); see `[^`]* --help`$"),
     wrong("run", "--threads", "0", says="'--threads' / '-j': 0 is not in the range"),
     wrong("run", "--threads", "many", says="'many' is not a valid int"),
     wrong("plan", "--ticks", "-1", says="--ticks"),

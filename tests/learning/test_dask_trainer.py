@@ -416,7 +416,7 @@ def test_the_places_are_arguments_of_the_trainer() -> None:
 
 def test_a_run_knows_path_size_and_trainer_without_a_cluster() -> None:
     from fedtide.runs import identity
-    from fedtide.runs.provenance import instruction_path
+    from fedtide.runs.manifest import instruction_path
 
     experiment = small(WORLD, on_dask(inner_args={"momentum": 0.5}))
     system = build(experiment, dataset=DATA)

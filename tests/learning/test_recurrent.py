@@ -147,7 +147,7 @@ def test_a_run_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.Monk
     play = "ACT I.\n\n" + "\n\n".join(f"ROLE {chr(65 + k)}.\n" + f"Who is {k}, there? " * 70 for k in range(6))
     monkeypatch.setattr("fedtide.data.shakespeare.load_plays", lambda folder, say: ([play], "made up"))
     wanted = fedtide.experiment(
-        data={"name": "shakespeare", "partition": "natural", "num_test": 20, "args": {"window": 10}},
+        data={"name": {"name": "shakespeare", "window": 10}, "partition": "natural", "num_test": 20},
         learning={"model": {"name": "char_gru", "hidden": 4}, "trainer": "torch", "local_steps": 2},
         fleet={"num_devices": 5},
         timeline={"horizon": 2},

@@ -306,7 +306,7 @@ def test_a_model_without_its_half_is_not_scored() -> None:
 
 def test_the_records_say_who_trained() -> None:
     from fedtide.runs import trainer_name
-    from fedtide.runs.provenance import instruction_path
+    from fedtide.runs.manifest import instruction_path
 
     wanted = small(SCAFFOLD)
     assert trainer_name(make_trainer(build(wanted, dataset=DATA))).startswith("scaffold around native, scale=")

@@ -12,7 +12,7 @@ from companions import with_companions
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
 from fedtide.runs import RoundRecord
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from helpers import FakeTrainer, small, small_dataset
 
 REMEMBERING = [

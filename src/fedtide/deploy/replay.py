@@ -40,7 +40,7 @@ from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, machine_fault, part_files_folder, round_record
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, machine_fault, round_record
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
@@ -152,10 +152,10 @@ def replay(
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
     rounds: list[RoundRecord] = []
-    with user_code.search_folder(part_files_folder(folder)):  # where the federation's own files were
-        original, _, recorded = read_history(folder)
-        if not recorded.periods:
-            raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
+    original, _, recorded, user_folder = read_history(folder)
+    if not recorded.periods:
+        raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
+    with user_code.search_folder(user_folder):
         experiment = _changed(original, changes or {})
         player = _Player(experiment, recorded, threads, faithful=experiment == original)
         with _new_folder(out, experiment) as run:

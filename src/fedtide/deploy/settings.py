@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +15,7 @@ from fedtide.config import Experiment
 from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.trainer import backend
 
 _SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
@@ -74,9 +72,8 @@ def _about(key: str) -> str | None:
 
 
 def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, Deployment.model_fields, 1, 0.5)
-    hint = f": did you mean {near[0]}?" if near else ""
-    return f"{hint} (the settings are {', '.join(Deployment.model_fields)})"
+    hint = did_you_mean(key, Deployment.model_fields)
+    return f"{hint and f': {hint}'} (the settings are {', '.join(Deployment.model_fields)})"
 
 
 def doubts(terms: Terms) -> list[str]:
@@ -150,27 +147,22 @@ def to_run_config(terms: Terms) -> dict[str, str]:
 def from_run_config(run_config: Mapping[str, Any], data_folder: str | None = None) -> Terms:
     """Read the terms from Flower's run configuration. data_folder: where this host keeps the data set."""
     try:
-        return _parsed_terms(str(run_config["experiment"]), str(run_config["deployment"]), data_folder)
+        trees = {key: json.loads(str(run_config[key])) for key in ("experiment", "deployment")}
     except (KeyError, ValueError, RecursionError) as error:
         raise FedtideError(
             f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
         ) from error
-
-
-@lru_cache(maxsize=8)
-def _parsed_terms(experiment: str, settings: str, data_folder: str | None) -> Terms:
-    trees = {"experiment": json.loads(experiment), "deployment": json.loads(settings)}
     for key, tree in trees.items():
         if not isinstance(tree, dict):
             raise FedtideError(
                 f"{key} in the run configuration is a {type(tree).__name__}, not a mapping; make the app with "
                 "`fedtide deploy app`"
             )
-    terms = Terms(config.experiment(trees["experiment"]), deployment(trees["deployment"]))
-    if data_folder is None:
-        return terms
-    data = terms.experiment.data.model_copy(update={"folder": Path(data_folder)})
-    return terms._replace(experiment=terms.experiment.model_copy(update={"data": data}))
+    experiment = config.experiment(trees["experiment"])
+    if data_folder is not None:
+        data = experiment.data.model_copy(update={"folder": Path(data_folder)})
+        experiment = experiment.model_copy(update={"data": data})
+    return Terms(experiment, deployment(trees["deployment"]))
 
 
 # -- the Flower app of a federation: a folder that `flwr run` sends to server and nodes -----------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from fedtide.pages.shell import Markup, as_json, html_label, joined, markup, pag
 from fedtide.pages.study_curves import leaves
 from fedtide.plot.style import COLOURS
 from fedtide.report.summary import evaluated, summarise
-from fedtide.runs import in_use, read_versions
+from fedtide.runs import in_use
 
 # A still picture of runs, for readers without scripts: the accuracy, and who uploaded when.
 
@@ -118,7 +118,6 @@ def live_data(folders: Sequence[Path], tag: str) -> str:
 class _Run(NamedTuple):
     name: str  # of its folder
     seen: RunView
-    versions: Mapping[str, Any]  # what it was begun with
     going: bool  # a process is at work on it
 
 
@@ -135,7 +134,7 @@ def _read(folders: Sequence[Path]) -> list[_Run]:
         names = [f"{each.resolve().parent.name}/{each.resolve().name}" for each in folders]
     # Asked before the folder is read: a run that ends in between is told of by the next question.
     going = [in_use(each) for each in folders]
-    return [_Run(*each) for each in zip(names, map(seen, folders), map(read_versions, folders), going, strict=True)]
+    return [_Run(*each) for each in zip(names, map(seen, folders), going, strict=True)]
 
 
 def _payload(runs: Sequence[_Run], level: int, tag: str | None = None) -> dict[str, Any]:
@@ -241,7 +240,7 @@ def _radio(experiment: Experiment) -> str:
 
 def _numbers(shown: _Run) -> list[tuple[str, str]]:
     """Return the closing numbers of a run, and what made them, by name."""
-    run, versions = shown.seen, shown.versions
+    run, versions = shown.seen, shown.seen.versions
     commit = str(versions.get("commit") or "unknown")
     found = summarise(run.experiment, run.rounds, run.num_parameters)
     reached = {f"time to {float(at):.0%}": found["time_to_accuracy"][at] for at in ("0.8", "0.9")}
