@@ -179,7 +179,10 @@ def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> 
 
 def plain_world(tree: Mapping[str, Any], before: str = "") -> list[str]:
     """Return a tree as key=value words."""
+    from fedtide.config import PART_KEYS
+
     found: list[str] = []
     for key, value in tree.items():
-        found += plain_world(value, f"{before}{key}.") if isinstance(value, Mapping) else [f"{before}{key}={value}"]
+        whole = before[:-1] if key == "name" and before[:-1] in PART_KEYS else f"{before}{key}"
+        found += plain_world(value, f"{whole}.") if isinstance(value, Mapping) else [f"{whole}={value}"]
     return found
