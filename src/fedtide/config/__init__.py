@@ -16,7 +16,7 @@ from fedtide.config.keys import (
     key_value,
 )
 from fedtide.config.presets import FRAMEWORKS, PROFILES
-from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides
+from fedtide.config.trees import PART_KEYS, dotted, lay, nest, parse_overrides
 from fedtide.core.reading import read_file
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "TimelineConfig",
     "all_keys",
     "digest",
+    "dotted",
     "dump",
     "experiment",
     "experiment_argument_files",

@@ -177,12 +177,8 @@ def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> 
     return Change(paired_difference(here, there), bool(welch)) if level else None
 
 
-def plain_world(tree: Mapping[str, Any], before: str = "") -> list[str]:
+def plain_world(tree: Mapping[str, Any]) -> list[str]:
     """Return a tree as key=value words."""
-    from fedtide.config import PART_KEYS
+    from fedtide.config import dotted
 
-    found: list[str] = []
-    for key, value in tree.items():
-        whole = before[:-1] if key == "name" and before[:-1] in PART_KEYS else f"{before}{key}"
-        found += plain_world(value, f"{whole}.") if isinstance(value, Mapping) else [f"{whole}={value}"]
-    return found
+    return [f"{key}={value}" for key, value in dotted(tree).items()]
