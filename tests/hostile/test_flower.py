@@ -87,7 +87,7 @@ WORDS = [
     wrong(*DEMO, "--period", "inf", says="timeline.period"),
     wrong(*DEMO, "policy.scheduler=nope", says="scheduler='nope' is not known"),
     wrong(*DEMO, "policy.scheduler=nope.py:pick", says="there is no file"),
-    wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean 'average_models'"),
+    wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean average_models"),
     wrong(*DEMO, "codec.name=nope", says="codec.name='nope' is not known"),
     wrong(*DEMO, "learning.model=nope", says="model='nope' is not known"),
     wrong(*DEMO, "learning.model=nope.py:make", "learning.trainer=torch", says="there is no file|needs PyTorch"),
@@ -596,7 +596,7 @@ def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     run_config = {**to_run_config(small({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}}))}
     context = Context(1, 7, {}, RecordDict(), {**run_config, "run-folder": str(folder)})
     with pytest.raises(FedtideError):
-        apps.serve(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
+        apps.run_server(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
     assert "a deployment aggregates every period" in (server_error(folder) or "")
     assert server_error(folder, (tmp_path / "run.log").stat().st_size) is None
     assert server_error(tmp_path / "nobody") is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from fedtide.config import effort
 from fedtide.config.presets import FRAMEWORKS, PROFILES, scenario
 from fedtide.config.trees import PART_KEYS, lay, with_room
 from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.help_text import document
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, NAMED
@@ -133,8 +132,7 @@ def explain_validation(
 
 
 def _nearest(fields: Mapping[str, FieldInfo], key: str) -> str:
-    near = difflib.get_close_matches(key.rpartition(".")[2], fields, 1, 0.5)
-    return f": did you mean {near[0]}?" if near else f": use one of {', '.join(fields)}"
+    return ": " + did_you_mean(key.rpartition(".")[2], fields, f"use one of {', '.join(fields)}")
 
 
 def _line(error: Any, fields: Mapping[str, FieldInfo], kind: str, unknown: Callable[[str], str]) -> str:

@@ -192,7 +192,7 @@ client_app.query("upload")(upload)
 # -- the server -----------------------------------------------------------------------------------------------------
 
 
-def serve(grid: Grid, context: Context) -> None:
+def run_server(grid: Grid, context: Context) -> None:
     """Run the federation on the wall clock, from wherever its run folder stopped."""
     folder = run_folder(context.run_config)
     handler = log_to(folder)
@@ -248,4 +248,4 @@ def server_error(folder: Path, since: int = 0) -> str | None:
 
 
 server_app = ServerApp()
-server_app.main()(serve)
+server_app.main()(run_server)
