@@ -17,19 +17,19 @@ from fedtide.deploy.node import elsewhere, loader
 from fedtide.deploy.real_devices import Real
 from fedtide.deploy.settings import Terms, check_deployable_trainer, check_radio, check_timeline
 from fedtide.deploy.trace import REMEMBERING, Period, Refusal, TraceHeader, fingerprint
+from fedtide.engine.loop import Loop
 from fedtide.engine.purity import PurityCheck
-from fedtide.engine.step import Info, ServerState, initial_state, step
+from fedtide.engine.step import Info, ServerState, initial_state
 from fedtide.engine.system import System, build, make_trainer, parameter_count
 from fedtide.engine.ticks import learning_rates
-from fedtide.engine.training import evaluate_model
 from fedtide.engine.verify_replay import check_answers
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete, round_record, write_atomically
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete, write_atomically
 from fedtide.runs.result import Result
 from fedtide.trackers import Trackers
-from fedtide.types import Vector
+from fedtide.types import Tick, Vector
 
 if TYPE_CHECKING:
     from fedtide.deploy.conversation import ReceivedUpdate
@@ -134,8 +134,9 @@ class Coordinator:
         self._trainer: Trainer = make_trainer(self._system)  # for the first model and the scores
         num_parameters = parameter_count(self._system, self._trainer)
         self._talk = Conversation(mailbox, terms, self._system.codec, num_parameters, dataset.num_labels, clock)
-        self._devices = Real(self._talk, terms, self._system, self._wait)
-        self._rounds: list[RoundRecord] = []
+        self._devices = Real(self._talk, terms, self._system, self._wait, self._prepare)
+        self._due: float | None = None  # when the period at hand ends
+        self._handed: Container[int] = ()  # devices that were ready in the last period
         self._acknowledged: dict[int, int] = {}  # by device, the tick of its last upload that was aggregated
         self._trained: dict[int, int] = {}  # by device, the version of its last training that was a candidate
 
@@ -145,40 +146,34 @@ class Coordinator:
         folder.keeps_state = self._witness.keeps_state
         watching = Trackers(self._terms.experiment.tracker, _log.warning)
         try:
-            state, ledger, writer = self._load(folder)
+            state, ledger, rounds, writer = self._load(folder)
             spend = costs(self._system, len(state.models[state.version]), folder.counts_all)
-            watching.begin(self._terms.experiment, self._folder, len(self._system.ticks))
-            left = self._system.ticks[state.version - 1 :]
-            if left:
-                self._wait_for_nodes()
-                state = self._hand_out(state, ())
-            due = self._clock()
-            for tick in left:
-                due = max(due + self._terms.experiment.timeline.period, self._clock())
-                self._wait_until(due, lambda: False)
-                state, info = step(self._system.rules, state, tick, self._devices)
-                scores = evaluate_model(self._system, self._trainer, state, tick)
-                record = round_record(info, scores, ledger, spend)
+            total = len(self._system.ticks)
+            watching.begin(self._terms.experiment, self._folder, total)
+
+            def save(record: RoundRecord, state: ServerState, info: Info) -> None:
                 period = self._close_period(state, info)
-                ledger = record.ledger
-                self._rounds.append(record)
                 writer.append(period)
                 folder.append(record, state)
                 folder.checkpoint()
                 watching.round(record)
                 if self._on_round:
-                    self._on_round(Status(record, period, len(self._system.ticks)))
-                if tick is not left[-1]:
-                    state = self._hand_out(state, period.ready)
-            model = state.models[state.version]
+                    self._on_round(Status(record, period, total))
+
+            left = self._system.ticks[state.version - 1 :]
+            if left:
+                self._wait_for_nodes()
+            sinks = [("records", save)]
+            loop = Loop(self._system, self._trainer, self._devices, spend, state, ledger, rounds, sinks)
+            model = loop.run(left)
             folder.finish(model)
-            watching.end(Result(self._terms.experiment, self._rounds, model, {}))
+            watching.end(Result(self._terms.experiment, rounds, model, {}))
             return model
         finally:
             watching.end(None)
             folder.close()
 
-    def _load(self, folder: RunFolder) -> tuple[ServerState, Ledger, trace.Writer]:
+    def _load(self, folder: RunFolder) -> tuple[ServerState, Ledger, list[RoundRecord], trace.Writer]:
         """Return the state to go on from; nothing of an unfinished period is kept.
 
         Everything is checked before anything is cut back.
@@ -194,8 +189,8 @@ class Coordinator:
             writer = trace.begin_trace(self._folder, header)
             text = self._terms.deployment.model_dump_json(indent=2)
             write_atomically(self._folder / "deployment.json", text.encode())
-            return initial_state(self._trainer.initial_model(self._terms.experiment.seed), count), Ledger(), writer
-        state, ledger, self._rounds = saved
+            return initial_state(self._trainer.initial_model(self._terms.experiment.seed), count), Ledger(), [], writer
+        state, ledger, rounds = saved
         periods = before.trace.periods[: state.version - 1]
         writer = trace.write_trace(self._folder, before.trace._replace(periods=periods))
         if periods:
@@ -205,7 +200,7 @@ class Coordinator:
                 self._note(each)
             self._talk.restore(nodes, {int(device): rate for device, rate in last.rate.items()}, last.wall)
         _log.info("continuing at period %d", state.version)
-        return state, ledger, writer
+        return state, ledger, rounds, writer
 
     def _wait_for_nodes(self) -> None:
         """Wait until enough nodes are connected."""
@@ -230,11 +225,16 @@ class Coordinator:
                 return
             self._sleep(min(left, self._terms.deployment.poll))
 
-    def _hand_out(self, state: ServerState, ready: Container[int]) -> ServerState:
-        """Send the newest model to the ready devices and to those that work on nothing."""
+    def _prepare(self, state: ServerState, tick: Tick) -> ServerState:
+        """Send the newest model to those that were ready and to those that work on nothing; wait until the period is over."""
         rate = float(learning_rates(self._system, np.array([state.version]))[0])
         model, needs = state.models[state.version], self._system.policy.needs
-        sent = self._talk.order_training(ready, state.version, model, rate, needs, self._acknowledged, self._trained)
+        sent = self._talk.order_training(
+            self._handed, state.version, model, rate, needs, self._acknowledged, self._trained
+        )
+        begun = self._clock() if self._due is None else self._due
+        self._due = max(begun + self._terms.experiment.timeline.period, self._clock())
+        self._wait_until(self._due, lambda: False)
         return state._replace(held=state.held.put(np.array(sent, np.int64), state.version))
 
     def _close_period(self, state: ServerState, info: Info) -> Period:
@@ -245,6 +245,7 @@ class Coordinator:
         got, refused = self._devices.got or {}, talk.refusals
         period = trace_period(info, planned.seats, got, refused, planned.wall, model, talk.seats.nodes, talk.rate)
         self._note(period)
+        self._handed = period.ready
         talk.close_period()
         return period
 

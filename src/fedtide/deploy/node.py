@@ -151,7 +151,7 @@ def train_and_hold(
     job = Job(device, version, model, learning_rate, own.train, mine)
     before = {} if memory is None else {"trainer": {device: memory}}
     updates, after = training.train_jobs(own_trainer(terms, own), [job], before)
-    return updates[device], after.get("trainer", {}).get(device)
+    return updates[0], after.get("trainer", {}).get(device)
 
 
 def waits_for_ack(experiment: Experiment) -> bool:

@@ -12,8 +12,8 @@ from fedtide.deploy import protocol
 from fedtide.deploy.conversation import Conversation, ReceivedUpdate
 from fedtide.deploy.seats import Seat
 from fedtide.deploy.settings import Terms
-from fedtide.engine.over_the_air import aircomp_sum
-from fedtide.engine.step import ReadyDevices, Received, ServerState
+from fedtide.engine.over_the_air import aircomp_sum, analog_packets
+from fedtide.engine.step import SCALE_BITS, Delivered, ReadyDevices, ServerState, Uploads
 from fedtide.engine.system import System
 from fedtide.engine.ticks import is_lost, is_sending, link_at, snr_at
 from fedtide.radio.over_the_air import separate
@@ -37,6 +37,7 @@ class Real:
     terms: Terms
     system: System
     wait: Callable[[float, Callable[[], bool]], None]
+    prepare: Callable[[ServerState, Tick], ServerState]  # hands out the newest model, and waits until a period is over
     last: _PeriodLinks | None = None  # as it was planned
     got: dict[int, ReceivedUpdate] | None = None
 
@@ -62,7 +63,7 @@ class Real:
         )
         return ReadyDevices(table, _PeriodLinks(seats, found, wall))
 
-    def collect(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
         """Ask the picked nodes for their updates, and wait for them until the deadline."""
         kept: _PeriodLinks = ready.kept
         self.last = kept._replace(seats=[replace(seat) for seat in kept.seats])  # as they were when the plan was made
@@ -70,26 +71,24 @@ class Real:
         picked, bits = grant.picked[sending], grant.bits[sending].tolist()
         self.talk.ask([kept.seats[each] for each in picked], bits, tick.index)
         self.wait(self.window, lambda: not self.talk.is_waiting)
-        self.got = dict(self.talk.got)
-        if not separate(self.system.access):
-            return self._at_once(tick, ready, grant)
-        sent = {device: each.packet for device, each in self.got.items()}
-        # Over a simulated radio a packet is lost that its link does not carry, whatever the network did.
+        got = self.got = dict(self.talk.got)
         device = ready.rows.device[grant.picked]
-        bits = [sent[k].bits if k in sent else 0 for k in device.tolist()]
-        lost = set(device[is_lost(kept.link, grant, bits)].tolist())
-        return Received(sent, {device: each.update for device, each in self.got.items() if device not in lost})
+        came = np.array([k in got for k in device.tolist()], np.bool_)
+        if not separate(self.system.access):
+            # Nodes cannot send at once; their packets can, over a simulated radio. Whoever missed the deadline was silent.
+            lot, snr = device[came].tolist(), snr_at(kept.link, grant)[came]
+            heard = aircomp_sum(self.system.access, self.terms.experiment.seed, tick.index, snr)
+            analog = analog_packets(lot, [got[k].update for k in lot])
+            return Uploads(grant.picked[came], [lot], {}, analog, heard, float(SCALE_BITS * len(lot)))
+        sent = {device: each.packet for device, each in got.items()}
+        # Over a simulated radio a packet is lost that its link does not carry, whatever the network did.
+        came &= ~is_lost(kept.link, grant, [sent[k].bits if k in sent else 0 for k in device.tolist()])
+        return Uploads(grant.picked[came], [device[came].tolist()], {}, sent)
 
-    def _at_once(self, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
-        """Return what is heard of updates that are sent at once, over a simulated radio: nodes cannot, their packets can.
-
-        Whoever missed the deadline was silent.
-        """
-        updates = {device: each.update for device, each in (self.got or {}).items()}
-        device, snr = ready.rows.device[grant.picked].tolist(), snr_at(ready.kept.link, grant).tolist()
-        came = {k: each for k, each in zip(device, snr, strict=True) if k in updates}
-        seed = self.terms.experiment.seed
-        return aircomp_sum(self.system.access, seed, tick.index, [*came], np.array([*came.values()]), updates, {})
+    def send(self, state: ServerState, tick: Tick, lot: list[int]) -> Delivered:
+        """Return what these nodes sent."""
+        got = self.got or {}
+        return Delivered([got[k].update for k in lot], {})
 
     @property
     def window(self) -> float:
