@@ -313,7 +313,7 @@ class Steady:
     loss: Annotated[float, arg("of the antenna", gt=0)] = 2.0
 
     def __call__(self, seed, tick, time, device):
-        return np.log2(1 + self.coverage(seed, device, np.full(len(device), time)) / self.loss)
+        return self.coverage(seed, device, np.full(len(device), time)) / self.loss
 """
 
 

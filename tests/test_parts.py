@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
-from typer.testing import CliRunner
 
 import fedtide
 from fedtide import config
@@ -128,7 +128,7 @@ def test_all_kinds_as_json_and_as_text() -> None:
 def test_nothing_is_cut_off_or_wider_than_the_terminal(
     monkeypatch: pytest.MonkeyPatch, width: int, kind: str | None
 ) -> None:
-    monkeypatch.setattr("fedtide.cli.command.out", Console(width=width))
+    monkeypatch.setattr("fedtide.cli.console.out", Console(width=width))
     text = invoke("parts", *([kind] if kind else [])).stdout
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
@@ -205,7 +205,7 @@ def test_parts_of_installed_packages_are_listed_also_those_that_cannot_be_loaded
     assert listed["[/red]broken"]["about"].startswith(
         "cannot be used here: data='[/red]broken': loading it raised SystemExit"
     )
-    for words in (["parts"], ["parts", "data"], ["policies"], ["run", "--keys"]):
+    for words in (["parts"], ["parts", "data"], ["run", "--keys"]):
         answer = invoke(*words)
         assert answer.exit_code == 0, answer.output
         assert "[/red]broken" in re.sub(r"\s", "", answer.stdout)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from rich.console import Console
 from rich.progress import Progress
-from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli import progress as shown
-from fedtide.cli.command import out
+from fedtide.cli.console import out
 from fedtide.cli.main import app
 from fedtide.cli.progress import default_folder, folder_name
 from fedtide.report.summary import chance
@@ -60,7 +60,6 @@ COMMANDS = {
     "scenario list": ("iot_battery", "cross_silo"),
     "parts": ("best_of_random_subsets", "proposed"),
     "parts scheduler": ("best_of_random_subsets", "parameter", "meaning"),
-    "policies": ("best_of_random_subsets", "policy.scheduler"),
 }
 
 

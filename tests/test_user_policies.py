@@ -319,8 +319,8 @@ def test_an_error_that_was_raised_is_the_error_that_it_was() -> None:
 DEALT = {
     "shared": "def mine(dataset, n, seed):\n    return [[k, k + 1] for k in range(n)]\n",
     "shared in one array": (
-        "from fedtide.data.holdings import rows\n"
-        "def mine(dataset, n, seed):\n    return rows(np.add.outer(np.arange(n), np.arange(2)))\n"
+        "from fedtide.data.holdings import holding_rows\n"
+        "def mine(dataset, n, seed):\n    return holding_rows(np.add.outer(np.arange(n), np.arange(2)))\n"
     ),
     "written to": "def mine(dataset, n, seed):\n    dataset.train.labels[:] = 0\n    return [[k] for k in range(n)]\n",
 }

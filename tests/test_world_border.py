@@ -15,7 +15,6 @@ from fedtide.engine.checks import (
     CheckedAvailability,
     CheckedChannel,
     CheckedDuration,
-    checked_link,
     checked_shares,
 )
 from fedtide.errors import FedtideError, TrainingError
@@ -85,7 +84,7 @@ NO_AMOUNTS: list[tuple[Any, str]] = [
         *NO_AMOUNTS,
         *((Link(answer, np.ones(2)), says) for answer, says in NO_AMOUNTS),
         *((Link(np.ones(2), answer), says) for answer, says in NO_AMOUNTS),
-        (Link(np.ones(2), np.array([-1.0, 2.0])), "-1.0 at position 0: it must give finite believed capacities"),
+        (Link(np.ones(2), np.array([-1.0, 2.0])), "-1.0 at position 0: it must give finite estimated capacities"),
     ],
 )
 def test_links(answer: Any, says: str) -> None:
@@ -115,9 +114,10 @@ def test_shares(answer: Any, says: str) -> None:
 
 
 def test_what_is_left_out_is_filled_in() -> None:
-    link = checked_link([1, 2], 2, "mine")
-    assert link.capacity.tolist() == link.estimated_capacity.tolist() == [1.0, 2.0]
-    assert link.capacity.dtype == np.float64
+    snr = CheckedChannel(lambda *_: [1, 2], "mine")(0, 1, 0.25, DEVICE)
+    assert isinstance(snr, np.ndarray)
+    assert snr.tolist() == [1.0, 2.0]
+    assert snr.dtype == np.float64
     shares = checked_shares([60.0, 40.0 + 1e-8], CAPACITY, 100.0, "mine")  # a little rounding is forgiven
     assert shares.bits.tolist() == (shares.symbols * CAPACITY).tolist()
     given = Shares(np.array([10.0, 20.0]), np.array([20.0, 0.0]))

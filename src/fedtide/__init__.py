@@ -35,6 +35,7 @@ if _TYPE_CHECKING:
         Samples,
         Selection,
         Shares,
+        Signal,
         Tick,
         Trained,
     )
@@ -55,6 +56,7 @@ __all__ = [
     "Samples",
     "Selection",
     "Shares",
+    "Signal",
     "StudyResult",
     "Tick",
     "Trained",
@@ -68,7 +70,7 @@ __all__ = [
     "study",
 ]
 
-_VALUES = "Candidates Clock Dataset Grant Job Link Memory Samples Selection Shares Tick Trained"
+_VALUES = "Candidates Clock Dataset Grant Job Link Memory Samples Selection Shares Signal Tick Trained"
 _HOMES = {
     "Experiment": "config",
     "experiment": "config",

@@ -113,6 +113,14 @@ class Link(NamedTuple):
 
 
 @documented
+class Signal(NamedTuple):
+    """How strong the uplinks of some devices are at one tick."""
+
+    snr: Floats  # a number, not in dB [m]
+    estimated_snr: Floats  # what the server takes it for [m]
+
+
+@documented
 class Shares(NamedTuple):
     """How the symbols of a tick are shared."""
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from page import cases
 from test_extending import SMALL
-from typer.testing import CliRunner
 
 import fedtide
 from fedtide import config

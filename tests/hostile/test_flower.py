@@ -27,16 +27,16 @@ with warnings.catch_warnings():
     for name in ("flwr.app", "flwr.clientapp", "flwr.serverapp"):
         importlib.import_module(name)
 
+from click.testing import CliRunner
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from judge import Wrong, contents, refused, wrong
 from memory_grid import Federation, Node, terms
-from typer.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.deploy import client_app, server_app, trace
-from fedtide.deploy.protocol import Order, model_record, order_content
+from fedtide.deploy import apps, trace
+from fedtide.deploy.apps import log_to, server_error
+from fedtide.deploy.protocol import TrainOrder, model_record
 from fedtide.deploy.replay import replay
-from fedtide.deploy.server_app import log_to, server_error
 from fedtide.deploy.settings import from_run_config, to_run_config
 from fedtide.engine.simulate import simulate
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
@@ -554,10 +554,11 @@ def test_a_trace_that_cannot_be_read_is_not_damaged(run: Path, monkeypatch: pyte
 )
 def test_a_nodes_own_settings(config: dict[str, Any], says: str) -> None:
     context = Context(1, 7, config, RecordDict(), to_run_config(small()))
-    order = Message(order_content(Order(0, 1, 0.05, False, "n"), model_record(np.zeros(7850, np.float32))), 7, "train")
+    wanted = TrainOrder(device=0, version=1, nonce="n", learning_rate=0.05)
+    order = Message(wanted.content(model=model_record(np.zeros(7850, np.float32))), 7, "train")
     order.metadata.__dict__["_message_id"] = "a"
     with pytest.raises(FedtideError, match=says):
-        client_app.app(order, context)
+        apps.client_app(order, context)
 
 
 @pytest.mark.parametrize(
@@ -582,7 +583,7 @@ def test_a_run_configuration_that_is_none(changes: dict[str, Any], says: str) ->
 @pytest.mark.parametrize("name", [None, 5, "", "/", "a\0b"])
 def test_a_run_folder_that_is_none(name: Any) -> None:
     with pytest.raises(FedtideError, match="run-folder="):
-        server_app.run_folder({"run-folder": name})
+        apps.run_folder({"run-folder": name})
 
 
 def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
@@ -590,7 +591,7 @@ def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     run_config = {**to_run_config(small({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}}))}
     context = Context(1, 7, {}, RecordDict(), {**run_config, "run-folder": str(folder)})
     with pytest.raises(FedtideError):
-        server_app.main(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
+        apps.serve(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
     assert "a deployment aggregates every period" in (server_error(folder) or "")
     assert server_error(folder, (tmp_path / "run.log").stat().st_size) is None
     assert server_error(tmp_path / "nobody") is None

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 from judge import SMALL, refused, wrong
-from typer.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.parts.kinds import KINDS
@@ -24,7 +24,7 @@ from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.data.synthetic import synthetic
 from fedtide.learning.model import Dropout, Linear, MaxPool2d, Model, ReLU
 from fedtide.learning.trainer import Score
-from fedtide.types import Dataset, Link, Samples, Selection, Shares, Tick, Trained
+from fedtide.types import Dataset, Link, Samples, Selection, Shares, Signal, Tick, Trained
 
 D, PID = 7850, os.getpid()
 DATA = synthetic(0, 200, 50)
@@ -65,7 +65,7 @@ SHAPES = {
     "availability": ("def bad(seed, device, time):\n    return {}", "time"),
     "channel": ("def bad(seed, tick, time, device):\n    return {}", "np.ones(len(device))"),
     "coverage": ("def bad(seed, device, time):\n    return {}", "np.ones(len(device))"),
-    "csi": ("def bad(seed, tick, time, device, capacity):\n    return {}", "Link(capacity, capacity)"),
+    "csi": ("def bad(seed, tick, time, device, snr):\n    return {}", "Signal(snr, snr)"),
     "access": ("def bad(updates, weights, snr, rng):\n    return {}", "weights @ updates"),
     "downlink": ("def bad(seed, device, time, bits):\n    return {}", "np.zeros(len(device))"),
     "energy": ("def bad(seed, device, samples, symbols):\n    return {}", "np.ones(len(device))"),
@@ -281,16 +281,16 @@ ROWS = [
     ),
     *rows(
         "channel", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT,
-        ("Link(np.ones(len(device)), np.ones(99))", r"shape \(99,\).*believed"),
-        ("Link(np.ones(len(device)), None)", "returned None.*believed"),
-        ("Link(np.ones(len(device)), np.full(len(device), np.nan))", "nan at position 0: .*believed"),
+        ("Link(np.ones(len(device)), np.ones(99))", r"shape \(99,\).*estimated"),
+        ("Link(np.ones(len(device)), None)", "returned None.*estimated"),
+        ("Link(np.ones(len(device)), np.full(len(device), np.nan))", "nan at position 0: .*estimated"),
         ("Link(None, np.ones(len(device)))", "returned None: .*capacities"),
     ),
     *rows("coverage", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT),
     *rows(
         "csi", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT,
-        ("Link(capacity, np.ones(99))", r"shape \(99,\).*believed"),
-        ("Link(None, capacity)", "returned None: .*capacities"),
+        ("Signal(snr, np.ones(99))", r"shape \(99,\).*estimated"),
+        ("Signal(None, snr)", "returned None: .*SNRs"),
     ),
     *rows(
         "access", 5, *RAISES,

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from judge import SMALL, Wrong, refused, wrong
-from typer.testing import CliRunner
 
 from fedtide.cli.main import app
 

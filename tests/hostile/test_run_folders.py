@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from judge import SMALL, contents, refused, wrong
-from typer.testing import CliRunner
 
 import fedtide
 from fedtide.cli.main import app

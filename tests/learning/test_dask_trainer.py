@@ -36,7 +36,6 @@ from helpers import small, small_dataset
 
 pytest.importorskip("distributed")
 pytestmark = [
-    pytest.mark.skipif(not native.is_built(), reason="no kernel"),
     pytest.mark.filterwarnings("default"),  # Dask's own, about sockets and clusters that are closed under it
 ]
 

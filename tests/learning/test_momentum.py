@@ -19,8 +19,6 @@ from fedtide.learning.trainer import LocalWork, Task
 from fedtide.types import Job
 from helpers import small, small_dataset
 
-pytestmark = pytest.mark.skipif(not native.is_built(), reason="no kernel")
-
 DATA = small_dataset(num_train=40, side=28)
 
 

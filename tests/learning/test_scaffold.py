@@ -24,8 +24,6 @@ from fedtide.types import Job
 from helpers import small, small_dataset
 from remembering import OUTAGE
 
-pytestmark = pytest.mark.skipif(not native.is_built(), reason="no kernel")
-
 N = 6
 DATA = small_dataset(num_train=60, side=8)
 D = 3 * 64 + 3  # softmax: weights [3 64], then biases [3]

@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dense_descent
 import fedtide
 from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.learning import native as kernel
+from fedtide.extension import native
 from fedtide.runs.identity import _described
-from fedtide.schedule import certified, label_variance, swaps
+from fedtide.schedule import certified, label_variance
 from fedtide.schedule.certified import Certified, certify, rounding, separation
+from fedtide.schedule.label_variance import centred
 from fedtide.schedule.schedulers import Proposed
 from fedtide.types import Candidates, Selection
-
-pytestmark = pytest.mark.skipif(not kernel.is_built(), reason="the extension is not built")
+from twins import dense_descent
 
 
 def scaled(counts: np.ndarray, rows: Any) -> int:
@@ -82,8 +81,7 @@ def test_the_bound_is_one_and_with_steps_enough_the_set_is_the_best(
 def tree(
     counts: np.ndarray, size: int, reached: int, enough: int = 0, steps: int = 10**7
 ) -> tuple[list[int], int, int]:
-    native: Any = swaps.native()
-    picked, least, bound, taken = native.branch(swaps.centred(counts), size, reached, enough, steps)
+    picked, least, bound, taken = native.branch(centred(counts), size, reached, enough, steps)
     assert 0 <= taken <= steps
     return picked.tolist(), least, bound
 
@@ -115,7 +113,7 @@ def test_never_worse_than_two_hundred_descents(num_rows: int, size: int, alpha: 
     for seed in range(4):
         rng = np.random.default_rng(seed)
         counts = rng.multinomial(600, rng.dirichlet([alpha] * 10, num_rows))
-        rows = swaps.centred(counts).astype(float)
+        rows = centred(counts).astype(float)
         for restarts in (96, 200):
             _, value = dense_descent.descend(rows, size, np.random.default_rng(seed), restarts)
             assert certify(counts, size, np.random.default_rng(seed)).reached <= value / 100
@@ -143,7 +141,7 @@ def test_rounding_and_separation_are_below_every_set(problem: tuple[np.ndarray, 
     counts, size = problem
     least = least_of_all(counts, size)
     assert 0 <= rounding(counts, size) <= least
-    assert 0 <= separation(swaps.centred(counts), size) <= least
+    assert 0 <= separation(centred(counts), size) <= least
 
 
 def test_rounding_with_unequal_totals() -> None:
@@ -195,14 +193,6 @@ def test_more_steps_are_never_worse() -> None:
     reached = [each.reached for each in found]
     assert reached == sorted(reached, reverse=True)
     assert [each.proved for each in found] == [False, False, False, True]
-
-
-def test_without_the_extension_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swaps, "native", lambda: None)
-    counts = np.random.default_rng(0).integers(0, 300, (50, 10))
-    assert certify(counts[:10], 5, np.random.default_rng(0)).proved  # all subsets are looked at
-    with pytest.raises(FedtideError, match=r"needs the compiled extension.*search=swaps"):
-        certify(counts, 30, np.random.default_rng(0))
 
 
 def test_what_would_overflow_has_no_bound() -> None:

@@ -33,7 +33,7 @@ def written(folder: Path, rows: list[str], header: str = "device,time,value") ->
 def test_the_last_row_holds(tmp_path: Path, time: float, wrap: bool, holds: list[float]) -> None:
     trace = TraceChannel(written(tmp_path, GOOD), 2, wrap=wrap)  # the last values hold 1.5 and 2: periods of 4 and 6
     assert trace(0, 1, time, np.array([0, 1])).capacity.tolist() == holds
-    assert trace(9, 7, time, np.array([1, 0, 1])).believed.tolist() == [holds[1], holds[0], holds[1]]
+    assert trace(9, 7, time, np.array([1, 0, 1])).estimated_capacity.tolist() == [holds[1], holds[0], holds[1]]
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
 
 def test_quantities(tmp_path: Path) -> None:
     path, device = written(tmp_path, ["0,0,10", "1,0,0"]), np.array([0, 1])
-    assert TraceChannel(path, 2, quantity="snr_db")(0, 1, 0.0, device).capacity == pytest.approx([np.log2(11), 1])
-    faded = TraceChannel(path, 2, quantity="gain", coverage=Equal(3.0))(0, 1, 0.0, device).capacity
-    assert faded == pytest.approx([np.log2(1 + 10 * 10**0.3), 0])
+    assert TraceChannel(path, 2, quantity="snr_db")(0, 1, 0.0, device) == pytest.approx([10, 1])
+    faded = TraceChannel(path, 2, quantity="gain", coverage=Equal(3.0))(0, 1, 0.0, device)
+    assert faded == pytest.approx([10 * 10**0.3, 0])
 
 
 def test_random_traces_beside_a_search_by_hand(tmp_path: Path) -> None:

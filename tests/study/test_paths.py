@@ -7,7 +7,7 @@ import os
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.core import yaml12
@@ -166,7 +166,7 @@ def test_an_unknown_metric_is_told_of_these(tmp_path):
 
 
 def test_the_command_shows_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedtide.cli.command.out._width", 200)
+    monkeypatch.setattr("fedtide.cli.console.out._width", 200)
     (tmp_path / "two.yaml").write_text(
         "version: 1\nname: two\nseeds: 1\nvariants: {a: {policy.limit: 1}, b: {policy.limit: 2}}\n"
         "base: {data: {name: synthetic, num_train: 100, num_test: 20, num_shards: 10}, fleet.num_devices: 4, "

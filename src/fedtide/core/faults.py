@@ -144,7 +144,7 @@ def _own_file(error: BaseException) -> str | None:
 def _where(error: BaseException) -> str:
     """Return file:line of the last step in fedtide, or of the last one."""
     steps = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]  # the package
     ours = [step for step in steps if here in Path(step[0]).parents and Path(step[0]).name != "command.py"]
     file, line = (ours or steps or [("no file", 0)])[-1]
     return f"{Path(file).relative_to(here.parent) if here in Path(file).parents else file}:{line}"

@@ -14,19 +14,17 @@ from rich.table import Table
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.deploy import trace
-from fedtide.deploy.app_folder import write_app
+from fedtide.deploy import apps, trace
 from fedtide.deploy.credentials import make_credentials
-from fedtide.deploy.federation import Federation, ended_by_signals, temporary_home
-from fedtide.deploy.server_app import length, server_error
-from fedtide.deploy.settings import Deployment, Terms, check_terms
+from fedtide.deploy.federation import Federation
+from fedtide.deploy.settings import Deployment, Terms, check_terms, write_app
 from fedtide.deploy.trace import Period
 from fedtide.errors import FedtideError
 from fedtide.parts.kinds import NAMED
 from fedtide.runs import RoundRecord, is_complete, machine_fault, read_rounds
 
-_SLOWEST = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
-_SHOWN = 12  # periods in the live table
+_SLOWEST_PERIODS = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
+_TABLE_ROWS = 12  # periods in the live table
 
 
 class Demo(NamedTuple):
@@ -48,24 +46,19 @@ class View(NamedTuple):
     note: str
 
 
-def demo_experiment(demo: Demo, changes: dict[str, Any]) -> Experiment:
-    """Return the demo's experiment: small, and learnable in twenty periods."""
-    count = demo.num_nodes
+def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
+    """Return the demo's terms, small and learnable in twenty periods; raise if they cannot be had on this machine."""
+    nodes, limit = demo.num_nodes, max(1, demo.num_nodes // 2)
     tree: dict[str, Any] = {
         "seed": demo.seed,
-        "data": {"name": demo.data, "num_train": 2000 * count, "num_test": 2000, "num_shards": 20 * count},
-        "fleet": {"num_devices": count, "max_duration": 4 * demo.period},
+        "data": {"name": demo.data, "num_train": 2000 * nodes, "num_test": 2000, "num_shards": 20 * nodes},
+        "fleet": {"num_devices": nodes, "max_duration": 4 * demo.period},
         "timeline": {"period": demo.period, "horizon": demo.period * demo.num_periods},
-        "policy": {"limit": max(1, count // 2)},
-        "radio": {"num_symbols": 20_000 * max(1, count // 2)},
+        "policy": {"limit": limit},
+        "radio": {"num_symbols": 20_000 * limit},
         "learning": {"local_epochs": 2, "learning_rate": 0.05},
     }
-    return config.experiment(tree, changes)
-
-
-def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
-    """Return the demo's terms; raise if they cannot be had on this machine."""
-    experiment = demo_experiment(demo, changes)
+    experiment = config.experiment(tree, changes)
     terms = Terms(experiment, Deployment(min_nodes=demo.num_nodes, poll=0.5, deadline=0.9))
     if (count := experiment.fleet.num_devices) != demo.num_nodes:
         raise FedtideError(f"fleet.num_devices={count}: the demo starts one SuperNode per device; use --nodes {count}")
@@ -96,15 +89,15 @@ def _with_files_in_full(experiment: Experiment) -> Experiment:
 
 def paces(demo: Demo) -> list[float]:
     """Return how many seconds a training takes each node at least."""
-    return [float(each) for each in np.linspace(0.1, _SLOWEST, demo.num_nodes) * demo.period]
+    pace: list[float] = (np.linspace(0.1, _SLOWEST_PERIODS, demo.num_nodes) * demo.period).tolist()
+    return pace
 
 
 def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None]) -> None:
     """Run the federation to its end and stop everything it started, also when interrupted; the run is in `folder`."""
-    experiment, log_begins = terms.experiment, length(folder)
     _make_folder(folder)
-    with ended_by_signals(), temporary_home() as home:
-        base = Path(home)
+    with tempfile.TemporaryDirectory(prefix="fedtide-flower-", ignore_cleanup_errors=True) as temporary:
+        base = Path(temporary)
         app = write_app(base / "app", terms, folder.absolute())
         hosts = ["localhost", "127.0.0.1"]
         credentials = make_credentials(base / "keys", hosts, demo.num_nodes) if demo.secure else None
@@ -114,13 +107,13 @@ def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None
                 key = None
                 if credentials is not None:
                     key, public = credentials.nodes[part]
-                    federation.register(public)
+                    federation.flwr("supernode", "register", str(public), "here")
                 settings: dict[str, Any] = {"partition-id": part, "pace": pace}
-                if experiment.data.folder is not None:
-                    settings["data-folder"] = str(experiment.data.folder.absolute())
+                if terms.experiment.data.folder is not None:
+                    settings["data-folder"] = str(terms.experiment.data.folder.absolute())
                 federation.start_node(f"node-{part}", settings, key)
-            federation.run_app(app)
-            _watch(federation, experiment, folder, show, log_begins)
+            federation.flwr("run", str(app), "here")
+            _watch(federation, terms.experiment.timeline.period, folder, show)
 
 
 def _make_folder(folder: Path) -> None:
@@ -129,37 +122,33 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise FedtideError(f"{folder} is not empty; choose a new folder with --out")
+        apps.server_log(folder).unlink(missing_ok=True)  # of an older run of this name
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise machine_fault(folder, "used", error) from error
 
 
-def _watch(
-    federation: Federation, experiment: Experiment, folder: Path, show: Callable[[View], None], log_begins: int
-) -> None:
+def _watch(federation: Federation, period: float, folder: Path, show: Callable[[View], None]) -> None:
     """Show the run as it goes, until it is complete."""
-    period = experiment.timeline.period
-    patience = 120 + 4 * period
-    last, progress = time.monotonic(), 0
+    patience, last, progress = 120 + 4 * period, time.monotonic(), 0
     while not is_complete(folder):
         rounds = read_rounds(folder)
         if len(rounds) > progress:
             last, progress = time.monotonic(), len(rounds)
         show(_view(folder, rounds, "the nodes train" if rounds else "waiting for the nodes and the first period"))
-        if problem := server_error(folder, log_begins):
+        if problem := apps.server_error(folder):
             raise FedtideError(f"the server gave up: {problem}")
         if time.monotonic() - last > patience:
             raise FedtideError(f"nothing has happened for {patience:.0f} s; see the logs in {_logs(folder)}")
-        if federation.superlink is not None and federation.superlink.poll() is not None:
+        if federation.superlink.poll() is not None:
             raise FedtideError(f"the SuperLink has ended; see the logs in {_logs(folder)}")
         time.sleep(0.5)
     show(_view(folder, read_rounds(folder), "done; stopping the federation"))
 
 
 def _view(folder: Path, rounds: list[RoundRecord], note: str) -> View:
-    periods = trace.read_trace(folder).periods[: len(rounds)] if rounds else []
-    return View(rounds, periods, note)
+    return View(rounds, trace.read_trace(folder).periods[: len(rounds)] if rounds else [], note)
 
 
 @contextlib.contextmanager
@@ -187,7 +176,7 @@ def demo_table(experiment: Experiment, view: View) -> Table:
     )
     for heading in ("period", "ready", "picked", "age", "kbit granted", "kbit sent", "accuracy"):
         shown.add_column(heading, justify="left" if heading in ("ready", "picked") else "right")
-    start = max(0, len(view.rounds) - _SHOWN)
+    start = max(0, len(view.rounds) - _TABLE_ROWS)
     for record, period in zip(view.rounds[start:], view.periods[start:], strict=False):
         picked = " ".join(f"{k}" if k in period.arrived else f"[strike]{k}[/]" for k in record.picked)
         shown.add_row(

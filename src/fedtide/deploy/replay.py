@@ -1,4 +1,9 @@
-"""A federation's trace, played again in the simulator: to the bit, or with another policy in its place."""
+"""A federation's trace, replayed in the simulator: to the bit, or with another policy in its place.
+
+Who was ready, from which version, over which link and with which data comes from the trace; training, encoding, scheduling
+and aggregation are done anew. Unchanged, every model must come out with the bits that the devices made (on the same
+instruction path). In a what-if a picked device arrives unless the trace saw it fail in that very period.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,9 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.core.versioned import versioned_array
-from fedtide.deploy.history import read_history, recorded_candidates
-from fedtide.deploy.node import elsewhere, loader
+from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.settings import check_timeline, deployment
-from fedtide.deploy.trace import Period, Trace, fingerprint
+from fedtide.deploy.trace import Period, Trace, fingerprint, read_history, recorded_candidates
 from fedtide.engine.loop import Loop, Sink
 from fedtide.engine.over_the_air import aircomp_sum, analog_packets
 from fedtide.engine.sending import Packed, decode_lot, encode_lot, without
@@ -32,17 +35,15 @@ from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
 from fedtide.runs import RoundRecord, RunFolder, costs, machine_fault, part_files_folder
-from fedtide.types import Floats, Grant, Ints, Job, Samples, Tick, Vector
+from fedtide.types import Grant, Job, Samples, Tick, Vector
 
-# Recorded devices: who was ready, over which link and with which data comes from a trace; the rest is done anew.
+_CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
+_REPORTS = {"update_sq_norm": "update norms", "loss": "losses"}  # columns of a trace that a scheduler may ask for
 
 
 @dataclass
-class Recorded:
-    """Plays the devices of a trace. faithful: the policy is the recorded one too, so that what was reported is taken as it is.
-
-    In a what-if a picked device arrives unless the trace saw it fail in that very period.
-    """
+class RecordedDevices:
+    """The devices of a trace. faithful: the policy is the recorded one, too, so that what was reported is taken as it is."""
 
     system: System
     trainer: Trainer
@@ -63,86 +64,75 @@ class Recorded:
         self._models = {v: m for v, m in self._models.items() if v == newest or self._last_use.get(v, 0) >= newest}
         # Who holds a model that nobody will start from any more might as well hold the newest: a folder lacks none.
         gone = np.flatnonzero(~np.isin(state.held, list(self._models)))
-        return state._replace(models=dict(self._models), held=versioned_array(state.held).put(gone, newest))
+        return state._replace(models=self._models, held=state.held.put(gone, newest))
 
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Return the rows of the trace; train first what a scheduler or a trainer's memory asks for."""
-        period, policy, dataset = self.periods[tick.index - 1], self.system.policy, self.system.dataset
-        rows = recorded_candidates(
-            period, self.system.fleet.num_devices, dataset.num_labels, state.uploads, self.faithful
-        )
-        updates, devices = None, _remembered(state, period)
-        if updates_state_on_train(self.trainer) or (policy.needs_update_norm and not self.faithful):
-            updates, devices = self._train(state, period, rows.device.tolist())
-        if not self.faithful:
-            rows = rows._replace(update_sq_norm=None, loss=None)
-        if policy.needs_update_norm and not self.faithful:
-            norms = [float(np.square(each, dtype=np.float64).sum()) for each in (() if updates is None else updates)]
+        period, needs, faithful = self.periods[tick.index - 1], self.system.policy.needs, self.faithful
+        num_devices, num_labels = self.system.fleet.num_devices, self.system.dataset.num_labels
+        rows = recorded_candidates(period, num_devices, num_labels, state.uploads, faithful)
+        updates, memory = np.empty((0, 0), np.float32), _remembered(state, period)
+        wants_norms = "update_sq_norm" in needs and not faithful
+        if trained := updates_state_on_train(self.trainer) or wants_norms:
+            updates, memory = self._train(state, period, rows.device.tolist())
+        if wants_norms:
+            norms = [float(np.square(update, dtype=np.float64).sum()) for update in updates]
             rows = rows._replace(update_sq_norm=np.array(norms))
-        if "loss" in policy.needs and not self.faithful:
-            rows = rows._replace(loss=self._losses(state, period))
-        return ReadyDevices(rows, (updates, devices))
+        if "loss" in needs and not faithful:
+            starts = zip(period.start, period.data, strict=True)
+            losses = [scored(self.trainer, state.models[start], self._data(part)).loss for start, part in starts]
+            rows = rows._replace(loss=np.array(losses))
+        return ReadyDevices(rows, (updates if trained else None, memory))
 
     def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
         """Train and encode as devices did; who failed then fails now, and what was lost is lost."""
-        period, (updates, devices), system = self.periods[tick.index - 1], ready.kept, self.system
-        lost = period.lost or []
-        failed = set(period.picked) - set(period.arrived) - set(lost)
+        period, (updates, memory) = self.periods[tick.index - 1], ready.kept
+        lost, access, seed = period.lost or [], self.system.access, self.system.experiment.seed
+        failed = {*period.picked} - {*period.arrived} - {*lost}
         link = None  # of updates that are sent at once, over a simulated radio; else what was lost is on record
-        if not separate(system.access):
-            link = link_at(system, tick._replace(ready=ready.rows.device))
-        picked = grant.picked[is_sending(system, link, grant)] if link else grant.picked
+        if not separate(access):
+            link = link_at(self.system, tick._replace(ready=ready.rows.device))
+        picked = grant.picked[is_sending(self.system, link, grant)] if link else grant.picked
         picked = picked[~np.isin(ready.rows.device[picked], list(failed))]
         device = ready.rows.device[picked].tolist()
         if updates is None:
-            updates, devices = self._train(state, period, device)
+            updates, memory = self._train(state, period, device)
         else:
             updates = updates[picked]
         if link:
-            heard = aircomp_sum(
-                system.access, system.experiment.seed, tick.index, snr_at(link, grant._replace(picked=picked))
-            )
+            heard = aircomp_sum(access, seed, tick.index, snr_at(link, grant._replace(picked=picked)))
             sent = analog_packets(device, updates)
-            return Uploads(picked, [(device, updates)], devices, sent, heard, float(SCALE_BITS * len(sent)))
+            return Uploads(picked, [(device, updates)], memory, sent, heard, float(SCALE_BITS * len(sent)))
         granted = grant.bits[np.isin(grant.picked, picked)]
-        lot = encode_lot(system.codec, system.experiment.seed, tick.index, device, granted, updates, devices)
-        return Uploads(picked[~np.isin(device, lost)], [without(lot, lost)], devices, lot.sent)
+        lot = encode_lot(self.system.codec, seed, tick.index, device, granted, updates, memory)
+        return Uploads(picked[~np.isin(device, lost)], [without(lot, lost)], memory, lot.sent)
 
     def send(self, state: ServerState, tick: Tick, lot: Any) -> Delivered:
         """Decode as the server did."""
         if isinstance(lot, Packed):
-            updates, devices = decode_lot(self.system.codec, lot, state.devices)
-            return Delivered(updates, {}, acknowledge(self.trainer, devices, [*lot.sent], updates))
+            updates, memory = decode_lot(self.system.codec, lot, state.devices)
+            return Delivered(updates, {}, acknowledge(self.trainer, memory, [*lot.sent], updates))
         return Delivered(lot[1], {}, acknowledge(self.trainer, state.devices, *lot))
 
     def _train(self, state: ServerState, period: Period, devices: list[int]) -> tuple[Vector, DeviceMemory]:
         """Train these devices from the versions and with the data that the trace says."""
-        place = {device: each for each, device in enumerate(period.ready)}
-        chosen = [place[device] for device in devices]
-        start = np.array([period.start[each] for each in chosen], np.int64)
-        rates = self._rates(period, chosen, start).tolist()
-        jobs = []
-        for device, each, version, rate in zip(devices, chosen, start.tolist(), rates, strict=True):
-            samples = self._data(period.data[each])
-            mine = np.arange(len(samples.labels))
-            jobs.append(Job(device, version, state.models[version], rate, samples, mine))
-        if not jobs:
+        if not devices:
             return np.empty((0, 0), np.float32), _remembered(state, period)
+        place = {device: row for row, device in enumerate(period.ready)}
+        rows = [place[device] for device in devices]
+        start = [period.start[row] for row in rows]
+        told = [period.learning_rate[row] for row in rows]
+        rates = told if self.faithful else learning_rates(self.system, np.array(start, np.int64)).tolist()
+        jobs = []
+        for device, row, version, rate in zip(devices, rows, start, rates, strict=True):
+            samples = self._data(period.data[row])
+            jobs.append(Job(device, version, state.models[version], rate, samples, np.arange(len(samples.labels))))
         updates, after = train_jobs(self.trainer, jobs, _remembered(state, period))
         if not np.isfinite(updates).all():
             raise TrainingError(
                 f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
             )
         return updates, after
-
-    def _losses(self, state: ServerState, period: Period) -> Floats:
-        rows = zip(period.start, period.data, strict=True)
-        return np.array([scored(self.trainer, state.models[v], self._data(part)).loss for v, part in rows])
-
-    def _rates(self, period: Period, chosen: list[int], start: Ints) -> Floats:
-        if self.faithful:
-            return np.array([period.learning_rate[each] for each in chosen])
-        return learning_rates(self.system, start)
 
     def _data(self, part: int) -> Samples:
         if part not in self._samples:
@@ -152,22 +142,11 @@ class Recorded:
 
 def _remembered(state: ServerState, period: Period) -> DeviceMemory:
     """Return what devices remember at the beginning of a period, without what their nodes had lost by then."""
-    forgot = period.forgot or {}
+    forgot: dict[Any, list[int]] = dict(period.forgot or {})
     return {
-        kind: {device: each for device, each in rows.items() if device not in forgot.get(kind, ())}
+        kind: {device: memory for device, memory in rows.items() if device not in forgot.get(kind, ())}
         for kind, rows in state.devices.items()
     }
-
-
-# A federation's trace, played again in the simulator: to the bit, or with another policy in its place.
-#
-# Readiness, start versions, links and rows come from the trace; training, encoding, scheduling and aggregation are done
-# anew. Unchanged, every model must come out with the bits that the devices made (on the same instruction path). In a
-# what-if a picked device arrives unless the trace saw it fail in that very period.
-
-
-_CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
-_REPORTS = {"update_sq_norm": "update norms", "loss": "losses"}  # columns of a trace that a scheduler may ask for
 
 
 class Replayed(NamedTuple):
@@ -190,49 +169,39 @@ def replay(
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
     with user_code.search_folder(part_files_folder(folder)):  # where the federation's own files were
-        return _replayed(folder, changes, out, threads, on_round)
+        original, _, recorded = read_history(folder)
+        periods = recorded.periods
+        if not periods:
+            raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
+        experiment = _changed(original, changes or {})
+        faithful = experiment == original
+        check_timeline(experiment)
+        load = loader(deployment(recorded.header.deployment).loader)
+        system = build(experiment, dataset=load(experiment, None), fleet=remote_fleet(experiment))
+        system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
+        _check_fit(system, recorded, faithful)
+        trainer = make_trainer(system, threads)
+        devices = RecordedDevices(system, trainer, periods, lambda part: load(experiment, part).train, faithful)
+        state = initial_state(trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
+        differs: list[int] = []  # periods whose model or schedule differs from the recorded one
 
+        def compare(record: RoundRecord, state: ServerState, info: Info) -> None:
+            period = periods[record.index - 1]
+            same_plan = record.picked == period.picked and info.grant.bits.tolist() == period.bits
+            if faithful and not (same_plan and fingerprint(state.models[state.version]) == period.model):
+                differs.append(record.index)
 
-def _replayed(
-    folder: Path,
-    changes: Mapping[str, Any] | None,
-    out: Path | None,
-    threads: int,
-    on_round: Callable[[RoundRecord, int], None] | None,
-) -> Replayed:
-    original, _, recorded = read_history(folder)
-    periods = recorded.periods
-    if not periods:
-        raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
-    experiment = _changed(original, changes or {})
-    faithful = experiment == original
-    check_timeline(experiment)
-    load = loader(deployment(recorded.header.deployment).loader)
-    system = build(experiment, dataset=load(experiment, None), fleet=elsewhere(experiment))
-    system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
-    _check_fit(system, recorded, faithful)
-    trainer = make_trainer(system, threads)
-    devices = Recorded(system, trainer, periods, lambda part: load(experiment, part).train, faithful)
-    state = initial_state(trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
-    differs: list[int] = []  # periods whose model or schedule differs from the recorded one
-
-    def compare(record: RoundRecord, state: ServerState, info: Info) -> None:
-        period = periods[record.index - 1]
-        planned = record.picked == period.picked and info.grant.bits.tolist() == period.bits
-        if faithful and not (planned and fingerprint(state.models[state.version]) == period.model):
-            differs.append(record.index)
-
-    with _new_folder(out, experiment) as run:
-        sinks: list[tuple[str, Sink]] = [("other", compare)]
-        if run:
-            sinks.append(("records", lambda record, state, _: run.append(record, state)))
-        if on_round:
-            sinks.append(("other", lambda record, *_: on_round(record, len(periods))))
-        loop = Loop(system, trainer, devices, costs(system, len(state.models[1])), state, sinks=sinks)
-        model = loop.run(system.ticks[period.tick - 1] for period in periods)
-        if run:
-            run.checkpoint()
-            run.finish(model)
+        with _new_folder(out, experiment) as run:
+            sinks: list[tuple[str, Sink]] = [("other", compare)]
+            if run:
+                sinks.append(("records", lambda record, state, _: run.append(record, state)))
+            if on_round:
+                sinks.append(("other", lambda record, *_: on_round(record, len(periods))))
+            loop = Loop(system, trainer, devices, costs(system, len(state.models[1])), state, sinks=sinks)
+            model = loop.run(system.ticks[period.tick - 1] for period in periods)
+            if run:
+                run.checkpoint()
+                run.finish(model)
     paths = sorted({path for period in periods for path in period.isa})
     compared, first = len(periods) if faithful else 0, differs[0] if differs else None
     return Replayed(experiment, loop.rounds, model, compared, first, (native.isa(), paths))
@@ -253,11 +222,8 @@ def _new_folder(out: Path | None, experiment: Experiment) -> Iterator[RunFolder 
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise RunFolderError(f"{out} is there already and not empty; choose a new folder with --out")
     try:
-        run = RunFolder.open(aside, experiment)
-        try:
+        with contextlib.closing(RunFolder.open(aside, experiment)) as run:
             yield run
-        finally:
-            run.close()
         with _writable(out):
             os.replace(aside, place)
     finally:

@@ -22,7 +22,7 @@ from fedtide.radio.cell import Coverage
 from fedtide.radio.channel import Channel
 from fedtide.radio.csi import Csi, is_perfect
 from fedtide.radio.downlink import Downlink, instant, is_shared
-from fedtide.types import Floats, Ints, Link, Memory, Shares, Vector, readonly_copy
+from fedtide.types import Floats, Ints, Link, Memory, Shares, Signal, Vector, readonly_copy
 
 # Checks of what a user's parts answer, so that the mathematics need not: one line with the part, the value and the reason.
 #
@@ -268,14 +268,18 @@ class CheckedAvailability:
 
 @dataclass(frozen=True)
 class CheckedChannel:
-    """A user's channel whose answers are links, one per device."""
+    """A user's channel whose answers are SNRs or links, one per device."""
 
     part: Channel
     label: str
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats | Link:
         """Return what the part answers [m]."""
-        return checked_link(self.part(seed, tick, time, readonly_copy(device)), len(device), self.label)
+        answer, m = self.part(seed, tick, time, readonly_copy(device)), len(device)
+        if not isinstance(answer, Link):
+            return _amounts(answer, m, self.label, "SNRs, not in dB")
+        found = _amounts(answer.capacity, m, self.label, "capacities in bit/symbol")
+        return Link(found, _amounts(answer.estimated_capacity, m, self.label, "estimated capacities in bit/symbol"))
 
 
 @dataclass(frozen=True)
@@ -294,7 +298,7 @@ class CheckedCoverage:
 
 @dataclass(frozen=True)
 class CheckedCsi:
-    """A user's csi whose answers are links, one per device."""
+    """A user's csi whose answers are signals, one per device."""
 
     part: Csi
     label: str
@@ -304,11 +308,13 @@ class CheckedCsi:
         """Whether the server knows what the channel says it knows."""
         return is_perfect(self.part)
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, capacity: Floats) -> Link:
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
         """Return what the part answers [m]."""
-        return checked_link(
-            self.part(seed, tick, time, readonly_copy(device), readonly_copy(capacity)), len(device), self.label
-        )
+        answer = self.part(seed, tick, time, readonly_copy(device), readonly_copy(snr))
+        if not isinstance(answer, Signal):
+            answer = Signal(snr, answer)
+        found = _amounts(answer.snr, len(device), self.label, "SNRs, not in dB")
+        return Signal(found, _amounts(answer.estimated_snr, len(device), self.label, "estimated SNRs, not in dB"))
 
 
 @dataclass(frozen=True)
@@ -396,15 +402,6 @@ def refuse_dice(kind: str, part: Any, seed: int, num_devices: int) -> None:
             f"{part.label} gives another answer when it is called again with the same arguments: draw only by seed, from "
             "fedtide.columns, and keep no state"
         )
-
-
-def checked_link(answer: Any, m: int, label: str) -> Link:
-    """Return what a channel answered as links [m]; if it gave the capacity alone, the server knows it."""
-    given = answer if isinstance(answer, Link) else Link(answer, answer)
-    found = _amounts(given.capacity, m, label, "capacities in bit/symbol")
-    if given.estimated_capacity is given.capacity:
-        return Link(found, found)
-    return Link(found, _amounts(given.estimated_capacity, m, label, "estimated capacities in bit/symbol"))
 
 
 def checked_shares(answer: Any, capacity: Floats, num_symbols: float, label: str) -> Shares:

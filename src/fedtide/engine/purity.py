@@ -132,7 +132,7 @@ class PurityCheck:
 
     def _put(self, kind: str, part: Any) -> Any:
         """Return a part with the user's own under watch: itself, what a border stands around, what ours are made with."""
-        inner = part.part if isinstance(part, (*CHECKED, Lifted)) else part
+        inner: Any = part.part if isinstance(part, CHECKED) or isinstance(part, Lifted) else part  # noqa: SIM101
         if not user_code.is_ours(inner):
             self._watched[kind] = _watched(kind, inner)
             return self._watched[kind] if inner is part else replace(part, part=self._watched[kind])

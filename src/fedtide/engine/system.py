@@ -32,9 +32,9 @@ from fedtide.parts import registry, user_code
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
 from fedtide.radio.cell import Coverage
-from fedtide.radio.channel import Channel
-from fedtide.radio.csi import Csi, Estimated, is_perfect
+from fedtide.radio.csi import Uplink
 from fedtide.radio.downlink import Downlink, instant
+from fedtide.radio.modem import Shannon
 from fedtide.radio.over_the_air import Access, OverTheAirAccess, separate
 from fedtide.timeline import user_timeline
 from fedtide.timeline.clock import Ticks, VersionTimes, make_clock, span_of
@@ -57,7 +57,7 @@ class System(NamedTuple):
     policy: Policy
     codec: Codec
     model: Model | Callable[[], Any]
-    channel: Channel
+    channel: Uplink
     allocation: Allocation
     energy: Energy
     downlink: Downlink
@@ -156,11 +156,10 @@ def make_coverage(experiment: Experiment) -> Coverage:
     return made
 
 
-def make_channel(experiment: Experiment, coverage: Coverage) -> Channel:
+def make_channel(experiment: Experiment, coverage: Coverage) -> Uplink:
     """Make what the uplinks carry and what the server knows of them."""
-    channel: Channel = make_part(experiment, "channel", run_coverage=coverage)
-    csi: Csi = make_part(experiment, "csi")
-    return channel if is_perfect(csi) else Estimated(channel, csi)
+    channel: Uplink = make_part(experiment, "channel", run_coverage=coverage)
+    return Uplink(channel, make_part(experiment, "csi"), Shannon())
 
 
 def _receiving(

@@ -12,7 +12,7 @@ from fedtide.core.versioned import VersionedArray
 from fedtide.engine.step import plan_step
 from fedtide.engine.system import System, parameter_count
 from fedtide.radio import over_the_air
-from fedtide.radio.csi import snr_of
+from fedtide.radio.modem import shannon_snr
 from fedtide.radio.over_the_air import separate
 from fedtide.rng import stream
 from fedtide.schedule.schedulers import make_candidates
@@ -54,7 +54,7 @@ def is_sending(system: System, link: Link, grant: Grant) -> Bools:
 
 def snr_at(link: Link, grant: Grant) -> Floats:
     """Return the SNR at which the picked devices are received at full power, a number [r]."""
-    return snr_of(link.capacity[grant.picked])
+    return shannon_snr(link.capacity[grant.picked])
 
 
 def candidates_at(

@@ -87,9 +87,9 @@ KINDS: Final[dict[str, Kind]] = {
         "radio.channel_args",
         "fedtide.radio.channel:CHANNELS",
         {"": ("seed", "tick", "time", "device")},
-        "what the uplinks carry, and what the server believes of them",
+        "how strong the uplinks are",
         fills=_COVERAGE,
-        gives={"": "Link(capacity [m], estimated_capacity [m]), in bit/symbol"},
+        gives={"": "SNR, a number, not in dB [m], or Link(capacity [m], estimated_capacity [m]) in bit/symbol"},
     ),
     "coverage": Kind(
         "radio.coverage",
@@ -103,9 +103,9 @@ KINDS: Final[dict[str, Kind]] = {
         "radio.csi",
         "radio.csi_args",
         "fedtide.radio.csi:CSIS",
-        {"": ("seed", "tick", "time", "device", "capacity")},
+        {"": ("seed", "tick", "time", "device", "snr")},
         "what the server knows of the uplinks",
-        gives={"": "Link(capacity [m], estimated_capacity [m]), in bit/symbol"},
+        gives={"": "estimated SNR [m], or Signal(snr [m], estimated_snr [m])"},
     ),
     "allocation": Kind(
         "radio.allocation",

@@ -1,11 +1,16 @@
-"""The uplinks of one tick: block fading, correlated fading, and the capacity of a link (eq:cpct)."""
+"""Channels: the SNR of every uplink at a tick, by block fading or correlated fading.
+
+A channel is a callable (seed, tick, time, device [m]) -> SNR [m], a number and not in dB; one that knows rates rather than
+SNRs returns Link(capacity [m], estimated_capacity [m]) in bit/symbol. It depends on its arguments alone, whoever else is
+asked, so that all policies meet the same channel. What a modem makes of an SNR is in `modem.py`.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import numpy as np
 
@@ -15,15 +20,6 @@ from fedtide.radio.cell import Coverage, Equal
 from fedtide.radio.propagation import Singles, float32_cosine, sum_of_rows
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints, Link, read_only
-
-# The uplinks of one tick: Rayleigh block fading and the capacity of a link (eq:cpct).
-#
-# A channel is a callable (seed, tick, time, device [m]) -> Link(capacity [m], estimated_capacity [m]) in bit/symbol, or the capacity
-# alone, which the server then knows exactly. It depends on its arguments alone, whoever else is asked, so that all policies
-# meet the same channel.
-
-
-_FAINT = 1e-6  # SNR
 
 
 def power_gain(seed: int, tick: int, num_devices: int) -> Floats:
@@ -35,28 +31,16 @@ def power_gain(seed: int, tick: int, num_devices: int) -> Floats:
     return np.asarray(real**2 + imaginary**2)
 
 
-def capacity(gain: Floats, snr_db: float, large_scale: float | Floats = 1.0) -> Floats:
-    """Return C_k = log2(1 + SNR beta_k |h_k|^2) in bit/symbol (eq:cpct) [N]; snr_db is the average SNR at beta = 1."""
-    return of_snr(np.asarray(10 ** (snr_db / 10) * np.asarray(large_scale) * gain))
-
-
-def of_snr(snr: Floats) -> Floats:
-    """Return log2(1 + SNR) in bit/symbol [m]."""
-    # log1p only where 1 + SNR loses digits of the SNR: elsewhere log2 has always been used, and runs keep their bits
-    return np.asarray(np.where(snr < _FAINT, np.log1p(snr) / math.log(2), np.log2(1 + snr)))
-
-
-def faded(coverage: Coverage, seed: int, time: float, device: Ints, gain: Floats) -> Link:
-    """Return the links of devices whose average SNR is multiplied by these gains [m], of mean 1; the server knows them."""
-    found = of_snr(coverage(seed, device, np.full(len(device), time)) * gain)
-    return Link(found, found)
+def faded(coverage: Coverage, seed: int, time: float, device: Ints, gain: Floats) -> Floats:
+    """Return the SNR of devices whose average SNR is multiplied by these gains of mean 1 [m]."""
+    return coverage(seed, device, np.full(len(device), time)) * gain
 
 
 class Channel(Protocol):
-    """How well the uplinks carry."""
+    """How strong the uplinks are."""
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, /) -> Link | Floats:
-        """Return the links of these devices at this tick [m]."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, /) -> Floats | Link:
+        """Return the SNR of these devices at this tick, or the links themselves [m]."""
         ...
 
 
@@ -72,8 +56,8 @@ class Rayleigh:
     large_scale: Annotated[float | list[float], arg("beta_k: one, or one per device", key="radio.large_scale")] = 1.0
     coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return C_k [m]. The gains come out of one stream, so they are drawn for all N, whoever is asked."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
+        """Return SNR_k [m]. The gains come out of one stream, so they are drawn for all N, whoever is asked."""
         gain = power_gain(seed, tick, self.num_devices)[device]
         coverage = Equal(self.snr_db, self.large_scale) if isinstance(self.coverage, Equal) else self.coverage
         return faded(coverage, seed, time, device, gain)
@@ -88,19 +72,9 @@ class RayleighByDevice:
 
     coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return C_k [m]."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
+        """Return SNR_k [m]."""
         return faded(self.coverage, seed, time, device, columns.exponential(seed, "rayleigh", device, tick))
-
-
-CHANNELS = {
-    "rayleigh": Rayleigh,
-    "rayleigh_by_device": RayleighByDevice,
-    "rician": "fedtide.radio.channel:Rician",
-    "nakagami": "fedtide.radio.channel:Nakagami",
-    "jakes": "fedtide.radio.channel:Jakes",
-    "trace": "fedtide.radio.trace:TraceChannel",
-}
 
 
 # Block fading with a direct path, or milder and harsher than Rayleigh's: a new gain of mean 1 for every device and tick.
@@ -115,8 +89,8 @@ class Rician:
     ] = 3.0
     coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return C_k [m]."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
+        """Return SNR_k [m]."""
         return faded(self.coverage, seed, time, device, rician_gain(seed, tick, device, self.k_factor))
 
 
@@ -137,8 +111,8 @@ class Nakagami:
     m: Annotated[float, arg("shape: 1/m is the variance of the gain", ge=0.5, le=1e6)] = 2.0
     coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return C_k [m]."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
+        """Return SNR_k [m]."""
         return faded(self.coverage, seed, time, device, nakagami_gain(seed, tick, device, self.m))
 
 
@@ -181,8 +155,8 @@ class Jakes:
     paths: Annotated[int, arg("M, sinusoids in each of the two quadratures", ge=4, le=256)] = 8
     coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return C_k at this time [m]; the tick's number does not matter."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
+        """Return SNR_k at this time [m]; the tick's number does not matter."""
         speed, phase = _waves(seed, device, self.num_devices, self.paths, self.k_factor > 0)
         return faded(
             self.coverage, seed, time, device, jakes_gain(self.doppler * time, speed, phase, self.paths, self.k_factor)
@@ -229,3 +203,13 @@ def _drawn(seed: int, device: Ints, paths: int, direct: bool) -> tuple[Singles, 
         begun = columns.uniform(seed, "jakes direct", device, draw=1)
         phase += [begun[None], begun[None] - 0.25]  # a sine is a cosine a quarter of a turn later
     return np.concatenate(speed).astype(np.float32), np.concatenate(phase).astype(np.float32)
+
+
+CHANNELS: Final[dict[str, Any]] = {
+    "rayleigh": Rayleigh,
+    "rayleigh_by_device": RayleighByDevice,
+    "rician": Rician,
+    "nakagami": Nakagami,
+    "jakes": Jakes,
+    "trace": "fedtide.radio.trace:TraceChannel",
+}

@@ -1,30 +1,28 @@
-"""What the server knows of a link: channel state information, estimation errors, packet errors."""
+"""CSI: what the server knows of a link. Estimation errors, packet errors.
+
+A csi is a callable (seed, tick, time, device [m], snr [m]) -> Signal(snr [m], estimated_snr [m]): the SNR of the links in
+truth, and what the server takes it for, both numbers and not in dB. A packet of more bits than its link carries is lost.
+"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from fedtide import columns
 from fedtide.parts.arguments import arg
-from fedtide.radio.channel import Channel, of_snr
-from fedtide.types import Floats, Ints, Link
-
-# What the server knows of a link: channel state information.
-#
-# A csi is a callable (seed, tick, time, device [m], capacity [m]) -> Link(capacity [m], estimated_capacity [m]) in bit/symbol: what
-# the links carry in truth, and what the server takes them for. A packet of more bits than its link carries does not arrive.
-# If its attribute `exact` is True, it is not asked: the server knows what the channel says it knows.
+from fedtide.radio.channel import Channel
+from fedtide.radio.modem import Modem, shannon_capacity, shannon_snr
+from fedtide.types import Floats, Ints, Link, Signal
 
 
 class Csi(Protocol):
     """What the server knows of a link."""
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, capacity: Floats, /) -> Link:
-        """Return what these links carry and what the server takes them for [m]."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats, /) -> Signal:
+        """Return the SNR of these links, and what the server takes it for [m]."""
         ...
 
 
@@ -32,11 +30,11 @@ class Csi(Protocol):
 class Perfect:
     """The paper's: the server knows every link as it is."""
 
-    exact: ClassVar[bool] = True
+    exact: ClassVar[bool] = True  # it is not asked: the server knows what the channel says it knows
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, capacity: Floats) -> Link:
-        """Return the capacity, known [m]."""
-        return Link(capacity, capacity)
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
+        """Return the SNR, known [m]."""
+        return Signal(snr, snr)
 
 
 def is_perfect(csi: Csi) -> bool:
@@ -45,34 +43,32 @@ def is_perfect(csi: Csi) -> bool:
 
 
 @dataclass(frozen=True)
-class Estimated:
-    """A channel of which the server knows what a csi lets it know."""
+class Uplink:
+    """Channel, CSI and modem: what the uplinks carry, and what the server believes that they carry."""
 
     channel: Channel
     csi: Csi
+    modem: Modem
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return the links [m]; what the channel itself says that the server believes does not count."""
-        link = self.channel(seed, tick, time, device)
-        return self.csi(seed, tick, time, device, link.capacity if isinstance(link, Link) else link)
+        """Return the links of these devices at this tick [m]."""
+        found = self.channel(seed, tick, time, device)
+        if is_perfect(self.csi):
+            if isinstance(found, Link):
+                return found
+            capacity = self.modem(found)
+            return Link(capacity, capacity)
+        snr = shannon_snr(found.capacity) if isinstance(found, Link) else found
+        signal = self.csi(seed, tick, time, device, snr)
+        return Link(self.modem(signal.snr), self.modem(signal.estimated_snr))
 
 
-CSIS = {
-    "perfect": Perfect,
-    "noisy": "fedtide.radio.csi:Noisy",
-    "pilots": "fedtide.radio.csi:Pilots",
-    "packet_error": "fedtide.radio.csi:PacketErrors",
-}
-
-
-# What the server knows of a link that it estimates: h^ = h + e, with e complex normal. Believed above the truth: outage.
+# An estimate is h^ = h + e, with e complex normal; where it exceeds the truth, packets are lost.
 #
-# A capacity C stands for the SNR 2^C - 1, the square of |h| in units of the noise; the phase of h does not matter. So with
-# w ~ CN(0, 1), drawn for every device and tick, the believed SNR is |sqrt(SNR) + sqrt(v) w|^2, v the variance of e: either
-# in proportion to the link's own power (an error of feedback or of age), or what is left of the noise after so many pilots.
+# With w ~ CN(0, 1), drawn for every device and tick, the estimated SNR is |sqrt(SNR) + sqrt(v) w|^2, v the variance of e in
+# units of the noise: either in proportion to the link's own power (an error of feedback or of age), or what is left of the
+# noise after so many pilots. The phase of h does not matter.
 
-
-_MOST = 1000.0  # bit/symbol; its SNR is still a number
 
 Margin: TypeAlias = Annotated[float, arg("back-off: what the server takes off its estimate", unit="dB", ge=0, le=300)]
 
@@ -84,10 +80,10 @@ class Noisy:
     error: Annotated[float, arg("v, normalised mean square error of the estimate; a number", ge=0, le=100)] = 0.05
     margin_db: Margin = 0.0
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, capacity: Floats) -> Link:
-        """Return the links as they are, and estimated [m]. P(outage) = P(|1 + sqrt(v) w|^2 > margin), whatever the SNR."""
-        snr = snr_of(capacity)
-        return Link(capacity, _believed(seed, tick, device, snr, self.error * snr, self.margin_db))
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
+        """Return the SNR and its estimate [m]. P(outage) = P(|1 + sqrt(v) w|^2 > margin), whatever the SNR."""
+        seen = _rounded(snr)
+        return Signal(snr, _estimate(seed, tick, device, seen, self.error * seen, self.margin_db))
 
 
 @dataclass(frozen=True)
@@ -97,23 +93,22 @@ class Pilots:
     pilots: Annotated[int, arg("L, pilot symbols of each device", ge=1, le=10**6)] = 8
     margin_db: Margin = 0.0
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, capacity: Floats) -> Link:
-        """Return the links as they are, and estimated [m]."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
+        """Return the SNR and its estimate [m]."""
         variance = np.full(len(device), 1 / self.pilots)
-        return Link(capacity, _believed(seed, tick, device, snr_of(capacity), variance, self.margin_db))
+        return Signal(snr, _estimate(seed, tick, device, _rounded(snr), variance, self.margin_db))
 
 
-def snr_of(capacity: Floats) -> Floats:
-    """Return 2^C - 1 [m]."""
-    return np.asarray(np.expm1(np.minimum(capacity, _MOST) * math.log(2)))
+def _rounded(snr: Floats) -> Floats:
+    """Return the SNR as it comes back from Shannon's capacity [m]: stored runs were made with these last digits."""
+    return shannon_snr(shannon_capacity(snr))
 
 
-def _believed(seed: int, tick: int, device: Ints, snr: Floats, variance: Floats, margin_db: float) -> Floats:
-    """Return the capacity that goes with the estimate [m]."""
+def _estimate(seed: int, tick: int, device: Ints, snr: Floats, variance: Floats, margin_db: float) -> Floats:
+    """Return the estimated SNR, less the margin [m]."""
     error = columns.complex_normal(seed, "estimation", device, tick)
     spread = np.sqrt(variance)
-    found = (np.sqrt(snr) + spread * error.real) ** 2 + (spread * error.imag) ** 2
-    return of_snr(10 ** (-margin_db / 10) * found)
+    return 10 ** (-margin_db / 10) * np.asarray((np.sqrt(snr) + spread * error.real) ** 2 + (spread * error.imag) ** 2)
 
 
 # Packets that are lost although the link would have carried them.
@@ -133,15 +128,17 @@ class PacketErrors:
         float, arg("I/sigma^2, power of interference over that of noise; a number", ge=0, le=1e12)
     ] = 0.0
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, capacity: Floats) -> Link:
-        """Return log2(1 + SINR), or 0 for those that are lost; the server believes the former [m]."""
-        sinr = snr_of(capacity) / (1 + self.interference)
-        believed = of_snr(sinr)
+    def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
+        """Return the SINR, 0 for those that are lost; the server knows the SINR and not who is lost [m]."""
+        sinr = _rounded(snr) / (1 + self.interference)
         lost = columns.uniform(seed, "packet error", device, tick) < loss_chance(sinr, self.waterfall_db)
-        return Link(np.where(lost, 0.0, believed), believed)
+        return Signal(np.where(lost, 0.0, sinr), sinr)
 
 
 def loss_chance(sinr: Floats, waterfall_db: float) -> Floats:
     """Return q = 1 - exp(-m/SINR) [m]; 1 without any signal."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(-np.expm1(-(10 ** (waterfall_db / 10)) / sinr))
+
+
+CSIS: Final[dict[str, Any]] = {"perfect": Perfect, "noisy": Noisy, "pilots": Pilots, "packet_error": PacketErrors}

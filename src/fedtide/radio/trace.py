@@ -12,7 +12,7 @@ from fedtide.devices.traces import read_columns, refused, whole
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.radio.cell import Coverage, Equal
-from fedtide.radio.channel import faded, of_snr
+from fedtide.radio.channel import faded
 from fedtide.types import Floats, Ints, Link, read_only
 
 _MOST = {"capacity": 1000.0, "snr_db": 300.0, "gain": 1e30}  # more is a slip of units
@@ -29,7 +29,7 @@ class _TraceRows(NamedTuple):
 
 @dataclass(frozen=True)
 class TraceChannel:
-    """Uplinks from a .csv or .parquet file with columns device,time,value: C(t) = value of the last row not after t."""
+    """Uplinks from a .csv or .parquet file with columns device,time,value: the value of the last row not after t."""
 
     path: Annotated[Path, arg("the file: devices 0, 1, ..., each with rows in the order of time, from time 0 on")]
     num_devices: Annotated[int, arg("N, devices that need rows", ge=1, le=10**8, key="fleet.num_devices")]
@@ -50,15 +50,14 @@ class TraceChannel:
         if not self.wrap:
             _check_reach(self.path, self.rows, np.arange(self.num_devices), self.horizon, "timeline.horizon")
 
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return C_k at this time [m]; seed and tick do not matter. Raise if nothing is known of that time."""
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats | Link:
+        """Return SNR_k or C_k at this time [m]; seed and tick do not matter. Raise if nothing is known of that time."""
         if not self.wrap:
             _check_reach(self.path, self.rows, device, time, "what is asked for, time")
         value = self.rows.value[_row_at(self.rows, device, time, self.wrap)]
         if self.quantity == "gain":
             return faded(self.coverage, seed, time, device, value)
-        capacity = of_snr(10 ** (value / 10)) if self.quantity == "snr_db" else value
-        return Link(capacity, capacity)
+        return 10 ** (value / 10) if self.quantity == "snr_db" else Link(value, value)
 
 
 def _read(path: Path, num_devices: int, quantity: str, max_gap: float) -> _TraceRows:

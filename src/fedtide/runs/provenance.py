@@ -12,7 +12,7 @@ from typing import Any
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.data.official import folder_digest
+from fedtide.data.fetch import folder_digest
 from fedtide.errors import RunFolderError
 from fedtide.learning.trainer import backend
 from fedtide.parts.user_code import file_digest, source_digest
@@ -30,6 +30,8 @@ def versions(experiment: Experiment) -> dict[str, Any]:
         except PackageNotFoundError:
             found[package] = None
     found["isa"] = instruction_path(experiment)
+    # The kernel's expf and log are the platform's.
+    found["libm"] = " ".join(platform.libc_ver()).strip() or f"{platform.system()} {platform.release()}"
     found["files"] = policy_files(experiment)
     return found
 

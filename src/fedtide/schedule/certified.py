@@ -8,10 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.errors import FedtideError
-from fedtide.schedule import swaps
-from fedtide.schedule.label_variance import enumerated
-from fedtide.schedule.swaps import sampled
+from fedtide.extension import native
+from fedtide.schedule.label_variance import MOST_ROWS, centred, enumerated, manageable, random_starts, sampled
 from fedtide.types import Ints, Rng
 
 # What whole numbers allow: a bound on the label variance that looks at divisors and totals only.
@@ -110,7 +108,7 @@ def _shared(odd: Ints, others: Ints, common: int, size: int) -> int:
 #
 # Three bounds, in units of c^2 Omega, which are whole numbers (label_variance.py has the rows v_k and c):
 #
-#     rounding    what whole numbers allow at all (rounding.py)
+#     rounding    what whole numbers allow at all (above)
 #     separation  ||sum|| >= (sum of the `size` smallest u v_k) / ||u|| for any direction u: how far labels that are rare among
 #                 the candidates keep every set from even (u: from Frank and Wolfe's steps towards the nearest point)
 #     tree        branch and bound over the coordinates in which the rows spread most (native/schedule_tree.cpp)
@@ -148,19 +146,13 @@ def certify(label_counts: Ints, size: int, rng: Rng, steps: int = STEPS) -> Cert
     picked = enumerated(label_counts, size)
     if picked is not None:
         return _certified(label_counts, picked, None)
-    native = swaps.native()
-    if native is None:
-        raise FedtideError(
-            "the scheduler's search=certified needs the compiled extension, which is not there: install fedtide with a C++ "
-            "compiler, or take policy.scheduler_args.search=swaps"
-        )
-    counts, coarse = swaps.manageable(label_counts, size)
-    rows, bound = swaps.centred(counts), rounding(counts, size)
-    if len(rows) > swaps.MOST_ROWS:
+    counts, coarse = manageable(label_counts, size)
+    rows, bound = centred(counts), rounding(counts, size)
+    if len(rows) > MOST_ROWS:
         picked, reached = sampled(counts, size, rng, bound)
         bound = max(bound, separation(rows, size)) if reached > bound else bound
         return _certified(label_counts, picked, 0 if coarse else bound)
-    starts, seed = swaps.random_starts(len(rows), size, rng, CERTIFIED_RESTARTS), int(rng.integers(1 << 62))
+    starts, seed = random_starts(len(rows), size, rng, CERTIFIED_RESTARTS), int(rng.integers(1 << 62))
     picked, reached = _disturbed(rows, size, starts[:_FIRST], bound, seed, steps // 20)
     if reached > bound:
         bound = max(bound, separation(rows, size))
@@ -176,22 +168,17 @@ def _disturbed(
     rows: Ints, size: int, starts: npt.NDArray[np.bool_], enough: int, seed: int, steps: int
 ) -> tuple[Ints, int]:
     """Descend from every start [n m], then from the best set again after random swaps; return the set and its c^2 Omega."""
-    native = swaps.native()
-    assert native is not None
     picked, reached = native.descend(rows, size, starts, enough)
     if reached <= enough:
         return picked, reached
     member = np.zeros((1, len(rows)), bool)
     member[0, picked] = True
-    found: tuple[Ints, int] = native.disturb(rows, size, member, enough, seed, steps)
-    return found
+    return native.disturb(rows, size, member, enough, seed, steps)
 
 
-def separation(centred: Ints, size: int) -> int:
+def separation(rows: Ints, size: int) -> int:
     """Return a c^2 Omega that no `size` rows v_k [m c] are below, by a direction that keeps all of them from the origin."""
-    native = swaps.native()
-    assert native is not None
-    below, square = map(int, native.separate(centred, size, max(1, min(100, _LOOKED_AT // centred.size))))
+    below, square = map(int, native.separate(rows, size, max(1, min(100, _LOOKED_AT // rows.size))))
     return -(-(below**2) // square) if below > 0 else 0
 
 

@@ -25,7 +25,7 @@ from fedtide import config
 from fedtide.config import Experiment, effort
 from fedtide.core import faults, signals
 from fedtide.core.cluster import apart, connect, deaf
-from fedtide.data.official import folder_digest
+from fedtide.data.fetch import folder_digest
 from fedtide.engine.system import durations, load_dataset, make_policy
 from fedtide.errors import DivergedError, FedtideError, RunFolderError
 from fedtide.learning.trainer import backend as engine

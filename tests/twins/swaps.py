@@ -1,73 +1,22 @@
-"""Small label variance by swaps: one member out, one other row in, as long as that helps."""
+"""The twins of native/schedule.cpp and native/schedule_sample.cpp: swaps in NumPy, with the same sets.
+
+All comparisons are of whole numbers.
+"""
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.types import Ints, Rng
+from fedtide.types import Ints
 
-# Small label variance by swaps: one member out, one other row in, as long as that helps. Memory is O(m c).
-#
-# In the compiled extension, or in NumPy where there is none, with the same sets: all comparisons are of whole numbers.
-
-
-_MOST_SWAPS: Final = 4_000_000  # that all starts together may choose from: with thousands of candidates, fewer starts
-MOST_ROWS: Final = 23_170  # more candidates are sampled: looking at every swap takes too long
-_SWAPS_AT_ONCE: Final = 1 << 20  # swaps that NumPy looks at at once
+_SWAPS_AT_ONCE: Final = 1 << 20
+_SAMPLED_CHUNK: Final = 128  # swaps that did not help, compared with all others at once
 
 
-def native() -> ModuleType | None:
-    """Return the extension; None: installed without a compiler. It is loaded late, as most runs need it for training only."""
-    try:
-        import fedtide._native as found
-    except ImportError:
-        return None
-    return found
-
-
-def manageable(label_counts: Ints, size: int) -> tuple[Ints, bool]:
-    """Return counts whose sums have squares below 2^62, halved as often as it takes, and whether that was necessary."""
-    num_labels = label_counts.shape[1]
-    widest = max(abs(int(label_counts.min())), abs(int(label_counts.max())))
-    halvings = 0
-    while 4 * num_labels * ((size + 2) * num_labels * (widest >> halvings)) ** 2 >= 1 << 62:
-        halvings += 1
-    return (label_counts >> halvings if halvings else label_counts), halvings > 0
-
-
-def centred(label_counts: Ints) -> Ints:
-    """Return v_k = c b_k - sum_j b_k^j [m c]."""
-    counts = np.asarray(label_counts, np.int64)
-    return np.ascontiguousarray(counts.shape[1] * counts - counts.sum(axis=1, keepdims=True))
-
-
-def search(label_counts: Ints, size: int, rng: Rng, restarts: int, enough: int) -> tuple[Ints, int]:
-    """Return the best `size` rows of label_counts [m c] that swaps find, ascending, and their c^2 Omega.
-
-    restarts: starts at most, the first one greedy, the others random. enough: no set is below, so what reaches it is taken.
-    """
-    if len(label_counts) > MOST_ROWS:
-        # DROP  # it is seldom needed
-
-        return sampled(label_counts, size, rng, enough)
-    extension = native()
-    descend = extension.descend if extension is not None else descend_in_numpy
-    return descend(centred(label_counts), size, random_starts(len(label_counts), size, rng, restarts), enough)
-
-
-def random_starts(num_rows: int, size: int, rng: Rng, restarts: int) -> npt.NDArray[np.bool_]:
-    """Return which rows are members at first, besides the greedy set: restarts - 1 times, or less [n m]."""
-    starts = max(1, min(restarts, _MOST_SWAPS // (size * (num_rows - size))))
-    member = np.zeros((starts, num_rows), bool)
-    np.put_along_axis(member, rng.random((starts, num_rows)).argsort(axis=1)[:, :size], True, axis=1)
-    return member[1:]  # the greedy set is in the place of the first
-
-
-def descend_in_numpy(centred: Ints, size: int, starts: npt.NDArray[np.bool_], enough: int) -> tuple[Ints, int]:
+def descend(centred: Ints, size: int, starts: npt.NDArray[np.bool_], enough: int) -> tuple[Ints, int]:
     """Swap from the greedy set and then from every start [n m]; see the extension's `descend`."""
     rows = exact_in_float64(centred, size)
     best: tuple[Ints, int] = np.zeros(0, np.int64), -1
@@ -130,32 +79,7 @@ def square(vector: npt.NDArray[Any]) -> int:
     return int(vector @ vector)
 
 
-# Small label variance of tens of thousands of candidates and more: swaps, of which a random sample is looked at.
-#
-# With so many candidates nearly every set can be made even, so it is enough to look at some of them: `size` random members,
-# each in turn compared with a block of random others. A swap that helps is made. Those that do not help are kept, the best
-# of each comparison: two of them at once often do, since what both leave is small. In the compiled extension, or in NumPy,
-# with the same sets.
-
-
-_OTHERS: Final = 1 << 16  # that are sampled
-_BLOCK: Final = 1 << 11  # of them, that a member is compared with at once
-_VISITS: Final = 16_000  # of members, at most
-_KEPT: Final = 2048  # swaps that did not help, of which pairs are tried
-_SAMPLED_CHUNK: Final = 128  # of them, with all others at once
-
-
-def sampled(label_counts: Ints, size: int, rng: Rng, enough: int) -> tuple[Ints, int]:
-    """Return `size` rows of label_counts [m c] with small Omega, ascending, and their c^2 Omega. enough: no set is below."""
-    order = rng.permutation(len(label_counts))[: size + _OTHERS]
-    rows = centred(label_counts[order])
-    extension = native()
-    sample = extension.sample if extension is not None else sample_in_numpy
-    picked, reached = sample(rows, size, enough, _BLOCK, _VISITS, _KEPT)
-    return np.sort(order[picked]), reached
-
-
-def sample_in_numpy(centred: Ints, size: int, enough: int, block: int, visits: int, kept: int) -> tuple[Ints, int]:
+def sample(centred: Ints, size: int, enough: int, block: int, visits: int, kept: int) -> tuple[Ints, int]:
     """Swap among the first `size` rows [m c] and the others; see the extension's `sample`."""
     rows = exact_in_float64(centred, size)
     inside, others = rows[:size], np.ascontiguousarray(rows[size:].T)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fedtide import columns
 from fedtide.errors import FedtideError
+from fedtide.extension import native as extension
+from twins import columns as twin
 
-_native = pytest.importorskip("fedtide._native")
 DRAWS = [columns.uniform, columns.normal, columns.exponential, columns.complex_normal, columns.uniform_pair]
 
 
@@ -20,7 +21,7 @@ def both(how: Any, *args: Any, **more: Any) -> tuple[Any, Any]:
     """Return what the extension draws, and what NumPy does."""
     native = how(*args, **more)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "extension", lambda: None)
+        patch.setattr(columns, "native", twin)
         return native, how(*args, **more)
 
 
@@ -66,7 +67,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(ValueError, match="broadcast"):
         columns.uniform(0, "x", np.arange(3), np.arange(4))
     with pytest.raises(ValueError, match="equally long"):
-        _native.units(np.arange(3, dtype=np.uint64), np.arange(4, dtype=np.uint64), np.zeros(1, np.uint64), True)
+        extension.units(np.arange(3, dtype=np.uint64), np.arange(4, dtype=np.uint64), np.zeros(1, np.uint64), True)
     with pytest.raises(FedtideError, match="draws are numbered"):
         columns.uniform(0, "x", np.array([2**63], np.uint64))
 

@@ -1,15 +1,4 @@
-"""Enumerative coding of index sets: every r-subset of 0..d-1 gets a number below C(d, r), so no code is shorter.
-
-The positions are cut into blocks of 64, each numbered by itself (combinatorial number system, in NumPy), and the blocks are
-joined in pairs up a binary tree. A pair of n1 and n2 positions that together hold k is numbered by how the k split into j
-and k - j, then by the two numbers: number = sum_{i before j} C(n1, i) C(n2, k-i) + number1 * C(n2, k-j) + number2. The
-splits are ordered from the likeliest outwards, so the sum has few terms: about the standard deviation of j.
-
-Up to 2^192 the binomials are exact. Larger ones are rounded up to 96 significant bits, with a margin delta = 2^(2 level - 72)
-that grows fast enough up the tree to make room for both children and every rounding: (1 + delta_child)^2 < 1 + delta. The
-bound at the root exceeds C(d, r) by a factor below 1 + 2^-40 (d up to 4 million), and the time is linear in the length of
-the number. Whole numbers only: the code is the same on every machine.
-"""
+"""The twin of native/codec_subsets.cpp; native/codec_subsets.h tells the mathematics."""
 
 from __future__ import annotations
 
@@ -21,7 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedtide.codec import native
 from fedtide.types import Ints
 
 _BLOCK = 64  # positions; C(64, 32) < 2^63
@@ -84,8 +72,6 @@ def bound(n: int, k: int) -> Bound:
 
 def index_bits(num_positions: int, num_kept: int) -> int:
     """Return the bits of one index set: ceil(log2 C(d, r))."""
-    if native.extension is not None:
-        return int(native.extension.index_bits(num_positions, num_kept))
     m, e = bound(num_positions, num_kept)
     return (m - 1).bit_length() + e
 
@@ -177,10 +163,6 @@ def _tree(num_positions: int) -> list[list[int]]:
 
 def rank(kept: Ints, num_positions: int) -> int:
     """Return the number, of at most index_bits(d, r) bits, of the ascending positions kept [r] out of num_positions = d."""
-    if native.extension is not None:
-        chosen = np.zeros(num_positions, np.uint8)
-        chosen[kept] = 1
-        return int.from_bytes(native.extension.rank(chosen), "little")
     levels = _tree(num_positions)
     block, place = np.divmod(kept, _BLOCK)
     count = np.bincount(block, minlength=len(levels[0]))
@@ -201,11 +183,6 @@ def rank(kept: Ints, num_positions: int) -> int:
 
 def unrank(number: int, num_kept: int, num_positions: int) -> Ints | None:
     """Return the ascending positions [r] with this number, or None if no set has it. The inverse of rank."""
-    if native.extension is not None:
-        chosen = native.extension.unrank(
-            number.to_bytes((number.bit_length() + 7) // 8, "little"), num_kept, num_positions
-        )
-        return None if chosen is None else np.flatnonzero(chosen)
     levels = _tree(num_positions)
     counts, numbers = [num_kept], [number]
     for sizes in reversed(levels[:-1]):

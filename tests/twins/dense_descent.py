@@ -1,4 +1,4 @@
-"""Swap descent with all inner products in two m x m matrices and all starts at once: the slow twin of schedule/swaps.py."""
+"""Swap descent with all inner products in two m x m matrices and all starts at once: the slow twin of native/schedule.cpp."""
 
 from __future__ import annotations
 

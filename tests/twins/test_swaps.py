@@ -1,4 +1,4 @@
-"""The descent on columns, compiled and in NumPy, against its twin with m x m matrices; memory, overflow, what is refused."""
+"""Swaps in the extension against their twins, in NumPy and with m x m matrices; memory, overflow, what is refused."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dense_descent
-from fedtide.learning import native as kernel
-from fedtide.schedule import label_variance, swaps
-from fedtide.schedule.label_variance import minimise
-
-needs_extension = pytest.mark.skipif(not kernel.is_built(), reason="the extension is not built")
+from fedtide.extension import native
+from fedtide.schedule import label_variance
+from fedtide.schedule.label_variance import centred, manageable, minimise, search
+from twins import dense_descent, swaps
 
 
 def drawn(number: int, most_rows: int = 40) -> tuple[np.ndarray, int]:
@@ -36,19 +34,16 @@ def drawn(number: int, most_rows: int = 40) -> tuple[np.ndarray, int]:
 @pytest.fixture(params=["native", "numpy"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "numpy":
-        monkeypatch.setattr(swaps, "native", lambda: None)
-        monkeypatch.setattr(swaps, "native", lambda: None)
-    elif not kernel.is_built():
-        pytest.skip("the extension is not built")
+        monkeypatch.setattr(label_variance, "native", swaps)
     return str(request.param)
 
 
 def test_the_same_sets_as_with_matrices(path: str) -> None:
     for number in range(400 if path == "native" else 120):
         counts, size = drawn(number)
-        theirs, value = dense_descent.descend(swaps.centred(counts).astype(float), size, np.random.default_rng(number))
+        theirs, value = dense_descent.descend(centred(counts).astype(float), size, np.random.default_rng(number))
         for enough in (-1, 0):
-            ours, reached = swaps.search(counts, size, np.random.default_rng(number), 96, enough)
+            ours, reached = search(counts, size, np.random.default_rng(number), 96, enough)
             assert ours.tolist() == theirs.tolist(), number
             assert reached == value
             assert ours.dtype == np.int64
@@ -57,8 +52,8 @@ def test_the_same_sets_as_with_matrices(path: str) -> None:
 @pytest.mark.parametrize(("num_rows", "size"), [(50, 30), (200, 20), (500, 200)])
 def test_the_same_sets_at_the_sizes_of_experiments(path: str, num_rows: int, size: int) -> None:
     counts = np.random.default_rng(size).integers(0, 60, (num_rows, 10))
-    ours, _ = swaps.search(counts, size, np.random.default_rng(1), 96, 0)
-    theirs, _ = dense_descent.descend(swaps.centred(counts).astype(float), size, np.random.default_rng(1))
+    ours, _ = search(counts, size, np.random.default_rng(1), 96, 0)
+    theirs, _ = dense_descent.descend(centred(counts).astype(float), size, np.random.default_rng(1))
     assert ours.tolist() == theirs.tolist()
 
 
@@ -66,7 +61,7 @@ def test_the_draws_are_those_of_always() -> None:
     """What comes after them is not shifted, and the first starts do not depend on how many there are."""
     counts = np.random.default_rng(0).integers(0, 99, (40, 10))
     ours, theirs = np.random.default_rng(5), np.random.default_rng(5)
-    swaps.search(counts, 20, ours, 96, 0)
+    search(counts, 20, ours, 96, 0)
     theirs.random((96, 40))
     assert ours.random() == theirs.random()
 
@@ -77,11 +72,11 @@ def test_large_numbers_are_whole_numbers(path: str) -> None:
     small = rng.integers(0, 5, (14, 3))
     counts = 10**7 * small + rng.integers(0, 2, (14, 3))
     assert 9 * int(counts.max()) ** 2 > 2**53
-    picked, reached = swaps.search(counts, 5, np.random.default_rng(0), 96, 0)
-    total = [int(each) for each in swaps.centred(counts)[picked].sum(axis=0)]
+    picked, reached = search(counts, 5, np.random.default_rng(0), 96, 0)
+    total = [int(each) for each in centred(counts)[picked].sum(axis=0)]
     assert reached == sum(each**2 for each in total)
     for out, into in itertools.product(picked.tolist(), set(range(14)) - set(picked.tolist())):
-        row = [int(each) for each in swaps.centred(counts)[into] - swaps.centred(counts)[out]]
+        row = [int(each) for each in centred(counts)[into] - centred(counts)[out]]
         assert sum((a + b) ** 2 for a, b in zip(total, row, strict=True)) >= reached
 
 
@@ -89,7 +84,7 @@ def test_what_would_overflow_is_halved_and_nothing_is_proved_of_it() -> None:
     rng = np.random.default_rng(0)
     small = rng.integers(0, 50, (40, 10))
     for factor in (1, 10**6, 10**13):
-        counts, coarse = swaps.manageable(small * factor, 20)
+        counts, coarse = manageable(small * factor, 20)
         assert coarse == (factor > 1000)
         widest = int(counts.max())
         assert 4 * 10 * (22 * 10 * widest) ** 2 < 2**62
@@ -100,7 +95,6 @@ def test_what_would_overflow_is_halved_and_nothing_is_proved_of_it() -> None:
     assert minimise(balanced // 10**13, 20, np.random.default_rng(0))[1] is True
 
 
-@needs_extension
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -114,38 +108,33 @@ def test_what_would_overflow_is_halved_and_nothing_is_proved_of_it() -> None:
 )
 def test_the_extension_refuses(changes: dict[str, Any], says: str) -> None:
     given = {"centred": np.ones((5, 2), np.int64), "size": 2, "starts": np.zeros((0, 5), bool), "enough": 0}
-    found: Any = swaps.native()
     with pytest.raises(ValueError, match=says):
-        found.descend(**{**given, **changes})
+        native.descend(**{**given, **changes})
 
 
 # --- many candidates -------------------------------------------------------------------------------------------------
 
 
-@needs_extension
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([8, 16]), st.integers(0, 200), st.integers(2, 20))
 def test_sampled_swaps_are_the_same_compiled_and_in_numpy(seed: int, block: int, visits: int, kept: int) -> None:
     counts, size = drawn(seed, 90)
-    rows = swaps.centred(counts)
-    found: Any = swaps.native()
-    ours, reached = found.sample(rows, size, 0, block, visits, kept)
-    theirs, value = swaps.sample_in_numpy(rows, size, 0, block, visits, kept)
+    rows = centred(counts)
+    ours, reached = native.sample(rows, size, 0, block, visits, kept)
+    theirs, value = swaps.sample(rows, size, 0, block, visits, kept)
     assert (ours.tolist(), reached) == (theirs.tolist(), value)
     assert len(set(ours.tolist())) == size
     assert int((rows[ours].sum(axis=0) ** 2).sum()) == reached
     assert reached <= int((rows[:size].sum(axis=0) ** 2).sum())
 
 
-@needs_extension
 def test_nobody_is_swapped_twice_in_a_pair() -> None:
     """With one member or two, nearly all swaps that are kept speak of the same ones."""
-    found: Any = swaps.native()
     for seed in range(300):
-        rows = swaps.centred(np.random.default_rng(seed).integers(0, 60, (30, 2)))
+        rows = centred(np.random.default_rng(seed).integers(0, 60, (30, 2)))
         for size in (1, 2, 28):
-            ours, reached = found.sample(rows, size, 0, 8, 120, 9)
-            theirs, value = swaps.sample_in_numpy(rows, size, 0, 8, 120, 9)
+            ours, reached = native.sample(rows, size, 0, 8, 120, 9)
+            theirs, value = swaps.sample(rows, size, 0, 8, 120, 9)
             assert (ours.tolist(), reached) == (theirs.tolist(), value)
             assert len(set(ours.tolist())) == size
             assert int((rows[ours].sum(axis=0) ** 2).sum()) == reached
@@ -154,9 +143,9 @@ def test_nobody_is_swapped_twice_in_a_pair() -> None:
 def test_pairs_of_swaps_find_what_single_ones_do_not() -> None:
     better = 0
     for seed in range(20):
-        rows = swaps.centred(np.random.default_rng(seed).integers(0, 60, (40, 3)))
-        alone = swaps.sample_in_numpy(rows, 9, 0, 8, 300, 10**6)[1]
-        together = swaps.sample_in_numpy(rows, 9, 0, 8, 300, 30)[1]
+        rows = centred(np.random.default_rng(seed).integers(0, 60, (40, 3)))
+        alone = swaps.sample(rows, 9, 0, 8, 300, 10**6)[1]
+        together = swaps.sample(rows, 9, 0, 8, 300, 30)[1]
         assert together <= alone
         better += together < alone
     assert better > 5
@@ -197,7 +186,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@needs_extension
 @pytest.mark.parametrize(("num_rows", "size", "most"), [(8000, 40, 100), (23_170, 10, 150), (200_000, 500, 200)])
 def test_no_matrix_of_all_pairs(num_rows: int, size: int, most: int) -> None:
     """8,000^2 doubles would be 512 MB, and 23,170^2 of them 4.3 GB. most: MB that it may take."""
@@ -211,9 +199,9 @@ def test_no_matrix_of_all_pairs(num_rows: int, size: int, most: int) -> None:
 
 def test_one_row_more_and_they_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = np.random.default_rng(0).integers(0, 9, (30, 4))
-    before = swaps.search(counts, 12, np.random.default_rng(0), 96, 0)[0]
-    monkeypatch.setattr(swaps, "MOST_ROWS", 29)
+    before = search(counts, 12, np.random.default_rng(0), 96, 0)[0]
+    monkeypatch.setattr(label_variance, "MOST_ROWS", 29)
     asked = []
-    monkeypatch.setattr(swaps, "sampled", lambda *given: asked.append(given[1]) or (before, 0))
-    swaps.search(counts, 12, np.random.default_rng(0), 96, 0)
+    monkeypatch.setattr(label_variance, "sampled", lambda *given: asked.append(given[1]) or (before, 0))
+    search(counts, 12, np.random.default_rng(0), 96, 0)
     assert asked == [12]

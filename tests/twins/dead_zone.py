@@ -1,7 +1,4 @@
-"""Dead-zone quantisation and its entropy code in Python, where the extension is not built: see dead_zone.py.
-
-The twin of native/codec_dead_zone.cpp, with the package constriction for a coder.
-"""
+"""The twin of native/codec_dead_zone.cpp: dead-zone quantisation and its entropy code, with constriction for a coder."""
 
 from __future__ import annotations
 
@@ -12,16 +9,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from constriction import stream
 
-from fedtide.codec.base import PacketError, join, split
+from fedtide.codec.base import join, split
 from fedtide.types import Ints, Rng, Vector
+from twins.refused import CODE_LENGTH, GOES_ON, MAGNITUDE, Refused
 
-try:
-    from constriction import stream  # type: ignore[import-untyped,import-not-found,unused-ignore]
-except ImportError:  # the extra `entropy` is not installed
-    stream = None
-
-HAS_CODER: Final = stream is not None
 _IntArray: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 _ROUNDING: Final = 0.4  # added before the cut to a whole number; 0.5 would be plain rounding
@@ -37,8 +30,8 @@ _SYMBOLS, _CLASSES, _BEFORE = _ESCAPE + 1, len(_EDGES) + 2, len(_WEIGHTS)
 WIDTHS: Final = [20, 5, 6, 6, 6]  # step index, low bits, three centres
 _INDEX_OFFSET = 1 << 19
 _CODER_BITS = 20  # about what the coder adds to the ideal length
-_UNIFORM: Any = stream.model.Uniform if stream else None
-_CATEGORICAL: Any = stream.model.Categorical(perfect=False) if stream else None
+_UNIFORM: Any = stream.model.Uniform
+_CATEGORICAL: Any = stream.model.Categorical(perfect=False)
 
 
 class Layout(NamedTuple):
@@ -213,7 +206,7 @@ def _decoded(number: int, num_parameters: int, low_bits: int) -> tuple[Ints, npt
     high = _read_symbols(ans, d, layout)
     width = ans.decode(_UNIFORM(32), int(np.count_nonzero(high == _ESCAPE)))
     if len(width) and width.max() > OCTAVES + 1:
-        raise PacketError(f"a packet has a magnitude of more than {OCTAVES} bits")
+        raise Refused(MAGNITUDE)
     power = np.left_shift(1, width.astype(np.int64))
     beyond = power.copy()
     beyond[width > 0] += ans.decode(_UNIFORM(), power[width > 0].astype(np.int32))
@@ -223,7 +216,7 @@ def _decoded(number: int, num_parameters: int, low_bits: int) -> tuple[Ints, npt
     negative = np.zeros(d, bool)
     negative[magnitude > 0] = ans.decode(_UNIFORM(2), int(np.count_nonzero(magnitude))) == 1
     if not ans.is_empty():
-        raise PacketError("a packet's code goes on after the last element")
+        raise Refused(GOES_ON)
     return magnitude, negative
 
 
@@ -263,7 +256,7 @@ def _centres(size: Vector, magnitude: _IntArray, step: float) -> list[int]:
     return [min(max(int(t / c * 64), 0), 63) if c else 32 for c, t in zip(count, total, strict=True)]
 
 
-def encode_dead_zone(update: Vector, whole_bits: int, rng: Rng) -> tuple[bytes, int]:
+def encode(update: Vector, whole_bits: int, rng: Rng) -> tuple[bytes, int]:
     """Return the payload of an update [d] and its bits, at most whole_bits; no bits if nothing fits."""
     d, octave = len(update), int(np.frexp(np.abs(update).max())[1])
     size = np.ldexp(np.abs(update), -octave)  # at most 1
@@ -279,18 +272,18 @@ def encode_dead_zone(update: Vector, whole_bits: int, rng: Rng) -> tuple[bytes, 
         centres = _centres(size, quantized.magnitude, _step(index))
         number = _coded(quantized, np.signbit(update))
         fields = [index + octave * _STEPS_PER_OCTAVE + _INDEX_OFFSET, quantized.low_bits, *centres, number]
-        payload, bits = join(list(zip(fields, [*WIDTHS, number.bit_length()], strict=True)))
+        payload, bits = join(fields, [*WIDTHS, number.bit_length()])
         if bits <= whole_bits:
             return payload, bits
         limit = min(limit, quantized.bits) - (bits - whole_bits)  # the coder added more than _CODER_BITS
     return b"", 0
 
 
-def decode_dead_zone(payload: bytes, bits: int, num_parameters: int) -> Vector:
-    """Return the update [d] of a payload of so many bits; raise PacketError on anything malformed."""
+def decode(payload: bytes, bits: int, num_parameters: int) -> Vector:
+    """Return the update [d] of a payload of so many bits; raise Refused on anything malformed."""
     index, low_bits, *centres, number = split(payload, [*WIDTHS, bits - sum(WIDTHS)])
     if low_bits > OCTAVES or number.bit_length() != bits - sum(WIDTHS):
-        raise PacketError("a packet's code has the wrong length")
+        raise Refused(CODE_LENGTH)
     magnitude, negative = _decoded(number, num_parameters, low_bits)
     centre = (np.array([0, *centres]) + 0.5) / 64 - _ROUNDING
     centre[0] = 0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedtide.codec.sparse_quantized import dequantize, quantize
+from twins.sparse_quantized import dequantize, pack_signed, quantize, unpack_signed
 
 vectors = hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(-(2.0**60), 2.0**60, width=32))
 
@@ -60,3 +60,12 @@ def test_unbiased_and_within_both_variance_bounds(size: int, nu: int) -> None:
     assert variance <= min(size / nu**2, np.sqrt(size) / nu) * sq_norm * 1.02
     if size > 1:
         assert variance > 0.01 * size / (4 * nu**2) * sq_norm  # it does round at random
+
+
+@given(st.integers(1, 40), st.lists(st.integers(-32768, 32767), min_size=1, max_size=30))
+def test_signed_values_saturate(width: int, values: list[int]) -> None:
+    number = pack_signed(np.array(values, np.int16), width)
+    assert number.bit_length() <= width * len(values)
+    limit = 2 ** (width - 1)
+    expected = np.clip(values, -limit, limit - 1)
+    np.testing.assert_array_equal(unpack_signed(number, len(values), width), expected)

@@ -1,0 +1,45 @@
+"""Modems: the bits that a symbol carries at an SNR. Channel, CSI and modem together make an uplink."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from fedtide.types import Floats
+
+_FAINT_SNR = 1e-6
+_LARGEST_CAPACITY = 1000.0  # bit/symbol; its SNR is still a number
+
+
+class Modem(Protocol):
+    """What links carry at their SNR."""
+
+    def __call__(self, snr: Floats, /) -> Floats:
+        """Return the capacity of links received at these SNRs, in bit/symbol [m]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shannon:
+    """The paper's: C = log2(1 + SNR) in bit/symbol (eq:cpct)."""
+
+    def __call__(self, snr: Floats) -> Floats:
+        """Return C_k [m]."""
+        return shannon_capacity(snr)
+
+
+MODEMS: Final[dict[str, Any]] = {"shannon": Shannon}
+
+
+def shannon_capacity(snr: Floats) -> Floats:
+    """Return log2(1 + SNR) in bit/symbol [m]."""
+    # log1p only where 1 + SNR loses digits of the SNR: elsewhere log2 has always been used, and runs keep their bits
+    return np.asarray(np.where(snr < _FAINT_SNR, np.log1p(snr) / math.log(2), np.log2(1 + snr)))
+
+
+def shannon_snr(capacity: Floats) -> Floats:
+    """Return the SNR 2^C - 1 at which links have this capacity, a number [m]."""
+    return np.asarray(np.expm1(np.minimum(capacity, _LARGEST_CAPACITY) * math.log(2)))
