@@ -33,7 +33,7 @@ from fedtide.schedule.label_variance import centred, label_variance, minimise, s
 from fedtide.schedule.schedulers import best_channels
 
 SECONDS = 120.0
-DIRICHLET = {"partition": "dirichlet", "partition_args": {"concentration": 0.5}}
+DIRICHLET = {"partition": {"name": "dirichlet", "concentration": 0.5}}
 
 
 def timed(call: Callable[[], Any], times: int = 3) -> tuple[Any, float]:

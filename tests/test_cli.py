@@ -297,11 +297,11 @@ class Torn(Ideal):
     def num_kept(self, num_parameters, budget_bits):
         return [][0]
 
-def late(duration, horizon):
+def late(clock):
     yield fedtide.Tick(1, 1.0, [], [])
     raise OSError("the clock stopped")
 
-def numbers(duration, horizon):
+def numbers(clock):
     return [1, 2]
 
 def power(num_samples, age, power=1.0):
@@ -316,15 +316,15 @@ def power(num_samples, age, power=1.0):
         (["policy.scheduler=p.py:raises"], 5, "raised KeyError: 'no such device' (p.py:9)"),
         (["policy.scheduler=p.py:ragged"], 5, "returned positions [[1], [2, 3]]: they must be a one-dimensional"),
         (["policy.scheduler=p.py:Picky"], 2, "cannot be called as (candidates, limit, rng)"),
-        (["policy.scheduler=p.py:Picky", "policy.scheduler_args={size: 2}"], 2, "raised ValueError: size=2 (p.py:26)"),
-        (["policy.scheduler_args={pool_share: much}"], 2, "scheduler='proposed': pool_share='much' cannot be"),
-        (["policy.scheduler_args={pool_share: -1e308}"], 5, "scheduler='proposed' raised OverflowError"),
+        (["policy.scheduler=p.py:Picky", "policy.scheduler={size: 2}"], 2, "raised ValueError: size=2 (p.py:26)"),
+        (["policy.scheduler={pool_share: much}"], 2, "scheduler='proposed': pool_share='much' cannot be"),
+        (["policy.scheduler={pool_share: -1e308}"], 5, "scheduler='proposed' raised OverflowError"),
         (
-            ["policy.weighting=p.py:power", "policy.weighting_args={pwer: 1}"],
+            ["policy.weighting=p.py:power", "policy.weighting={pwer: 1}"],
             2,
             "it takes (num_samples, age, power=1.0)",
         ),
-        (["policy.weighting=p.py:power", "policy.weighting_args={age: 1}"], 2, "is called as (num_samples, age)"),
+        (["policy.weighting=p.py:power", "policy.weighting={age: 1}"], 2, "is called as (num_samples, age)"),
         (["policy.weighting=p.py:raises"], 5, "(p.py:9)"),
         (["policy.weighting=p.py:text"], 5, "weights >= 0 with sum 1"),
         (["policy.weighting=p.py:nothing"], 5, "returned None: it must give 2 weights"),
@@ -334,15 +334,10 @@ def power(num_samples, age, power=1.0):
         (["codec.name=p.py:Picky"], 2, "has no method encode(update, budget_bits, rng)"),
         (["codec.name=p.py:Half"], 5, "returned an array of shape (3925,): it must give the 7850 numbers"),
         (["codec.name=p.py:Bare"], 5, "encoded to a ndarray"),
-        (
-            ["timeline.name=p.py:two"],
-            2,
-            "raised TypeError: 'float' object cannot be interpreted as an integer (p.py:6)",
-        ),
-        (["timeline.name=p.py:two", "timeline.args={limit: 3}"], 2, "(p.py:"),
+        (["timeline.name=p.py:two"], 2, "is called as (clock), but it takes (candidates, limit)"),
         (["timeline.name=p.py:three"], 2, "is called as (clock)"),
         (
-            ["timeline.name=p.py:two", "timeline.args={limit: 3}"],
+            ["timeline.name=p.py:two", "timeline.name={limit: 3}"],
             2,
             "timeline='p.py:two' (p.py:5) is inconsistent at tick 1: it is 0",
         ),
@@ -358,7 +353,7 @@ def test_a_broken_policy_is_one_line_that_names_it(tmp_path, words, code, says):
     assert found.exit_code == code, (found.output, found.exception)
     (line,) = [line for line in found.output.splitlines() if line.startswith("error:")]
     assert says in line
-    assert words[0].rpartition("=")[2] in line or "args" in words[0]
+    assert words[0].rpartition("=")[2] in line or "{" in words[0]
 
 
 def test_a_broken_codec_in_a_plan(tmp_path):
@@ -410,7 +405,7 @@ def test_no_kept_share_while_the_size_of_the_model_is_not_known(tmp_path):
     rounds.write_text(next(line for line in lines if '"picked":[]' not in line))
     found = json.loads(invoke("show", "r", "--json").stdout)
     assert (found["complete"], found["mean_kept_share"]) == (False, None)
-    assert found["uploads"] == 0  # no checkpoint vouches for that round
+    assert found["uploads"] == 0  # no checkpoint holds that round
 
 
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bytes(tmp_path):

@@ -32,7 +32,7 @@ ORDER = [
     ("studies",),
     ("deploy",),
     ("pages",),
-    ("cli", "__main__"),
+    ("cli", "__main__", "builtin"),  # builtin names every package, as text
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]

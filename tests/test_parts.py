@@ -69,10 +69,6 @@ def watcher(record: Any, path: str = "x") -> None:
     """A tracker that is a function."""
 
 
-def former(duration: Any, horizon: float, late: float = 0.0) -> None:
-    """A timeline as it was called formerly."""
-
-
 def clocked(clock: Any, late: float = 0.0) -> None:
     """A timeline."""
 
@@ -89,7 +85,6 @@ remembering.init = lambda num_devices: {}  # type: ignore[attr-defined]
     [
         ("model", module, ["width"]),
         ("tracker", watcher, ["path"]),
-        ("timeline", former, ["late"]),
         ("timeline", clocked, ["late"]),
         ("weighting", remembering, ["rate"]),
     ],

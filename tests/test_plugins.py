@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 def first(candidates, limit, rng, skip=0):
     return list(range(skip, skip + limit))
-first.needs_update_norm = True
+first.needs = ("update_sq_norm",)
 
 @dataclass
 class Every:
@@ -45,7 +45,7 @@ def test_function_of_a_file_gets_its_arguments_with_every_call(file: Path) -> No
     assert resolve("scheduler", f"{file}:first", {}, known={})(None, 2, None) == [0, 1]
     skipping = resolve("scheduler", f"{file}:first", {"skip": 3}, known={})
     assert skipping(None, 2, None) == [3, 4]
-    assert skipping.needs_update_norm
+    assert skipping.needs
 
 
 def test_class_of_a_file_is_made(file: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_package_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
     guarded = registry.part("scheduler", f"{file}:first", {"skip": 2}, known={})
     assert guarded(None, 2, None) == [2, 3]
-    assert guarded.needs_update_norm
+    assert guarded.needs
     assert not hasattr(guarded, "nothing")
     assert copy.copy(guarded) == guarded
     assert guarded.label == f"scheduler='{file}:first'"

@@ -61,7 +61,7 @@ def paper(
     fedtide paper schedulers --seeds 5   one figure, in full
     fedtide paper claims                 from the runs there are: figures, page, a verdict per claim
     """
-    from fedtide.core.files import check_folder
+    from fedtide.core.files import require_writable
     from fedtide.plot.style import style_named
     from fedtide.studies.store import Store
     from fedtide_lab.paper import draw, page, reproduce
@@ -85,7 +85,7 @@ def paper(
     shrunk = QUICK_SHARE if quick else None
     if quick:
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
-    check_folder(to)
+    require_writable(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only and wanted != ["claims"]:
@@ -196,7 +196,7 @@ def worlds(
     fedtide worlds --draw-only       the page and its figure, from the runs there are
     fedtide worlds macro --seeds 8   more seeds of one world
     """
-    from fedtide.core.files import check_folder
+    from fedtide.core.files import require_writable
     from fedtide.plot.style import style_named
     from fedtide.studies.store import Store
     from fedtide_lab.worlds import page
@@ -207,7 +207,7 @@ def worlds(
     for name in names:
         if name not in known:
             raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
-    check_folder(to)
+    require_writable(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only:
@@ -269,7 +269,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in
     src/fedtide_lab/league/methods.py.
     """
-    from fedtide.core.files import check_folder
+    from fedtide.core.files import require_writable
     from fedtide.studies.store import Store
     from fedtide_lab.league import draw, page
     from fedtide_lab.league.season import played, stages
@@ -279,7 +279,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     for name in names:
         if name not in known:
             raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
-    check_folder(to)
+    require_writable(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only:

@@ -260,7 +260,7 @@ SMALL = {
 
 
 def experiment(name, path):
-    return config.experiment(SMALL, {"data": {"name": name, "args": {"path": path}, "partition": "iid"}})
+    return config.experiment(SMALL, {"data": {"name": {"name": name, "path": path}, "partition": "iid"}})
 
 
 @pytest.mark.parametrize("name", ["npz", "image_folder"])
@@ -299,7 +299,7 @@ def test_found_beside_the_form(name, here, monkeypatch):
     tree = config.dump(experiment(name, "mine.npz"))
     Path("forms/mine.yaml").write_text(yaml12.to_yaml(tree))
     found = config.experiment(Path("forms/mine.yaml"))
-    assert Path(found.data.args["path"]) == here / "forms" / "mine.npz"
+    assert Path(found.part("data").args["path"]) == here / "forms" / "mine.npz"
     assert fedtide.simulate(found).rounds
     monkeypatch.chdir(here / "forms")
     assert fedtide.simulate(config.experiment(Path("mine.yaml"))).rounds

@@ -134,7 +134,7 @@ def test_more_devices_than_roles(small):
 def served(monkeypatch, mirror):
     """Put the two plays in the place of the 37; the mirror serves them in an archive."""
     wanted = dataclasses.replace(
-        SHAKESPEARE, files=official(RAWS), mirrors=(f"{mirror.address}/{ARCHIVE}",), archive_hash=None
+        SHAKESPEARE, files=official(RAWS), mirrors=(f"{mirror.address}/{ARCHIVE}",), archive_sha256=None
     )
     monkeypatch.setattr(module, "SHAKESPEARE", wanted)
     mirror.files[f"/{ARCHIVE}"] = packed()
@@ -195,6 +195,6 @@ def test_the_archive_fills_the_cache(served, cache, mirror, said):
 
 
 def test_an_archive_with_another_checksum(served, monkeypatch, said):
-    monkeypatch.setattr(module, "SHAKESPEARE", dataclasses.replace(served, archive_hash=SHAKESPEARE.archive_hash))
+    monkeypatch.setattr(module, "SHAKESPEARE", dataclasses.replace(served, archive_sha256=SHAKESPEARE.archive_sha256))
     with pytest.raises(DataError, match="hash"):
         load_plays(None, said.append)

@@ -18,7 +18,7 @@ import pytest
 from fedtide import config
 from fedtide.deploy import trace
 from fedtide.deploy.credentials import make_credentials
-from fedtide.deploy.federation import Federation
+from fedtide.deploy.demo import Federation
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import Deployment, Terms, write_app
 from fedtide.deploy.watchdog import federation_processes

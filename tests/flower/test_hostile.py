@@ -6,6 +6,7 @@ import logging
 import math
 import random
 import struct
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,14 @@ def test_an_honest_row_is_read() -> None:
 def test_rows_that_cannot_be(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Refused, match=why):
         read_ready(ready(**changes), ORDER, 3, 6, SETTINGS)
+
+
+def test_a_million_wrong_counts_are_refused_at_the_first() -> None:
+    begun = time.process_time()
+    with pytest.raises(Refused, match=r"label_counts\.0 is 0\.5") as failure:
+        read_ready(ready(label_counts=[0.5] * 10**6), ORDER, 3, 6, SETTINGS)
+    assert len(str(failure.value)) < 200
+    assert time.process_time() - begun < 2
 
 
 @pytest.mark.parametrize("content", [RecordDict(), RecordDict({"ready": ArrayRecord([np.zeros(3)])})])
@@ -176,10 +185,9 @@ def test_a_thousand_fuzzed_packets_of_one_grant() -> None:
             read(upload(fuzzed(dice, honest)))
 
 
-@pytest.mark.slow
-def test_a_thousand_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Four hostile nodes, 250 grants each: they are believed no more than nodes whose uploads never come."""
-    tree = {"timeline": {"period": 10.0, "horizon": 2500.0}, "fleet": {"num_devices": 5}, "policy": {"limit": 5}}
+def test_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Four hostile nodes, 30 grants each: they are believed no more than nodes whose uploads never come."""
+    tree = {"timeline": {"period": 10.0, "horizon": 300.0}, "fleet": {"num_devices": 5}, "policy": {"limit": 5}}
     data = {"num_train": 50, "num_test": 10, "num_shards": 5}
     wanted = terms(tree, {"data": data, "radio": {"num_symbols": 1500}}, ban_after=None, poll=2.5)
     dice = random.Random(1)
@@ -203,10 +211,10 @@ def test_a_thousand_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, ca
             models.append(federation.coordinator().run())
     assert np.array_equal(*models)
     periods = trace.read_trace(tmp_path / "hostile").periods
-    assert sum(len(each.refused) for each in periods) == 1000
+    assert sum(len(each.refused) for each in periods) == 120
     lines = caplog.text.splitlines()
     for position in range(4):
-        assert sum(f"node {101 + position} (device {position}) refused" in line for line in lines) == 250
+        assert sum(f"node {101 + position} (device {position}) refused" in line for line in lines) == 30
     assert all(each.arrived == [4] for each in periods)
 
 
@@ -284,9 +292,9 @@ def test_replies_that_flower_cannot_unpack(tmp_path: Path, caplog: pytest.LogCap
 
     def pull_messages(ids: Any) -> list[Message]:
         wanted = set(ids)
-        for time, _, reply in grid.pending:
+        for at, _, reply in grid.pending:
             key = reply.metadata.reply_to_message_id
-            if key in wanted & poison and time <= federation.clock():
+            if key in wanted & poison and at <= federation.clock():
                 raise ValueError("unexpected end of data")
         return pull(wanted)
 

@@ -20,7 +20,7 @@ from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.errors import RunFolderError
 from fedtide.runs import RunFolder, is_complete, read_rounds
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from remembering import KEYS, OUTAGE
 
 LONG = {"timeline": {"horizon": 200.0}}
@@ -149,7 +149,7 @@ def test_a_coordinator_that_is_restarted(tmp_path: Path, monkeypatch: pytest.Mon
     saving = RunFolder.checkpoint
 
     def unsaved(self: RunFolder) -> None:
-        if self._last.state is not None and self._last.state.version == at + 1:
+        if self._state is not None and self._state.version == at + 1:
             raise Stop
         saving(self)
 

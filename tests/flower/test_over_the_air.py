@@ -16,7 +16,7 @@ from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.runs import read_rounds
 
-AIR: dict[str, Any] = {"radio": {"access": "over_the_air", "access_args": {"min_snr": 8.0}}, "codec": {"name": "ideal"}}
+AIR: dict[str, Any] = {"radio": {"access": {"name": "over_the_air", "min_snr": 8.0}}, "codec": {"name": "ideal"}}
 
 
 @pytest.mark.parametrize("radio", [{}, {"csi": "noisy"}, {"csi": "packet_error"}], ids=str)

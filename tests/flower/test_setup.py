@@ -18,7 +18,7 @@ from flwr.cli.config_utils import load_and_validate
 from memory_grid import terms
 
 from fedtide.deploy.credentials import make_credentials
-from fedtide.deploy.federation import Federation
+from fedtide.deploy.demo import Federation
 from fedtide.deploy.settings import from_run_config, write_app
 from fedtide.deploy.watchdog import federation_processes
 from fedtide.errors import FedtideError
@@ -26,7 +26,7 @@ from fedtide.errors import FedtideError
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of pathspec, in Flower
 def test_the_app_is_one_that_flower_accepts(tmp_path: Path) -> None:
-    wanted = terms({"policy": {"scheduler_args": {"quoted": 'a "b" \\ c\n'}}})
+    wanted = terms({"policy": {"scheduler": {"quoted": 'a "b" \\ c\n'}}})
     app = write_app(tmp_path / "app", wanted, tmp_path / "run")
     settings, _ = load_and_validate(app / "pyproject.toml")
     flat = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
@@ -70,7 +70,7 @@ def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.Monke
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True); "
         "print('up', flush=True); time.sleep(100)"
     )
-    monkeypatch.setattr("fedtide.deploy.federation._program", lambda name: sys.executable)
+    monkeypatch.setattr("fedtide.deploy.demo._program", lambda name: sys.executable)
     process = federation.start("sleeper", ["python", "-c", code])
     log = federation.home / "sleeper.log"
     while "up" not in log.read_text():
@@ -84,7 +84,7 @@ def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.Monke
 SLEEPERS = """
 import subprocess, sys, time
 from pathlib import Path
-from fedtide.deploy import federation
+from fedtide.deploy import demo as federation
 from fedtide.deploy.watchdog import federation_processes
 federation._program = lambda name: sys.executable
 here = Path(sys.argv[1])
@@ -132,15 +132,15 @@ def test_flwr_that_hangs_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "fail").write_text("#!/bin/sh\nprintf 'a\\nb\\377'\nexit 3\n")
     for name, says in (("sleep", "did not answer within 0 s"), ("fail", "flwr run failed: a b")):
         (tmp_path / name).chmod(0o700)
-        monkeypatch.setattr("fedtide.deploy.federation._program", lambda _, name=name: str(tmp_path / name))
-        monkeypatch.setattr("fedtide.deploy.federation.ANSWER_SECONDS", 0.3 if name == "sleep" else 30.0)
+        monkeypatch.setattr("fedtide.deploy.demo._program", lambda _, name=name: str(tmp_path / name))
+        monkeypatch.setattr("fedtide.deploy.demo.ANSWER_SECONDS", 0.3 if name == "sleep" else 30.0)
         with pytest.raises(FedtideError, match=says) as failure:
             federation.flwr("run", "x")
         assert "\n" not in str(failure.value)
 
 
 def test_a_superlink_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedtide.deploy.federation._program", lambda name: "/bin/false")
+    monkeypatch.setattr("fedtide.deploy.demo._program", lambda name: "/bin/false")
     with pytest.raises(FedtideError, match="did not start: its log is empty"), Federation(tmp_path / "home"):
         pass
 

@@ -125,7 +125,7 @@ TOO_BIG = "array is too big; `arr.size * arr.dtype.itemsize` is larger than the 
         (caused(RunFolderError("f is damaged (x)"), MemoryError()), r"not enough memory", 6),
         (caused(RunFolderError("f cannot be written"), os_error(errno.ENOSPC, "f")), r"^f cannot be written$", 4),
         (TrainingError("a\x1b[31mb\x00\x07c" + "d" * 5000), r"^a\\x1b\[31mb\\x00\\x07cd+\.\.\.d+$", 5),
-        (TrainingError("many words " * 500), r"^many words .* \.\.\. .*words $", 5),
+        (TrainingError("many words " * 500), r"^many words .* \.\.\. .*words$", 5),
     ],
     ids=lambda value: f"{type(value).__name__}" if isinstance(value, BaseException) else None,
 )

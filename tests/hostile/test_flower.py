@@ -41,7 +41,7 @@ from fedtide.deploy.settings import from_run_config, to_run_config
 from fedtide.engine.simulate import simulate
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.runs import is_complete, read_run
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 
 TINY: dict[str, Any] = {
     "data": {"num_train": 48, "num_test": 10, "num_shards": 12},
@@ -166,7 +166,7 @@ WHAT_IF = [
     wrong("policy.limt=2", says="policy.limit"),
     wrong("policy.scheduler=nope", says="scheduler='nope'"),
     wrong("policy.scheduler=nope.py:x", says="there is no file"),
-    wrong("policy.scheduler_args={x: 1}", says="does not accept"),
+    wrong("policy.scheduler={x: 1}", says="does not accept"),
     wrong("policy.age_base=.nan", says="age_base"),
     wrong("codec.name=nope", says="codec.name='nope'"),
     wrong("codec.num_levels=0", says="num_levels"),
@@ -396,7 +396,7 @@ class Momentum:
         return (model + self.velocity).astype(np.float32)
 
 class Remembering:
-    needs_update_norm = True
+    needs = ("update_sq_norm",)
     def __init__(self): self.best = 0.0
     def __call__(self, candidates, limit, rng):
         self.best = max(self.best, float(candidates.update_sq_norm.max()))
@@ -465,9 +465,14 @@ def failing(number: int, name: str, after: int) -> Callable[..., Any]:
     return fake
 
 
-@pytest.mark.parametrize("number", FAULTS, ids=errno.errorcode.get)
 @pytest.mark.parametrize(
-    ("name", "after"), [("trace.jsonl", 3), ("checkpoint.npz", 3), ("rounds.jsonl", 0), ("model.npy", 0)]
+    ("name", "after", "number"),
+    [
+        *[("trace.jsonl", 3, number) for number in FAULTS],
+        ("checkpoint.npz", 3, errno.ENOSPC),
+        ("rounds.jsonl", 0, errno.EIO),
+        ("model.npy", 0, errno.EROFS),
+    ],
 )
 def test_a_disk_that_fails_costs_nothing_that_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str, after: int
@@ -591,7 +596,7 @@ def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     run_config = {**to_run_config(small({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}}))}
     context = Context(1, 7, {}, RecordDict(), {**run_config, "run-folder": str(folder)})
     with pytest.raises(FedtideError):
-        apps.serve(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
+        apps.run_server(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
     assert "a deployment aggregates every period" in (server_error(folder) or "")
     assert server_error(folder, (tmp_path / "run.log").stat().st_size) is None
     assert server_error(tmp_path / "nobody") is None

@@ -17,7 +17,7 @@ import fedtide
 from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.extension import native
-from fedtide.runs.identity import _described
+from fedtide.runs.manifest import _described
 from fedtide.schedule import certified, label_variance
 from fedtide.schedule.certified import Certified, certify, rounding, separation
 from fedtide.schedule.label_variance import centred
@@ -247,14 +247,14 @@ def test_metrics_of_a_scheduler_are_checked(metrics: Any) -> None:
 SMALL = {
     "data": {"name": "synthetic", "num_train": 400, "num_test": 20, "partition": "iid"},
     "fleet": {"num_devices": 60},
-    "policy": {"limit": 12, "scheduler_args": {"pool_share": 1.0}},
+    "policy": {"limit": 12, "scheduler": {"pool_share": 1.0}},
     "timeline": {"horizon": 1.0},
     "learning": {"local_epochs": 1, "model": "softmax"},
 }
 
 
 def rounds(folder: Path, scheduler_args: dict[str, Any]) -> list[dict[str, Any]]:
-    experiment = fedtide.experiment({**SMALL, "policy": {"limit": 12, "scheduler_args": scheduler_args}})
+    experiment = fedtide.experiment({**SMALL, "policy": {"limit": 12, "scheduler": scheduler_args}})
     fedtide.simulate(experiment, folder)
     return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
 
@@ -281,13 +281,13 @@ def test_the_record_has_them(tmp_path: Path) -> None:
 )
 def test_bad_arguments(args: dict[str, Any], says: str) -> None:
     with pytest.raises(FedtideError, match=says):
-        fedtide.plan(fedtide.experiment({**SMALL, "policy": {"scheduler_args": args}}))
+        fedtide.plan(fedtide.experiment({**SMALL, "policy": {"scheduler": args}}))
 
 
 def test_the_default_search_has_the_digest_of_always() -> None:
     assert certified.CERTIFIED_RESTARTS >= label_variance.SWAP_RESTARTS
     assert Proposed() == Proposed(0.5, "swaps", certified.STEPS)
-    before = fedtide.experiment({"policy": {"scheduler_args": {"pool_share": 0.5}}})
+    before = fedtide.experiment({"policy": {"scheduler": {"pool_share": 0.5}}})
     assert "search" not in json.dumps(before.model_dump(mode="json"))
     assert _described(Proposed()) == "Proposed(pool_share=0.5)"
     asked = "Proposed(pool_share=0.5, search='certified')"

@@ -221,20 +221,20 @@ def resolve_inner(name: str, args: Mapping[str, Any] | None, outer: Any) -> Any:
     known = builtin_parts("aggregator")
     if name not in known:
         raise FedtideError(
-            f"aggregator_args.inner={name!r} is none of fedtide's own aggregators ({', '.join(known)}): name one of these, or "
+            f"policy.aggregator.inner={name!r} is none of fedtide's own aggregators ({', '.join(known)}): name one of these, or "
             "write the outer step into your own"
         )
     found = inside = registry.resolve("aggregator", name, args or {})
     if (method := getattr(found, "method", None)) is not None:
         others = [f"{key}={part}" for key, part in METHODS[method].parts.items() if key != "policy.aggregator"]
         raise FedtideError(
-            f"aggregator_args.inner={name!r} goes with {' and '.join(others)} and cannot be inside another aggregator: name "
+            f"policy.aggregator.inner={name!r} goes with {' and '.join(others)} and cannot be inside another aggregator: name "
             f"another inside, or policy.aggregator={name} itself"
         )
     while inside is not None:
         if type(inside) is type(outer):
             raise FedtideError(
-                f"aggregator_args.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
+                f"policy.aggregator.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
             )
         inside = getattr(inside, "_inner", None)
     return found

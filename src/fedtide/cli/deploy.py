@@ -105,11 +105,11 @@ def _summary(folder: Path, as_json: bool) -> None:
     from fedtide.report.summary import summarise
     from fedtide.runs import read_run
 
-    experiment, rounds, num_parameters, _ = read_run(folder)
+    run = read_run(folder)
     if as_json:
-        print_json({"folder": str(folder), **summarise(experiment, rounds, num_parameters)})
+        print_json({"folder": str(folder), **summarise(run.experiment, run.rounds, run.num_parameters)})
         return
-    out.print(demo_table(experiment, View(rounds, read_trace(folder).periods, "done")), highlight=False)
+    out.print(demo_table(run.experiment, View(run.rounds, read_trace(folder).periods, "done")), highlight=False)
     print_line(f"\n[dim]fedtide show {escape(str(folder))}\nfedtide replay {escape(str(folder))}[/]")
 
 

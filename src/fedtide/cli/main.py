@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from fedtide.config import Experiment
-    from fedtide.runs import RoundRecord
+    from fedtide.runs import RoundRecord, RunHeader
+    from fedtide.runs.result import Result
 
 
 class Commands(Group):
@@ -66,7 +67,7 @@ class Commands(Group):
 
 def _broken(point: EntryPoint, error: BaseException) -> click.Command:
     line = (
-        f"the command {point.name!r} cannot be loaded from {point.value} ({faults.part_name(error)}): "
+        f"the command {point.name!r} cannot be loaded from {point.value} ({faults.error_text(error)}): "
         "repair or remove the package that brings it"
     )
 
@@ -142,9 +143,7 @@ def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool
     from fedtide.cli.progress import default_folder
 
     experiment = _experiment(words)
-    folder = folder or default_folder(experiment)
-    _check_handed(folder, experiment)
-    _run(experiment, folder, threads, as_json)
+    _run(experiment, folder or default_folder(experiment), threads, as_json)
 
 
 @app.command()
@@ -154,36 +153,43 @@ def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool
 def resume(run: Path, threads: int, as_json: bool) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
     from fedtide.parts import user_code
-    from fedtide.runs import part_files_folder, read_experiment, refuse_pipes
+    from fedtide.runs import read_header
 
-    refuse_pipes(run)
-    with user_code.search_folder(part_files_folder(run)):
-        _run(read_experiment(run), run, threads, as_json)
+    header = read_header(run)
+    with user_code.search_folder(header.user_folder):
+        _run(header.experiment, header, threads, as_json)
 
 
-def _run(experiment: Experiment, folder: Path, threads: int, as_json: bool) -> None:
+def _run(experiment: Experiment, where: Path | RunHeader, threads: int, as_json: bool) -> None:
+    """Run an experiment in a folder, or go on with the run whose header was read."""
     from fedtide.cli.progress import shown_progress
     from fedtide.config.effort import long_work
     from fedtide.engine.simulate import simulate
-    from fedtide.runs import check_folder, is_complete, is_deployment
+    from fedtide.runs import check_identity, is_complete, is_deployment, read_header, read_run
+    from fedtide.runs.manifest import instruction_path
+    from fedtide.runs.result import as_result
 
+    folder = where if isinstance(where, Path) else where.path
     if is_complete(folder) and not is_deployment(folder):
-        check_folder(folder, experiment)
-        _show(folder, as_json, draw=True)
+        header = read_header(where) if isinstance(where, Path) else where
+        header.check(experiment)
+        if isinstance(where, Path):
+            check_identity(folder, header.versions.identity, _identity(header))
+        _show(folder, as_result(read_run(header)), header.isa, as_json, draw=True)
         return
     begun = time.perf_counter()
     if long := long_work(experiment):
         say(long)
     try:
         with shown_progress("training") as advance:
-            result = simulate(experiment, folder, threads=threads, say=say, on_round=advance, warn=warn)
+            result = simulate(experiment, where, threads=threads, say=say, on_round=advance, warn=warn)
     except KeyboardInterrupt as error:
         if signals.foreign(error):
             raise
         tell(f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}")
         raise click.exceptions.Exit(signals.exit_code()) from None
     trained = time.perf_counter()
-    _show(folder, as_json, draw=True)
+    _show(folder, result, instruction_path(experiment), as_json, draw=True)
     if not as_json:
         spent = {**result.seconds, "figure and table": time.perf_counter() - trained}
         out.print(f"[dim]{_wall_time(spent, time.perf_counter() - begun)}[/]", highlight=False)
@@ -210,19 +216,15 @@ def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -
         warn(f"no figure: {faults.explain(error)[0]}; the run itself is complete")
 
 
-def _check_handed(folder: Path, experiment: Experiment) -> None:
-    """Raise if a finished run was made in Python with data, a system or a trainer that this experiment does not give."""
-    from fedtide.runs import check_folder, check_identity, identity, is_complete, read_versions
+def _identity(header: RunHeader) -> dict[str, str] | None:
+    """Return what the experiment of a run makes here, if a caller in Python handed over data, a system or a trainer."""
+    if not header.versions.handed:  # the experiment made everything itself
+        return None
+    from fedtide.engine.system import build, make_trainer
+    from fedtide.runs import identity
 
-    if not is_complete(folder):
-        return  # whoever continues it looks
-    check_folder(folder, experiment)
-    begun = read_versions(folder)
-    if begun.get("handed"):  # else the experiment made everything itself
-        from fedtide.engine.system import build, make_trainer
-
-        system = build(experiment, say=say)
-        check_identity(folder, begun.get("identity"), identity(system, make_trainer(system)))
+    system = build(header.experiment, say=say)
+    return identity(system, make_trainer(system))
 
 
 @app.command()
@@ -231,36 +233,36 @@ def _check_handed(folder: Path, experiment: Experiment) -> None:
 @options.as_json
 def show(run: Path, style: str, as_json: bool) -> None:
     """Show a run, finished or not: its numbers and its curve. With a --style for print, draw curve-STYLE.pdf beside it."""
-    _show(run, as_json)
+    from fedtide.runs import read_run
+    from fedtide.runs.result import as_result
+
+    kept = read_run(run)
+    _show(run, as_result(kept), kept.isa, as_json)
     if style != "screen":
         from fedtide.plot.figure import run_figure
-        from fedtide.runs import read_run
 
-        experiment, rounds, *_ = read_run(run)
         path = run / f"curve-{style}.pdf"
-        run_figure(experiment, rounds, path, style)
+        run_figure(kept.experiment, kept.rounds, path, style)
         say(f"drawn: {path}")
 
 
-def _show(folder: Path, as_json: bool, draw: bool = False) -> None:
+def _show(folder: Path, run: Result, isa: str | None, as_json: bool, draw: bool = False) -> None:
     from fedtide.report.ages import stale
     from fedtide.report.summary import chance, evaluated, summarise
     from fedtide.report.terminal import curve_lines, summary_table
-    from fedtide.runs import is_deployment, made_on, read_run, refuse_pipes
+    from fedtide.runs import is_deployment
 
-    refuse_pipes(folder)
-    experiment, rounds, num_parameters, complete = read_run(folder)
-    if complete and (draw or (folder / "curve.png").exists()):
-        _draw(folder, experiment, rounds)
-    summary = summarise(experiment, rounds, num_parameters, made_on(folder))
+    if run.complete and (draw or (folder / "curve.png").exists()):
+        _draw(folder, run.experiment, run.rounds)
+    summary = summarise(run.experiment, run.rounds, len(run.model) or None, isa)
     if as_json:
-        print_json({"folder": str(folder), "complete": complete, **summary})
+        print_json({"folder": str(folder), "complete": run.complete, **summary})
         return
-    scored = evaluated(rounds)
+    scored = evaluated(run.rounds)
     times, accuracies = [record.time for record in scored], [record.test_accuracy or 0.0 for record in scored]
-    out.print(curve_lines(times, accuracies, out.width, chance(experiment)))
+    out.print(curve_lines(times, accuracies, out.width, chance(run.experiment)))
     how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
-    state = "complete" if complete else f"stopped at time {summary['time']:g}: {how}"
+    state = "complete" if run.complete else f"stopped at time {summary['time']:g}: {how}"
     out.print(summary_table(f"{folder} ({state})", summary, out.width), highlight=False)
     if old := stale(summary["largest_age"], summary["aggregations"]):
         warn(old)
@@ -331,7 +333,7 @@ def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: boo
         {
             "folder": str(state.folder),
             "complete": state.complete,
-            "files": {file.name: file.problem or "verified" for file in state.files},
+            "files": {file: problem or "verified" for file, problem in state.problems.items()},
             "name": name,
         }
         for name, state in found.items()

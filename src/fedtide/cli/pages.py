@@ -114,9 +114,10 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
 
 
 def _is_empty(folder: Path) -> bool:
-    from fedtide.runs import is_complete, read_run
+    from fedtide.runs import read_run
 
-    return not read_run(folder).rounds and not is_complete(folder)
+    run = read_run(folder)
+    return not run.rounds and not run.complete
 
 
 def _open(address: str, browser: bool, more: str = "") -> None:
@@ -158,7 +159,7 @@ def list_scenarios(as_json: bool) -> None:
         experiment = config.experiment(scenario=name)
         rows[name] = {
             "about": presets.scenario(name).about,
-            "data": experiment.data.name,
+            "data": experiment.part("data").name,
             "num_devices": experiment.fleet.num_devices,
             "radio": _radio(experiment),
         }

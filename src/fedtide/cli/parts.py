@@ -23,7 +23,7 @@ from fedtide.config.presets import scenario_names
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import NO_DEFAULT, Parameter
-from fedtide.parts.kinds import KINDS, Kind, builtin_parts
+from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.report.terminal import TableColumn
 
 # Frameworks, profiles and scenarios: names for several keys at once, as the lists of the command line show them.
@@ -81,36 +81,11 @@ def described(kind: str) -> dict[str, Any]:
     return {
         "about": known.job,
         "key": known.key,
-        "args": known.args or None,
-        "called": _signatures(known, known.calls),
-        "with_memory": _with_memory(known),
+        "called": [*known.signatures],
+        "with_memory": [*known.memory],
         "fills": {**known.fills},
         "parts": {name: _described(kind, name, origin) for name, origin in registry.named_parts(kind).items()},
     }
-
-
-def _signatures(known: Kind, calls: Mapping[str, tuple[str, ...]], keeps: str | None = None) -> list[str]:
-    """Write how a part is made, if that is all, or called. keeps: the method that returns memory besides its answer."""
-    if not calls:
-        return [_signature("", (*known.made_with, "**arguments"), known.gives[""])]
-    made = []
-    for method, given in calls.items():
-        answer = known.gives.get(method, "None")
-        made.append(_signature(method, given, f"({answer}, memory)" if method == keeps else answer))
-    return made
-
-
-def _signature(method: str, given: tuple[str, ...], answer: str) -> str:
-    return f"{method}({', '.join(given)}) -> {answer}"
-
-
-def _with_memory(known: Kind) -> list[str]:
-    if known.remembers is None:
-        return []
-    keeps = next(iter(known.remembers))
-    if known.remembers == known.calls:  # a trainer: what it remembers comes with the jobs
-        return [_signature("init", known.init, "memory of a device"), "train(jobs) -> Trained(updates [r d], memory)"]
-    return [_signature("init", known.init, "memory"), *_signatures(known, known.remembers, keeps)]
 
 
 def _described(kind: str, name: str, origin: str) -> dict[str, Any]:
@@ -260,12 +235,12 @@ def _how(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _own(kind: str, listed: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Say how one is named, with arguments, ours or one's own."""
-    key, args = listed["key"], listed["args"]
+    key = listed["key"]
     by_name = {name: each for name, each in listed["parts"].items() if not _lacks(each)}  # enough by its name
     given = list(_with_argument(by_name))[:1]
-    if args:
+    if kind != "tracker":
         lines = [f"{key}={list(by_name or listed['parts'])[-1]}", *(f"'{key}={each}'" for each in given)]
-        lines.append(f"{key}=mine.py:mine '{args}={{x: 1}}'")
+        lines.append(f"{key}=mine.py:mine {key}.x=1")
     else:
         lines = [f"{key}=[{next(iter(listed['parts']))}]", *(f"'{key}=[{each}, mine.py:mine]'" for each in given)]
     taken = "It is made with its arguments"

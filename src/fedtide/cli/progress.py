@@ -24,8 +24,8 @@ _LONGEST = 40  # characters of a part's name: the folder's stays below the 255 t
 
 def folder_name(experiment: config.Experiment) -> str:
     """Return what a person would look for: framework, scheduler, data set, seed, and a hash that tells the rest."""
-    framework = experiment.framework or experiment.timeline.name
-    words = [_plain(name) for name in (framework, experiment.policy.scheduler, experiment.data.name)]
+    timeline, scheduler, data = (experiment.part(kind).name for kind in ("timeline", "scheduler", "data"))
+    words = [_plain(name) for name in (experiment.framework or timeline, scheduler, data)]
     return "-".join([*words, f"s{experiment.seed}", _hash(experiment)])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
 
@@ -97,7 +97,7 @@ class SparseQuantized(NativeCodec):
     element_bits: Annotated[int | None, arg("bits per kept element", key="codec.element_bits", ge=1, le=64)] = None
     whole_bits: Annotated[
         bool, arg("count log2 C(d, r) as the authors' released code does: rounded up at every element, so r is smaller")
-    ] = field(default=False, metadata={"later": True})
+    ] = False
 
     code = 1
 

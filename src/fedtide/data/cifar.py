@@ -137,7 +137,7 @@ CIFAR10: Final = OfficialSet(
     "cifar-10-batches-py, or the archive cifar-10-binary.tar.gz or cifar-10-python.tar.gz",
     _cifar10_folder,
     registered("cifar10"),
-    unpack=lambda archive: _cifar10_folder(archive.parent),
+    archive=True,
 )
 
 

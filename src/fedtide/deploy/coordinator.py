@@ -207,10 +207,10 @@ class Coordinator:
         """Run all periods that are left and return the final model."""
         folder = RunFolder.open(self._folder, self._terms.experiment)
         folder.keeps_state = self._witness.keeps_state
-        watching = Trackers(self._terms.experiment.tracker, _log.warning)
+        watching = Trackers([part.entry for part in self._terms.experiment.tracker], _log.warning)
         try:
             state, ledger, rounds, writer = self._load(folder)
-            spend = costs(self._system, len(state.models[state.version]), folder.counts_all)
+            spend = costs(self._system, len(state.models[state.version]))
             total = len(self._system.ticks)
             watching.begin(self._terms.experiment, self._folder, total)
 

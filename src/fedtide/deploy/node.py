@@ -90,7 +90,7 @@ class Worker:
     @cached_property
     def updates_on_ack(self) -> bool:
         """Does the trainer's memory follow the uploads that arrived, not the trainings?"""
-        name = self.experiment.learning.trainer
+        name = self.experiment.learning.trainer.name
         found: Any = registry.find_part("trainer", name, builtin_parts("trainer"))
         return training.updates_state_on_ack(found)
 

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from pydantic import Field, ValidationError
+from pydantic import FailFast, Field, ValidationError
 
 from fedtide.codec.base import HEADER_BYTES, Codec, Packet, most_bits, received
 from fedtide.deploy.settings import Deployment
@@ -84,15 +84,14 @@ class ReadyReply(_Message):
     version: int
     nonce: str
     num_samples: Annotated[int, Field(ge=1)]
-    label_counts: list[Annotated[int, Field(ge=0, le=MAX_COUNT)]]  # [c]
+    label_counts: Annotated[list[Annotated[int, Field(ge=0, le=MAX_COUNT)]], FailFast()]  # [c]
     data: Annotated[int, Field(ge=-1)]  # which partition it holds; -1: its own
     isa: ShortWord
     capacity: float | None = None  # bit/symbol, if the node knows
     update_sq_norm: float | None = None
     loss: Annotated[float, Field(ge=0, le=_MAX_LOSS)] | None = None  # of the model it received, on its own samples
-    forgot: list[PartWithMemory] = Field(
-        default=[]
-    )  # the parts whose last use that the server has seen is not remembered
+    # the parts whose last use that the server has seen is not remembered
+    forgot: Annotated[list[PartWithMemory], FailFast()] = Field(default=[])
 
 
 class UploadOrder(_Message):

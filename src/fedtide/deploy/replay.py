@@ -34,7 +34,7 @@ from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import RoundRecord, RunFolder, costs, machine_fault, part_files_folder
+from fedtide.runs import RoundRecord, RunFolder, costs, machine_fault
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
@@ -168,11 +168,11 @@ def replay(
     on_round: Callable[[RoundRecord, int], None] | None = None,
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
-    with user_code.search_folder(part_files_folder(folder)):  # where the federation's own files were
-        original, _, recorded = read_history(folder)
-        periods = recorded.periods
-        if not periods:
-            raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
+    original, _, recorded, user_folder = read_history(folder)
+    periods = recorded.periods
+    if not periods:
+        raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
+    with user_code.search_folder(user_folder):
         experiment = _changed(original, changes or {})
         faithful = experiment == original
         check_timeline(experiment)

@@ -6,7 +6,6 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +15,7 @@ from fedtide import __version__, config
 from fedtide.config import Experiment
 from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
-from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
+from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import backend
 
@@ -101,11 +100,11 @@ def doubts(terms: Terms) -> list[str]:
 
 def check_timeline(experiment: Experiment) -> None:
     """Raise unless the server acts every period, which is what a deployment does."""
-    timeline = experiment.timeline
-    if timeline.name != "periodic":
+    timeline, part = experiment.timeline, experiment.part("timeline")
+    if part.name != "periodic":
         preset = f", which framework={experiment.framework} asks for" if experiment.framework else ""
         raise FedtideError(
-            f"timeline.name={timeline.name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
+            f"timeline.name={part.name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
             "or simulate it with `fedtide run`"
         )
     if timeline.upload_time:
@@ -113,9 +112,9 @@ def check_timeline(experiment: Experiment) -> None:
             f"timeline.upload_time={timeline.upload_time:g}: in a deployment uploads take the time they take; say "
             "timeline.upload_time=0"
         )
-    if timeline.args:
+    if part.args:
         raise FedtideError(
-            f"timeline.args={timeline.args}: a deployment's clock goes by timeline.period; give that instead"
+            f"timeline.name={shown(part.entry)}: a deployment's clock goes by timeline.period; give that instead"
         )
 
 
@@ -123,12 +122,12 @@ def check_terms(terms: Terms) -> None:
     """Raise if this federation can never run, before anything is written or started."""
     experiment, settings = terms
     check_timeline(experiment)
-    if experiment.learning.trainer == "dask":
+    if experiment.learning.trainer.name == "dask":
         raise FedtideError(
             "learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
             f"learning.trainer={backend(experiment)}, which gives the same bits"
         )
-    if experiment.radio.access != "orthogonal" and settings.capacity != "simulated":
+    if experiment.radio.access.name != "orthogonal" and settings.capacity != "simulated":
         raise FedtideError(
             f"radio.access={experiment.radio.access} with capacity={settings.capacity}: nodes send packets, which do not add "
             "up on the air; the server adds them over a simulated radio. Say capacity=simulated, or radio.access=orthogonal"
@@ -150,27 +149,22 @@ def to_run_config(terms: Terms) -> dict[str, str]:
 def from_run_config(run_config: Mapping[str, Any], data_folder: str | None = None) -> Terms:
     """Read the terms from Flower's run configuration. data_folder: where this host keeps the data set."""
     try:
-        return _parsed_terms(str(run_config["experiment"]), str(run_config["deployment"]), data_folder)
+        trees = {key: json.loads(str(run_config[key])) for key in ("experiment", "deployment")}
     except (KeyError, ValueError, RecursionError) as error:
         raise FedtideError(
             f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
         ) from error
-
-
-@lru_cache(maxsize=8)
-def _parsed_terms(experiment: str, settings: str, data_folder: str | None) -> Terms:
-    trees = {"experiment": json.loads(experiment), "deployment": json.loads(settings)}
     for key, tree in trees.items():
         if not isinstance(tree, dict):
             raise FedtideError(
                 f"{key} in the run configuration is a {type(tree).__name__}, not a mapping; make the app with "
                 "`fedtide deploy app`"
             )
-    terms = Terms(config.experiment(trees["experiment"]), deployment(trees["deployment"]))
-    if data_folder is None:
-        return terms
-    data = terms.experiment.data.model_copy(update={"folder": Path(data_folder)})
-    return terms._replace(experiment=terms.experiment.model_copy(update={"data": data}))
+    experiment = config.experiment(trees["experiment"])
+    if data_folder is not None:
+        data = experiment.data.model_copy(update={"folder": Path(data_folder)})
+        experiment = experiment.model_copy(update={"data": data})
+    return Terms(experiment, deployment(trees["deployment"]))
 
 
 # -- the Flower app of a federation: a folder that `flwr run` sends to server and nodes -----------------------------

@@ -32,7 +32,6 @@ from fedtide.engine.system import System
 from fedtide.engine.verify_replay import Answered
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.runs import RoundRecord, machine_fault, read_run, write_atomically
-from fedtide.runs.reading import read_checkpoint
 from fedtide.schedule.schedulers import make_candidates
 from fedtide.types import Candidates, Ints, Vector
 
@@ -298,6 +297,7 @@ class History(NamedTuple):
     experiment: Experiment
     rounds: list[RoundRecord]
     trace: Trace
+    user_folder: Path | None  # from which its own files were named
 
 
 def read_history(folder: Path) -> History:
@@ -312,7 +312,6 @@ def read_history(folder: Path) -> History:
         read_trace(folder)  # says what a folder without a trace is
     # In the reverse order of writing, so that a federation that is going on fits together too.
     kept = read_run(folder)
-    saved = read_checkpoint(folder, kept.experiment)
     header, periods = found = read_trace(folder)
     try:
         deployment(header.deployment)
@@ -332,9 +331,9 @@ def read_history(folder: Path) -> History:
             raise RunFolderError(
                 f"{path} does not fit rounds.jsonl: in period {period.tick} {problem} differs; restore both from a copy"
             )
-    if saved is not None:
-        _check_state(path, periods, saved.state)
-    return History(kept.experiment, kept.rounds, found)
+    if kept.checkpoint is not None:
+        _check_state(path, periods, kept.checkpoint.state)
+    return History(kept.experiment, kept.rounds, found, kept.user_folder)
 
 
 def read_begun(folder: Path, settings: Mapping[str, Any]) -> History | None:

@@ -279,7 +279,7 @@ def _grid(file: _Form) -> list[tuple[Cell, dict[str, Any]]]:
             cell, merged = [(VARIANT, name)] * bool(name), dict(tree)
             for (axis, values), place in zip(file.axes.items(), places, strict=True):
                 group, _, key = axis.rpartition(".")
-                merged = config.merge(merged, {group: {key: values[place]}} if group else {key: values[place]})
+                merged = config.lay(merged, {group: {key: values[place]}} if group else {key: values[place]})
                 text = in_line(values[place])
                 cell.append((axis, text if len(text) <= _LONG else f"#{place + 1}"))
             found.append((tuple(cell), merged))
