@@ -105,7 +105,7 @@ def test_the_experiments_keys_reach_the_inner_codec() -> None:
     [
         ({"inner": "ef21"}, "memory of its own"),
         ({"inner": f"{EXAMPLES}/my_codec.py:RandomSigns"}, "names a file"),
-        ({"inner": "topk"}, "did you mean 'top_k'"),
+        ({"inner": "topk"}, "did you mean top_k"),
         ({"inner": "top_k", "inner_args": {"value_bits": 5}}, "value_bits=5"),
         ({"inner": "top_k", "inner_args": {"values": 5}}, "value_bits"),
         ({"inner_args": 3}, "inner_args=3"),

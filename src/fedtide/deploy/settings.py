@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from fedtide.config import Experiment
 from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.trainer import backend
 
 _SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
@@ -73,9 +72,8 @@ def _about(key: str) -> str | None:
 
 
 def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, Deployment.model_fields, 1, 0.5)
-    hint = f": did you mean {near[0]}?" if near else ""
-    return f"{hint} (the settings are {', '.join(Deployment.model_fields)})"
+    hint = did_you_mean(key, Deployment.model_fields)
+    return f"{hint and f': {hint}'} (the settings are {', '.join(Deployment.model_fields)})"
 
 
 def doubts(terms: Terms) -> list[str]:

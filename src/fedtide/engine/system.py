@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +23,7 @@ from fedtide.devices.energy import Energy
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import checks, over_the_air
 from fedtide.engine.step import REPORT_BITS, Policy, Rules
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import RATE_SCHEDULES, WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
 from fedtide.methods import check_methods
@@ -100,8 +99,8 @@ def _key(experiment: Experiment, kind: str, name: str, key: str) -> Any:
     asking = f"{kind}={name!r} asks for {key} (arg(key=...)), which"
     if others := [other for other, known in KINDS.items() if key in known.fills]:
         raise FedtideError(f"{asking} is filled in for a {' and a '.join(others)} only; ask for another key")
-    near = difflib.get_close_matches(key, [*config.all_keys(), *KINDS[kind].fills], 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"see `fedtide run --keys` and `fedtide parts {kind}`"
+    otherwise = f"see `fedtide run --keys` and `fedtide parts {kind}`"
+    hint = did_you_mean(key, [*config.all_keys(), *KINDS[kind].fills], otherwise)
     raise FedtideError(f"{asking} is no key of an experiment: {hint}")
 
 

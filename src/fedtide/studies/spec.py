@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -18,7 +17,7 @@ from fedtide import config
 from fedtide.config import Experiment, build
 from fedtide.config.keys import explain_validation
 from fedtide.core.yaml12 import ConfigSyntaxError, in_line, plain_tree, shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import user_code
 from fedtide.runs import policy_files
 
@@ -262,8 +261,7 @@ def _about(key: str) -> str | None:
 
 
 def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, _File.model_fields, 1)
-    return f": did you mean {near[0]}?" if near else f": a study has {', '.join(_File.model_fields)}"
+    return ": " + did_you_mean(key, _File.model_fields, f"a study has {', '.join(_File.model_fields)}")
 
 
 def _words(cell: Cell) -> list[str]:
