@@ -177,9 +177,8 @@ def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> 
     return Change(paired_difference(here, there), bool(welch)) if level else None
 
 
-def plain_world(tree: Mapping[str, Any], before: str = "") -> list[str]:
+def plain_world(tree: Mapping[str, Any]) -> list[str]:
     """Return a tree as key=value words."""
-    found: list[str] = []
-    for key, value in tree.items():
-        found += plain_world(value, f"{before}{key}.") if isinstance(value, Mapping) else [f"{before}{key}={value}"]
-    return found
+    from fedtide.config import dotted
+
+    return [f"{key}={value}" for key, value in dotted(tree).items()]
