@@ -14,7 +14,7 @@ import pytest
 from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.runs import Ledger, RoundRecord
-from fedtide.studies.results import from_rounds, same
+from fedtide.studies.results import RunResult, from_rounds, same
 from fedtide.studies.statistics import reaching_named
 from helpers import FakeTrainer, small, small_dataset
 

@@ -151,13 +151,11 @@ def test_a_diverged_run_counts_as_a_guess():
 
 
 def test_what_was_not_counted_is_not_drawn_over():
-    priced = {"radio": {"joules_per_symbol": 1e-6}}
-    columns = {"time": [1.0, 2.0], "test_accuracy": [0.1, 0.2], "symbols": [1e6, 2e6], "samples_trained": [1, 2],
-               "train_loss": [None, None]}  # fmt: skip
-    run = RunResult({**priced, "timeline": {"horizon": 2.0}}, columns, {})
+    columns = {"time": [1.0, 2.0], "test_accuracy": [0.1, 0.2], "joules": [1.0, 2.0], "train_loss": [None, None]}
+    run = RunResult({"timeline": {"horizon": 2.0}}, columns, {})
     assert unmeasured([run], "test_accuracy", "joules") == ""
     assert band([run], "test_accuracy", "joules").x.tolist() == [1.0, 2.0]
-    bare = dataclasses.replace(run, experiment={})
+    bare = dataclasses.replace(run, columns={name: each for name, each in columns.items() if name != "joules"})
     assert "joules was not measured in all of these runs: radio.joules_per_symbol" in unmeasured(
         [run, bare], "test_accuracy", "joules"
     )
