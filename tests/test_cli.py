@@ -220,7 +220,7 @@ BAD_INPUT = [
     (["run", "fleet.num_devices=0"], 2, "greater than or equal to 1"),
     (["run", "radio.snr_db=loud"], 2, "radio.snr_db='loud'"),
     (["run", "timeline.period=40"], 2, "horizon"),
-    (["run", "policy.scheduler=randon"], 2, "did you mean 'random'"),
+    (["run", "policy.scheduler=randon"], 2, "did you mean random"),
     (["run", "nosuch.yaml"], 2, "there is no experiment file"),
     (["run", "policy.limit"], 2, "there is no experiment file"),
     (["run", str(EXAMPLES / "study.yaml")], 2, "study.yaml is a study file"),

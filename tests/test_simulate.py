@@ -281,7 +281,7 @@ def test_names_that_nobody_knows() -> None:
     for group, key in (("policy", "scheduler"), ("policy", "weighting"), ("policy", "aggregator"), ("codec", "name")):
         with pytest.raises(FedtideError, match="is not known"):
             run(small({group: {key: "nonsense"}}))
-    with pytest.raises(FedtideError, match="'sotmax' is not known; did you mean 'softmax'"):
+    with pytest.raises(FedtideError, match="'sotmax' is not known; did you mean softmax"):
         run(small({"learning": {"model": "sotmax"}}))
 
 

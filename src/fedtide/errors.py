@@ -40,9 +40,9 @@ class DivergedError(TrainingError):
     so_far: tuple[Any, int, list[tuple[int, float]]] | None = None
 
 
-def did_you_mean(name: str, known: Iterable[str], like: float = 0.5) -> str:
-    """Return "did you mean 'x'?" for the known name that is nearest; nothing if none is near. like: 1 is equal, 0 unlike."""
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return "did you mean x?" for the known name that is nearest, or `otherwise` if none is near."""
     import difflib
 
-    near = difflib.get_close_matches(name, list(known), 1, like)
-    return f"did you mean {near[0]!r}?" if near else ""
+    near = difflib.get_close_matches(name, list(known), 1, 0.5)
+    return f"did you mean {near[0]}?" if near else otherwise

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedtide.config import dotted
 from fedtide.core.files import write_output
 from fedtide.errors import FedtideError
 from fedtide.studies.statistics import Comparison
@@ -111,13 +112,9 @@ def key_words(tree: Mapping[str, Any], between: str = " ") -> str:
     return between.join(f"`{word}`" for word in flat_keys(tree))
 
 
-def flat_keys(tree: Mapping[str, Any], before: str = "") -> list[str]:
-    """Return a tree of keys as key=value words; a part is named by its key: radio.channel=jakes."""
-    found: list[str] = []
-    for key, value in tree.items():
-        place = before[:-1] if key == "name" and before.count(".") > 1 else f"{before}{key}"
-        found += flat_keys(value, f"{place}.") if isinstance(value, Mapping) else [f"{place}={value}"]
-    return found
+def flat_keys(tree: Mapping[str, Any]) -> list[str]:
+    """Return a tree of keys as key=value words."""
+    return [f"{key}={value}" for key, value in dotted(tree).items()]
 
 
 def write_page(page: Path, text: str, command: str) -> None:

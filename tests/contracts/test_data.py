@@ -81,7 +81,7 @@ def load(name: str, folder: Path, **more: Any) -> Dataset:
             place.mkdir()
             write(place)
         args = arguments(place)
-    filled = {"run.say": said, "run.images": True, **more}
+    filled = {"run.say": said, "run.images": True, "data.folder": args.pop("folder", None), **more}
     experiment = config.experiment()
     made: Dataset = resolve(
         "data", name, args, lambda key: filled[key] if key in filled else config.key_value(experiment, key)

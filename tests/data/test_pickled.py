@@ -103,7 +103,7 @@ BOMBS = {
     "a tuple of itself, doubled": b"\x80\x02)q\x00" + b"".join(b"0h%ch%c\x86q%c" % (at, at, at + 1) for at in range(64)),
     "doubled by DUP": b"\x80\x02)" + b"2\x86" * 64,
     "a doubled tuple as a key": b"\x80\x02})" + b"2\x86" * 64 + b"K\x01s",
-    "a tuple of a million tuples as a key": b"\x80\x02})" + b"\x85" * 1_000_000 + b"K\x01s",
+    "a tuple of very many tuples as a key": b"\x80\x02})" + b"\x85" * 100_000 + b"K\x01s",
     "a list in itself": b"\x80\x02]q\x00h\x00a",
     "a list that many names share": b"\x80\x02}(U\x00]q\x00(" + b"K\x01" * 9 + b"e" + b"U\x01ah\x00" * 3 + b"u",
     "keys that collide": b"\x80\x02}(" + b"".join(

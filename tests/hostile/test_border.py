@@ -487,7 +487,7 @@ ROWS = [
     wrong("theory", "-o", "/proc/none", "num_ticks=3", "num_seeds=2", "num_draws=10", says="/proc/none"),
     wrong("nosuch", says="No such command 'nosuch'; see `.* --help`"),
     wrong("stud", says="No such command 'stud'"),
-    wrong("rnu", says=r"No such command 'rnu' \(did you mean 'run'\?\); see `[^`]* --help`$"),
+    wrong("rnu", says=r"No such command 'rnu' \(did you mean run\?\); see `[^`]* --help`$"),
     wrong("run", "--threads", "0", says="'--threads' / '-j': 0 is not in the range"),
     wrong("run", "--threads", "many", says="'many' is not a valid int"),
     wrong("plan", "--ticks", "-1", says="--ticks"),

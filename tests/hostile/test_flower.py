@@ -87,7 +87,7 @@ WORDS = [
     wrong(*DEMO, "--period", "inf", says="timeline.period"),
     wrong(*DEMO, "policy.scheduler=nope", says="scheduler='nope' is not known"),
     wrong(*DEMO, "policy.scheduler=nope.py:pick", says="there is no file"),
-    wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean 'average_models'"),
+    wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean average_models"),
     wrong(*DEMO, "codec.name=nope", says="codec.name='nope' is not known"),
     wrong(*DEMO, "learning.model=nope", says="model='nope' is not known"),
     wrong(*DEMO, "learning.model=nope.py:make", "learning.trainer=torch", says="there is no file|needs PyTorch"),

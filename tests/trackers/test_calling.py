@@ -195,7 +195,7 @@ def test_ones_own_file(session: Any, result: fedtide.Result, name: str, args: di
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (["tensorbord"], "tracker='tensorbord' is not known; did you mean 'tensorboard'?"),
+        (["tensorbord"], "tracker='tensorbord' is not known; did you mean tensorboard?"),
         ("tensorboard", "is no list"),
         ({"name": "tensorboard"}, "is no list"),
         ([{"logdir": "x"}], "has no name"),

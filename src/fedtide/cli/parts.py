@@ -52,7 +52,7 @@ _RUN = "run."  # begins what a driver fills in, which no experiment can give
 def list_parts(kind: str | None, as_json: bool) -> None:
     """Print all kinds, or one of them in detail."""
     if kind is not None and kind not in KINDS:
-        hint = did_you_mean(kind.lower().rstrip("s"), KINDS, 0.6)
+        hint = did_you_mean(kind.lower().rstrip("s"), KINDS)
         raise FedtideError(f"{kind!r} is no kind of part; {hint and f'{hint} '}There are {', '.join(KINDS)}")
     listed = {name: described(name) for name in ([kind] if kind else KINDS)}
     if as_json:

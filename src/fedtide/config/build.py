@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import os
@@ -18,7 +17,7 @@ from fedtide.config.keys import Experiment, Part, all_keys, explain_validation, 
 from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
 from fedtide.core.reading import files_beside, locate_file, read_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import NO_DEFAULT, given_elsewhere, part_parameters
 from fedtide.parts.kinds import builtin_parts
@@ -192,7 +191,7 @@ def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any)
     try:
         return Experiment.model_validate(merged)
     except ValidationError as error:
-        raise FedtideError(explain_validation(error, _about, nearest)) from None
+        raise FedtideError(explain_validation(error, all_keys(), unknown=nearest)) from None
 
 
 def _tree(given: Any) -> dict[str, Any]:
@@ -238,11 +237,6 @@ def nearest(key: str) -> str:
     if former in PART_KEYS and former != key:
         return f": parameters belong to the part itself: {former}.PARAMETER=VALUE, or {former}={{name: ..., PARAMETER: VALUE}}"
     leaf = [each for each in all_keys() if each.rpartition(".")[2] == key.rpartition(".")[2]]
-    near = leaf or difflib.get_close_matches(key, [*all_keys(), *Experiment.model_fields], 1, 0.5)
-    return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
-
-
-def _about(key: str) -> str | None:
-    """Say what a key means."""
-    field = all_keys().get(key)
-    return field.description if field is not None else None
+    if leaf:
+        return f": did you mean {leaf[0]}?"
+    return ": " + did_you_mean(key, [*all_keys(), *Experiment.model_fields], "see `fedtide run --keys` for all keys")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import math
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from fedtide.config.trees import nest
 from fedtide.core.reading import read_file
 from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 
 # Frameworks and profiles: whose values fill what an experiment leaves out.
 
@@ -84,8 +83,7 @@ def scenario(name: str) -> Scenario:
     """Return a scenario by its name; one line if there is none, or its file is not what it should be."""
     known = scenario_names()
     if name not in known:
-        near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 1, 0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "see `fedtide scenario list`."
+        hint = did_you_mean(name.lower().replace("-", "_"), known, "see `fedtide scenario list`.")
         raise FedtideError(f"scenario={shown(name)} is not known; {hint} There are {', '.join(known)}")
     return copy.deepcopy(_read(folder() / f"{name}.yaml"))
 

@@ -119,7 +119,7 @@ def femnist(
     """
     place = named_folder("FEMNIST", folder, _FEMNIST_HOLDS, _FEMNIST_GET)
     folders = _folders(place)
-    parts = [_gathered(*each) for each in folders]
+    parts = [_gathered(inner, pattern) for inner, pattern in folders]
     if len(parts) == 1:
         parts = _divided(*parts[0], test_share, place)
     (images, labels, writers), (test_images, test_labels, _) = parts

@@ -268,7 +268,7 @@ def _normal_scores(values: Floats) -> Floats:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - counts / 2
     quantile = NormalDist().inv_cdf
-    return np.array([quantile(each / len(values)) for each in middle])[inverse]
+    return np.array([quantile(rank / len(values)) for rank in middle])[inverse]
 
 
 def _apportion(weights: Floats, total: int) -> Ints:

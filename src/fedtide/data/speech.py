@@ -128,7 +128,7 @@ def log_mel(sound: Floats) -> npt.NDArray[np.float32]:
 
 def _bands() -> Floats:
     """Return triangles over the frequencies, evenly spaced in mel = 2595 log10(1 + f/700) [NUM_MELS FFT/2 + 1]."""
-    low, high = (2595 * np.log10(1 + each / 700) for each in (_LOWEST, _HIGHEST))
+    low, high = (2595 * np.log10(1 + hertz / 700) for hertz in (_LOWEST, _HIGHEST))
     edges = 700 * (10 ** (np.linspace(low, high, _NUM_MELS + 2) / 2595) - 1)
     frequency = np.arange(_FFT // 2 + 1) * _RATE / _FFT
     left, middle, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]

@@ -54,7 +54,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise DataError(f"npz: there is no file {path}; {remedy}, or correct data.name.path")
     try:
         with zipfile.ZipFile(path) as archive:
-            require(2.0 * sum(each.file_size for each in archive.infolist()), f"reading {path}", "make it smaller")
+            require(2.0 * sum(member.file_size for member in archive.infolist()), f"reading {path}", "make it smaller")
         with np.load(path, allow_pickle=False) as arrays:
             missing = [name for name in _NAMES if name not in arrays]
             if missing:

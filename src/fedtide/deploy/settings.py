@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -65,17 +64,9 @@ def deployment(tree: Mapping[str, Any]) -> Deployment:
     except ConfigSyntaxError as error:
         raise FedtideError(f"deployment settings: {error}") from None
     except ValidationError as error:
-        raise FedtideError("deployment settings: " + explain_validation(error, _about, _nearest, "setting")) from None
-
-
-def _about(key: str) -> str | None:
-    return Deployment.model_fields[key].description if key in Deployment.model_fields else None
-
-
-def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, Deployment.model_fields, 1, 0.5)
-    hint = f": did you mean {near[0]}?" if near else ""
-    return f"{hint} (the settings are {', '.join(Deployment.model_fields)})"
+        raise FedtideError(
+            "deployment settings: " + explain_validation(error, Deployment.model_fields, "setting")
+        ) from None
 
 
 def doubts(terms: Terms) -> list[str]:

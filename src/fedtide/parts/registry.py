@@ -10,7 +10,6 @@ What a user's part raises comes out as one line that names the part and the line
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -24,7 +23,7 @@ from typing import Any, TypeAlias
 
 from fedtide.core.reading import is_file
 from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts.arguments import NO_DEFAULT, Parameter, checked_arguments, given_elsewhere, part_parameters
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.parts.user_code import (
@@ -139,8 +138,8 @@ def _offered(kind: str) -> dict[str, EntryPoint]:
 
 
 def _unknown(key: str, name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    near = did_you_mean(name, names)
+    hint = f"; {near}" if near else "."
     elsewhere = [known.key for kind, known in KINDS.items() if name in builtin_parts(kind)]
     hint = f": it is one of {elsewhere[0]}." if elsewhere else hint
     own = "Your own: path/to/file.py:name or package.module:name"

@@ -1,4 +1,15 @@
-"""The least label variance with a certificate: a set, and a value that no set is below."""
+"""The least label variance with a certificate: a set, and a value that no set is below.
+
+Three bounds, in units of c^2 Omega, which are whole numbers (label_variance.py has the rows v_k and c):
+
+    rounding    what whole numbers allow at all
+    separation  ||sum|| >= (sum of the `size` smallest u v_k) / ||u|| for any direction u: how far labels that are rare among
+                the candidates keep every set from even (u: from Frank and Wolfe's steps towards the nearest point)
+    tree        branch and bound over the coordinates in which the rows spread most (native/schedule_tree.cpp)
+
+The set comes from swap descent from CERTIFIED_RESTARTS starts, those of the plain search among them, then again from the best
+set after a few random swaps, and from the tree. Limits count steps, so the answer is the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -102,19 +113,6 @@ def _shared(odd: Ints, others: Ints, common: int, size: int) -> int:
             False  # no set has these odd rows: the others cannot make up the total
         )
         held, low, high = held[keep], low[keep], high[keep]
-
-
-# The least label variance with a certificate: a set, and a value that no set is below.
-#
-# Three bounds, in units of c^2 Omega, which are whole numbers (label_variance.py has the rows v_k and c):
-#
-#     rounding    what whole numbers allow at all (above)
-#     separation  ||sum|| >= (sum of the `size` smallest u v_k) / ||u|| for any direction u: how far labels that are rare among
-#                 the candidates keep every set from even (u: from Frank and Wolfe's steps towards the nearest point)
-#     tree        branch and bound over the coordinates in which the rows spread most (native/schedule_tree.cpp)
-#
-# The set comes from swap descent from `RESTARTS` starts, those of the plain search among them, then again from the best set
-# after a few random swaps, and from the tree. Limits count steps, so the answer is the same on every machine.
 
 
 CERTIFIED_RESTARTS: Final = 200

@@ -24,7 +24,11 @@ SWAP_RESTARTS: Final = 96
 
 
 def label_variance(label_counts: Ints) -> float:
-    """Return Omega of a set of devices, given their label counts [r c]."""
+    """Return Omega of a set of devices, given their label counts [r c].
+
+    >>> label_variance(np.array([[10, 0], [0, 10]])), label_variance(np.array([[10, 0], [10, 0]]))
+    (0.0, 200.0)
+    """
     total = label_counts.sum(axis=0, dtype=np.float64)
     return float(((total - total.mean()) ** 2).sum()) if len(label_counts) else 0.0
 
@@ -33,7 +37,10 @@ def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
     """Return the `size` rows of label_counts [m c] with the least Omega, ascending, and whether that is proved.
 
     Among equals the set that is first in lexicographic order wins where all subsets are enumerated; beyond that, greedy
-    descent by swaps from `RESTARTS` starts, proved only if it reaches the least value that whole numbers allow.
+    descent by swaps from SWAP_RESTARTS starts, proved only if it reaches the least value that whole numbers allow.
+
+    >>> minimise(np.array([[9, 0], [8, 1], [0, 9], [5, 5]]), 2, np.random.default_rng(0))
+    (array([0, 2]), True)
     """
     exact = enumerated(label_counts, size)
     if exact is not None:
@@ -66,7 +73,7 @@ def _few(width: int, size: int) -> bool:
         count = count * (width - taken) // (taken + 1)
         if count > ENUMERATION_LIMIT:
             return False
-    return count <= ENUMERATION_LIMIT
+    return True
 
 
 @lru_cache(maxsize=64)

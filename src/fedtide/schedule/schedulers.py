@@ -1,4 +1,11 @@
-"""Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates."""
+"""Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates.
+
+It returns at most min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
+`candidates.update_sq_norm` says `needs = ("update_sq_norm",)`; then every ready device is trained first. One whose
+choice depends on who was chosen before (`candidates.missed`) sets `looks_back = True`. The schedulers here, the paper's and its
+baselines, break ties in favour of the lower device number, on which stored numbers depend. Schedulers whose scores are often
+equal draw lots (`largest_by_lot`).
+"""
 
 from __future__ import annotations
 
@@ -15,8 +22,6 @@ from fedtide.parts.registry import remembers
 from fedtide.schedule.certified import STEPS, certify
 from fedtide.schedule.label_variance import label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
-
-# The table of ready devices that a scheduler sees.
 
 
 def make_candidates(
@@ -48,9 +53,6 @@ def make_candidates(
     )
 
 
-# Drawing some of many, by weight.
-
-
 def by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
     """Draw `count` positions without replacement, each next one with a probability proportional to its weight [m] >= 0.
 
@@ -60,15 +62,6 @@ def by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
     with np.errstate(divide="ignore", over="ignore"):
         rings = rng.exponential(size=len(weight)) / weight
     return np.argsort(rings, kind="stable")[:count]
-
-
-# Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates.
-#
-# It returns at most min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
-# `candidates.update_sq_norm` says `needs = ("update_sq_norm",)`; then every ready device is trained first. One
-# whose choice depends on who was chosen before (`candidates.missed`) sets `looks_back = True`. The schedulers here, the
-# paper's and its baselines, break ties in favour of the lower device number, on which stored numbers depend. Schedulers
-# whose scores are often equal draw lots (`largest_by_lot`).
 
 
 SMALL: Final = 1000  # values that are sorted as a whole
@@ -89,7 +82,11 @@ def looks_back(scheduler: Scheduler) -> bool:
 
 
 def largest(value: Floats | Ints, count: int) -> Ints:
-    """Return the positions of the `count` largest values, the earlier position first among equals."""
+    """Return the positions of the `count` largest values, the earlier position first among equals.
+
+    >>> largest(np.array([3, 9, 5, 9]), 3)
+    array([1, 3, 2])
+    """
     if len(value) <= SMALL:
         return np.argsort(-value, kind="stable")[:count]
     top = _top(value, count)

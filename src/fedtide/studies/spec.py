@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -182,7 +181,7 @@ def _checked(tree: dict[str, Any], path: Path) -> _Form:
     try:
         file = _File.model_validate(tree)
     except ValidationError as error:
-        raise FedtideError(explain_validation(error, _about, _nearest, "key of a study")) from None
+        raise FedtideError(explain_validation(error, _File.model_fields, "key of a study")) from None
     _check_name("name", file.name)
     for name in file.variants:
         _check_name("the variant", name)
@@ -255,15 +254,6 @@ def _told_apart(study: Study) -> Study:
         if other != run.label:
             raise FedtideError(f"{shown(other)} and {shown(run.label)} are the same experiment; keep one")
     return study
-
-
-def _about(key: str) -> str | None:
-    return _File.model_fields[key].description if key in _File.model_fields else None
-
-
-def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, _File.model_fields, 1)
-    return f": did you mean {near[0]}?" if near else f": a study has {', '.join(_File.model_fields)}"
 
 
 def _words(cell: Cell) -> list[str]:

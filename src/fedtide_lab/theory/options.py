@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -117,13 +116,4 @@ def make_options(**given: Any) -> Options:
     except ConfigSyntaxError as error:
         raise FedtideError(str(error)) from None
     except ValidationError as error:
-        raise FedtideError(explain_validation(error, _about, _nearest, "key of theory")) from None
-
-
-def _about(key: str) -> str | None:
-    return Options.model_fields[key].description if key in Options.model_fields else None
-
-
-def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key.rpartition(".")[2], Options.model_fields, 1, 0.5)
-    return f": did you mean {near[0]}?" if near else f": use one of {', '.join(Options.model_fields)}"
+        raise FedtideError(explain_validation(error, Options.model_fields, "key of theory")) from None
