@@ -122,11 +122,3 @@ def write_page(page: Path, text: str, command: str) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
     content = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     write_output(page, content.encode(), rf"# .*fedtide {command}".encode(), f"a page of `fedtide {command}`")
-
-
-def finite_or_none(found: Comparison | None) -> dict[str, Any] | None:
-    """Return a comparison as plain data: JSON has no infinity, so an interval of one seed is null."""
-    return found and {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in found._asdict().items()
-    }

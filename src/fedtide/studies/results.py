@@ -10,6 +10,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -125,13 +126,13 @@ class RunResult:
         """The accuracy of a guess."""
         return 1 / (self.totals.get("num_labels") or _USUAL_LABELS)
 
-    @property
+    @cached_property
     def engine(self) -> str:
         """Who did the steps of the training."""
         trainer = Part.of(self.experiment.get("learning", {}).get("trainer", "native"))
         return backend_of(trainer.name, trainer.args)
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The instruction path on which it was made, or the package that trained; other paths give other bits."""
         known, trainer = self.provenance or {}, self.engine

@@ -13,13 +13,13 @@ from typing import Any
 
 from fedtide.studies.paths import summary
 from fedtide.studies.statistics import Comparison
+from fedtide.studies.table import finite_or_none
 from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, PAPER_METHOD, RATES, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, gain_over, is_analog
 from fedtide_lab.league.tune import BASE, CHANCE, CONFIRMING, JOINED, RANKING_SEEDS, TUNING_SEED
 from fedtide_lab.prose import (
     fill,
     findings,
-    finite_or_none,
     flat_keys,
     folded,
     gain_words,
@@ -164,10 +164,10 @@ def league_rows(tables: Sequence[Standings]) -> list[dict[str, Any]]:
             "diverged_fresh": row.diverged_fresh,
             "mean_accuracy": row.accuracy,
             "final_accuracy": row.final,
-            "gain_over_random": finite_or_none(row.over_reference),
+            "gain_over_random": _plain(row.over_reference),
             "control": row.entry.method.control,
-            "gain_over_control": finite_or_none(row.over_control or row.over_reference),
-            "gain_over_proposed": finite_or_none(row.over_paper),
+            "gain_over_control": _plain(row.over_control or row.over_reference),
+            "gain_over_proposed": _plain(row.over_paper),
             "target": each.target,
             **{
                 f"{what}_to_target": cost.middle if math.isfinite(cost.middle) else None
@@ -178,6 +178,10 @@ def league_rows(tables: Sequence[Standings]) -> list[dict[str, Any]]:
         for each in tables
         for row in each.rows
     ]
+
+
+def _plain(found: Comparison | None) -> dict[str, Any] | None:
+    return found and finite_or_none(found._asdict())
 
 
 def _answers(tables: Sequence[Standings]) -> str:

@@ -18,6 +18,7 @@ from fedtide.engine.system import durations
 from fedtide.plot.curves import SAID, SMOOTHED
 from fedtide.studies.paths import WHY, note, paired, summary
 from fedtide.studies.statistics import METRICS, paired_difference
+from fedtide.studies.table import effect, finite_or_none
 from fedtide_lab.paper.claims import FigureResults, Finding, Verdict
 from fedtide_lab.paper.draw import smooths
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
@@ -25,7 +26,6 @@ from fedtide_lab.paper.reproduce import (
     Observed,
     claims_rows,
     difference_words,
-    effect,
     in_words,
     observed_rows,
     paper_ledger,
@@ -33,7 +33,7 @@ from fedtide_lab.paper.reproduce import (
     without_run,
 )
 from fedtide_lab.paper.sentences import CLAIMS
-from fedtide_lab.prose import fill, findings, finite_or_none, folded, packaged, sections, table, write_page
+from fedtide_lab.prose import fill, findings, folded, packaged, sections, table, write_page
 
 _MARKS = {
     "holds": "**holds**",
@@ -283,7 +283,7 @@ def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) 
             pairs = list(paired(runs, base).values())
             if pairs:
                 found = paired_difference([metric(one) for one, _ in pairs], [metric(other) for _, other in pairs])
-                row = {**(finite_or_none(found) or {}), "paths_note": note(pairs)}
+                row = {**finite_or_none(found._asdict()), "paths_note": note(pairs)}
                 rows.append([f"{plain_verdict(curve)}, {setting}", plain_verdict(reference), effect(row)])
     return table(["curve", "mean accuracy, less that of", "difference (95 % interval)"], rows)
 

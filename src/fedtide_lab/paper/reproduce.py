@@ -13,12 +13,12 @@ from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import CONFIDENCE, shared_seeds
 from fedtide.studies.store import Store
+from fedtide.studies.table import finite_or_none
 from fedtide_lab.paper import draw as paper_draw
 from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdict, decide, observe, side_label
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
 from fedtide_lab.paper.figures import FIGURES, Figure, figure_study
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
-from fedtide_lab.prose import finite_or_none
 
 _TIMELINES = "timelines"
 # A quick look: a tenth of the horizon.
@@ -252,20 +252,8 @@ def _comparison(finding: Finding) -> dict[str, Any]:
         "verdict": finding.answer(),
         "paths_note": finding.paths_note,
         "diverged_note": finding.diverged_note,
-        **(finite_or_none(found) or {}),
+        **({} if found is None else finite_or_none(found._asdict())),
     }
-
-
-def effect(row: Mapping[str, Any]) -> str:
-    """Write an effect with its interval, and the seeds that would resolve it."""
-    difference = row.get("difference", row.get("mean"))
-    if difference is None:
-        return "-" if row["verdict"] == "runs missing" else "runs too short to tell"
-    note = "".join(f"; {row[each]}" for each in ("paths_note", "diverged_note") if row.get(each))
-    if row["low"] is None:
-        return f"{difference:+.4f} (one seed){note}"
-    more = f"; about {row['seeds_needed']} would resolve it" if row["seeds_needed"] else ""
-    return f"{difference:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
 
 
 def in_words(row: Mapping[str, Any]) -> str:
