@@ -274,10 +274,10 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     from fedtide.core.files import require_writable
     from fedtide.studies.store import Store
     from fedtide_lab.league import draw, page
-    from fedtide_lab.league.season import played, stages
-    from fedtide_lab.league.tune import ARENAS
+    from fedtide_lab.league.benchmark import benchmark, stages
+    from fedtide_lab.league.tune import LEAGUE_WORLDS
 
-    known = {arena.name: arena for arena in ARENAS}
+    known = {world.name: world for world in LEAGUE_WORLDS}
     for name in names:
         if name not in known:
             raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
@@ -287,11 +287,11 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     if not draw_only:
         for stage, parts in stages([known[name] for name in names or known], kept):
             failures += do_runs(stage, parts, kept, **work)
-    seasons = [each for arena in ARENAS if (each := played(arena, kept)) is not None]
-    if not seasons:
+    ranked = [each for world in LEAGUE_WORLDS if (each := benchmark(world, kept)) is not None]
+    if not ranked:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
-    tables = [table for table, _ in seasons]
-    runs = {table.arena.name: results for table, results in seasons}
+    tables = [table for table, _ in ranked]
+    runs = {table.world.name: results for table, results in ranked}
     figures = to / "figures"
     drawn = draw.draw_gains(tables, figures / "league") + draw.draw_curves(tables, runs, figures / "league-curves")
     links = [Path("figures/league.png"), Path("figures/league-curves.png")]
@@ -329,7 +329,7 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
             for row in each.rows
             if row.rank <= most or row.name in (PAPER_METHOD, REFERENCE)
         ]
-        print_table(columns, rows, each.arena.title)
+        print_table(columns, rows, each.world.title)
 
 
 # ---- `fedtide theory`: Theorem 1, evaluated and measured

@@ -39,26 +39,34 @@ def fill(template: str, values: Mapping[str, Any], source: str) -> str:
     for condition in _CONDITION.finditer(template):
         key, relation, expected = condition.groups()
         found = value(key)
-        if not _follows(found, relation, expected):
+        if not _follows(found, relation, expected, source):
             raise FedtideError(
                 f"{source}: '{key} {relation} {expected}' does not follow from the runs ({key}: {_written(found)}); "
                 "rewrite what stands on it"
             )
-    return _PLACE.sub(lambda place: _written(value(place[1]), place[2] or ""), _CONDITION.sub("", template))
+    return _PLACE.sub(lambda place: _written(value(place[1]), place[2] or "", source), _CONDITION.sub("", template))
 
 
-def _follows(found: Any, relation: str, expected: str) -> bool:
+def _follows(found: Any, relation: str, expected: str, source: str) -> bool:
     if relation in (">", "<"):
         number = found.mean if isinstance(found, Comparison) else found
-        return bool(number > float(expected) if relation == ">" else number < float(expected))
+        try:
+            return bool(number > float(expected) if relation == ">" else number < float(expected))
+        except (TypeError, ValueError):
+            raise FedtideError(f"{source}: '{found} {relation} {expected}' compares no numbers; use = or !=") from None
     word = found.verdict if isinstance(found, Comparison) else str(found)
     return (word == expected) == (relation == "=")
 
 
-def _written(value: Any, form: str = "") -> str:
+def _written(value: Any, form: str = "", source: str = "") -> str:
     if isinstance(value, Comparison):
-        return format(value.mean, form) if form else resolved(value)
-    return format(value, form)
+        if not form:
+            return resolved(value)
+        value = value.mean
+    try:
+        return format(value, form)
+    except (TypeError, ValueError):
+        raise FedtideError(f"{source}: {value!r} cannot be written as {form!r}; use another format") from None
 
 
 def gain_words(found: Comparison | None) -> str:

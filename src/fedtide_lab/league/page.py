@@ -14,9 +14,10 @@ from typing import Any
 from fedtide.studies.paths import summary
 from fedtide.studies.statistics import Comparison
 from fedtide.studies.table import finite_or_none
-from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, PAPER_METHOD, RATES, REFERENCE
+from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, METHODS, PAPER_METHOD, RATES, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, gain_over, is_analog
-from fedtide_lab.league.tune import BASE, CHANCE, CONFIRMING, JOINED, RANKING_SEEDS, TUNING_SEED
+from fedtide_lab.league.tune import BASE, CHANCE, COMBINED, CONFIRMING, RANKING_SEEDS, TUNING_SEED
+from fedtide_lab.paper.figures import FRESH
 from fedtide_lab.prose import (
     fill,
     findings,
@@ -54,7 +55,9 @@ def write_league_page(
         "first fresh": CONFIRMING[0],
         "last fresh": CONFIRMING[-1],
         "common": key_words(BASE, ", "),
-        "rates": " and ".join(f"{rate:g}" for rate in RATES),
+        "rates": _written_out(RATES),
+        "even rates": _written_out(METHODS[EVEN].rates),
+        "fresh": FRESH,
         "candidates": 2 * len(RATES),
         "seed": TUNING_SEED,
         "last": RANKING_SEEDS - 1,
@@ -73,8 +76,8 @@ class LeagueValues(dict[str, Any]):
         verdicts: dict[str, list[str]] = {}
         robust: dict[str, list[str]] = {}
         for each in tables:
-            world = each.arena.name
-            single = next((row.name for row in each.rows if row.name != JOINED), "none")
+            world = each.world.name
+            single = next((row.name for row in each.rows if row.name != COMBINED), "none")
             self |= {
                 f"{world} winner": each.winner.name,
                 f"{world} target": each.target,
@@ -102,7 +105,8 @@ class LeagueValues(dict[str, Any]):
         asked = re.fullmatch(r"(\w+) (\w+) over (\w+)( on fresh seeds)?", key)
         seeds = CONFIRMING if asked and asked[4] else range(RANKING_SEEDS)
         sides = [self.runs.get(asked[1], {}).get(asked[side], {}) for side in (2, 3)] if asked else [{}, {}]
-        found = gain_over(*({seed: run for seed, run in side.items() if seed in seeds} for side in sides))
+        one, other = ({seed: run for seed, run in side.items() if seed in seeds} for side in sides)
+        found = gain_over(one, other)
         if found is None:
             raise KeyError(key)
         return found
@@ -122,11 +126,11 @@ def _design(tables: Sequence[Standings], runs: Mapping[str, Runs]) -> str:
     def over(each: Standings, row: Standing | None, other: str) -> str:
         ranked = {
             name: {seed: run for seed, run in found.items() if seed in each.seeds}
-            for name, found in runs[each.arena.name].items()
+            for name, found in runs[each.world.name].items()
         }
         return f"`{row.name}` {resolved(gain_over(ranked[row.name], ranked[other]))}" if row and other in ranked else ""
 
-    clock = {each.arena.name: next((row for row in each.rows if row.name == "fedavg"), None) for each in tables}
+    clock = {each.world.name: next((row for row in each.rows if row.name == "fedavg"), None) for each in tables}
     lines: dict[str, Callable[[Standings], str]] = {
         "its schedule among the schedules, all else as in the reference": place,
         "the best other schedule, over the paper's": lambda t: over(
@@ -135,14 +139,19 @@ def _design(tables: Sequence[Standings], runs: Mapping[str, Runs]) -> str:
         "the best other codec, over the paper's, with random scheduling": lambda t: over(
             t, best(t, "codec", ()), REFERENCE
         ),
-        "synchronous rounds, over its periodic clock": lambda t: over(t, clock[t.arena.name], REFERENCE),
+        "synchronous rounds, over its periodic clock": lambda t: over(t, clock[t.world.name], REFERENCE),
     }
-    heads = ["the paper's own design", *(each.arena.title for each in tables)]
+    heads = ["the paper's own design", *(each.world.title for each in tables)]
     return table(heads, [[name, *map(say, tables)] for name, say in lines.items()])
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def _written_out(rates: Sequence[float]) -> str:
+    *some, last = (f"{rate:g}" for rate in rates)
+    return f"{', '.join(some)} and {last}"
 
 
 def _diverged_words(row: Standing, seeds: int) -> str:
@@ -155,7 +164,7 @@ def league_rows(tables: Sequence[Standings]) -> list[dict[str, Any]]:
     """Return everything as plain data, for `--json`."""
     return [
         {
-            "world": each.arena.name,
+            "world": each.world.name,
             "method": row.name,
             "group": row.entry.group,
             "rank": row.rank,
@@ -194,8 +203,8 @@ def _answers(tables: Sequence[Standings]) -> str:
         place = f"{paper.rank} ({paper.highest} to {paper.lowest}) of {len(each.rows)}" if paper else "lacks runs"
         again = each.confirmed.get(first.name, {})
         over = [_again(again.get(name)) if name != first.name else "" for name in (REFERENCE, PAPER_METHOD)]
-        title = f"**`{first.name}`{f': {first.entry.method.title}' * (first.name == JOINED)}**"
-        rows.append([each.arena.title, title, f"{first.accuracy:.3f}, {first.final:.3f}", rivals, *over, place])
+        title = f"**`{first.name}`{f': {first.entry.method.title}' * (first.name == COMBINED)}**"
+        rows.append([each.world.title, title, f"{first.accuracy:.3f}, {first.final:.3f}", rivals, *over, place])
     return table([*heads, "over the paper's schedule", "the paper's schedule: rank (range)"], rows)
 
 
@@ -211,7 +220,7 @@ def _standings(each: Standings) -> str:
     heads = ["rank (range)", "method", "changes", "gain over random", "over its control", "accuracy: mean, at the end"]
     rows = []
     for row in each.rows:
-        name = f"**`{row.name}`**" if row.name in (PAPER_METHOD, REFERENCE, JOINED) else f"`{row.name}`"
+        name = f"**`{row.name}`**" if row.name in (PAPER_METHOD, REFERENCE, COMBINED) else f"`{row.name}`"
         mark = _MARKS.get(row.over_reference.verdict, "·") if row.over_reference else ""
         mark = f"**{mark}{mark}**" if row.surely else mark
         rows.append(
@@ -228,7 +237,7 @@ def _standings(each: Standings) -> str:
     missing = ", ".join(f"`{name}` ({count} of {len(each.seeds)})" for name, count in each.left_out.items())
     told = f"\n\nLeft out, since runs are missing: {missing}." if missing else ""
     ranks = table([*heads, *(f"{unit} to {each.target:.2f}" for unit, _, _ in _UNITS.values())], rows)
-    return f"## {each.arena.title}\n\n{each.arena.differs}.\n\n{ranks}{told}"
+    return f"## {each.world.title}\n\n{each.world.differs}.\n\n{ranks}{told}"
 
 
 def _cost(row: Standing, what: str) -> str:
@@ -254,8 +263,8 @@ def _settings(tables: Sequence[Standings]) -> str:
         rows.append([f"`{method.name}`", method.title, key_words(method.tree) or "the reference", *cells])
     for each in tables:
         for row in each.rows:
-            if row.name == JOINED:
-                words = f"in {each.arena.title}: {row.entry.method.title}"
-                rows.append([f"`{JOINED}`", words, key_words(row.entry.tree), *[""] * len(tables)])
-    heads = ["method", "what it is", "the same in all worlds", *(each.arena.title for each in tables)]
+            if row.name == COMBINED:
+                words = f"in {each.world.title}: {row.entry.method.title}"
+                rows.append([f"`{COMBINED}`", words, key_words(row.entry.tree), *[""] * len(tables)])
+    heads = ["method", "what it is", "the same in all worlds", *(each.world.title for each in tables)]
     return folded("All of them", table(heads, rows))

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study, make_study
+from fedtide.studies.store import Store
 
 Tree = Mapping[str, Any]
 
@@ -258,3 +260,12 @@ def shrink(tree: dict[str, Any], quick: Tree) -> dict[str, Any]:
     whole = tree.get("timeline", {}).get("horizon", TimelineConfig.model_fields["horizon"].default)
     horizon = float(whole) * float(quick["horizon_share"])
     return lay(lay(tree, {k: v for k, v in quick.items() if k != "horizon_share"}), {"timeline": {"horizon": horizon}})
+
+
+def stored_runs(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
+    """Read the runs of a study that are stored: label -> seed -> result."""
+    found: dict[str, dict[int, RunResult]] = {}
+    for run in study.runs:
+        if store.has(run.name):
+            found.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
+    return found

@@ -17,7 +17,7 @@ from fedtide.studies.table import finite_or_none
 from fedtide_lab.paper import draw as paper_draw
 from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdict, decide, observe, side_label
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
-from fedtide_lab.paper.figures import FIGURES, Figure, figure_study
+from fedtide_lab.paper.figures import FIGURES, Figure, figure_study, stored_runs
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
 
 _TIMELINES = "timelines"
@@ -50,13 +50,7 @@ def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | 
 
 def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, seeds: int = 0) -> FigureResults:
     """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
-    found: dict[str, dict[str, dict[int, RunResult]]] = {}
-    for part in studies(names, max(seeds, 20), quick):
-        curves = found.setdefault(part.name, {})
-        for run in part.runs:
-            if store.has(run.name):
-                curves.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
-    return found
+    return {part.name: stored_runs(part, store) for part in studies(names, max(seeds, 20), quick)}
 
 
 def without_run(name: str, results: FigureResults) -> list[str]:

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtide.studies.paths import paired
-from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study, make_study
 from fedtide.studies.statistics import CONFIDENCE, Comparison, mean_accuracy, paired_difference
 from fedtide.studies.store import Store
 from fedtide_lab.paper.claims import Check, Claim, FigureResults
-from fedtide_lab.paper.figures import FRESH, OLD, Tree
+from fedtide_lab.paper.figures import FRESH, OLD, Tree, stored_runs
 
 HORIZON = 10.0  # T_max
 _SEEDS = 5
@@ -117,13 +116,8 @@ def world_study(world: World, seeds: Sequence[int] | None = None) -> Study:
 
 def collect_worlds(worlds: Sequence[World], store: Store, most: int = 20) -> FigureResults:
     """Read every stored run of these worlds, whatever its seed: world -> curve -> seed -> result."""
-    found: dict[str, dict[str, dict[int, RunResult]]] = {}
-    for world in worlds:
-        for run in world_study(world, range(most)).runs:
-            if store.has(run.name):
-                curve = found.setdefault(world.name, {}).setdefault(run.label, {})
-                curve[run.experiment.seed] = store.load(run.name)
-    return found
+    found = {world.name: stored_runs(world_study(world, range(most)), store) for world in worlds}
+    return {name: curves for name, curves in found.items() if curves}
 
 
 def claims(world: str) -> tuple[Claim, ...]:
