@@ -11,9 +11,11 @@ DEMO ?=
 .PHONY: demo test lint fast figures docs bench sanitize wheel wheel-test clean
 
 demo: $(VENV)/.core
+	$(BIN)/python tools/fetch_data.py --if-needed
 	$(BIN)/fedtide run $(DEMO)
 
 test: $(VENV)/.test lint
+	$(BIN)/python tools/fetch_data.py --if-needed
 	$(BIN)/python -m pytest -n 2 -m "not alone" tests
 	$(BIN)/python -m pytest -m alone tests
 

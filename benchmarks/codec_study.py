@@ -51,8 +51,8 @@ def pairs(store: Store) -> dict[Setting, Pairs]:
     for path in STUDIES:
         for run in read_study(path).runs:
             each = run.experiment
-            setting = Setting(each.data.partition, each.fleet.num_devices, each.policy.limit)
-            runs.setdefault((setting, each.seed), {})[each.codec.name] = run
+            setting = Setting(each.data.partition.name, each.fleet.num_devices, each.policy.limit)
+            runs.setdefault((setting, each.seed), {})[each.part("codec").name] = run
     found: dict[Setting, Pairs] = {}
     for (setting, seed), both in sorted(runs.items()):
         if all(store.has(both[codec].name) for codec in CODECS):

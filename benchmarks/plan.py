@@ -22,15 +22,13 @@ REPEATS = 7
 WORLDS = {
     "Rayleigh": {},
     "geometry, correlation, availability": {
-        "radio": {"coverage": "uma", "channel": "jakes", "channel_args": {"doppler": 0.4}},
+        "radio": {"coverage": "uma", "channel": {"name": "jakes", "doppler": 0.4}},
         "fleet": {"availability": "markov"},
     },
     "the same, walking": {
         "radio": {
-            "coverage": "uma",
-            "coverage_args": {"speed": 1.5},
-            "channel": "jakes",
-            "channel_args": {"doppler": 0.4},
+            "coverage": {"name": "uma", "speed": 1.5},
+            "channel": {"name": "jakes", "doppler": 0.4},
         },
         "fleet": {"availability": "markov"},
     },
@@ -46,7 +44,7 @@ def main() -> None:
         "policy": {"scheduler": "random", "limit": 50},
         "timeline": {"horizon": 35.0},
     }
-    experiments = {name: config.experiment(config.merge(base, tree)) for name, tree in WORLDS.items()}
+    experiments = {name: config.experiment(config.lay(base, tree)) for name, tree in WORLDS.items()}
     dataset = load_dataset(experiments["Rayleigh"])
     fleet = make_fleet(experiments["Rayleigh"], dataset)
 

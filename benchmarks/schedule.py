@@ -26,14 +26,14 @@ from rich.table import Table
 from fedtide import config
 from fedtide.engine.system import build, load_dataset
 from fedtide.engine.ticks import candidates_at
+from fedtide.extension import native
 from fedtide.rng import stream
-from fedtide.schedule import swaps
 from fedtide.schedule.certified import certify
-from fedtide.schedule.label_variance import label_variance, minimise
+from fedtide.schedule.label_variance import centred, label_variance, minimise, search
 from fedtide.schedule.schedulers import best_channels
 
 SECONDS = 120.0
-DIRICHLET = {"partition": "dirichlet", "partition_args": {"concentration": 0.5}}
+DIRICHLET = {"partition": {"name": "dirichlet", "concentration": 0.5}}
 
 
 def timed(call: Callable[[], Any], times: int = 3) -> tuple[Any, float]:
@@ -96,7 +96,7 @@ def fifty(count: int, proving: bool) -> list[dict[str, Any]]:
                 return stream(0, "schedule", tick)
 
             (picked, _), plain_ms = timed(lambda: minimise(counts, 30, draws()))  # noqa: B023 - called at once
-            (_, descended), restarts_ms = timed(lambda: swaps.search(counts, 30, draws(), 200, 0))  # noqa: B023
+            (_, descended), restarts_ms = timed(lambda: search(counts, 30, draws(), 200, 0))  # noqa: B023
             sure, sure_ms = timed(lambda: certify(counts, 30, draws()))  # noqa: B023
             row: dict[str, Any] = {
                 "data": kind, "tick": tick, "swaps": label_variance(counts[picked]), "swaps_ms": plain_ms,
@@ -122,12 +122,11 @@ def closing() -> list[dict[str, Any]]:
     for num_rows, size in ((30, 10), (40, 8), (40, 12)):
         cells: list[tuple[int, float]] = []
         for seed in range(5):
-            counts, native = dirichlet(num_rows, 600, seed), swaps.native()
-            assert native is not None
+            counts = dirichlet(num_rows, 600, seed)
             reached = certify(counts, size, np.random.default_rng(seed))
             value = round(reached.reached * 100)
             (_, _, _, steps), ms = timed(
-                lambda: native.branch(swaps.centred(counts), size, value, 0, 10**9),  # noqa: B023 - called at once
+                lambda: native.branch(centred(counts), size, value, 0, 10**9),  # noqa: B023 - called at once
                 1,
             )
             cells.append((steps, ms))

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <memory>
@@ -19,6 +20,7 @@
 
 #include "bind_codec.h"
 #include "codec.h"
+#include "require.h"
 
 namespace nb = nanobind;
 using namespace fedtide::codec;
@@ -28,10 +30,6 @@ namespace {
 using Update = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Chosen = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Decoded = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
-
-void require(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
 
 // Those at work have one each; what it has worked out waits here for the next call.
 class Pool {
@@ -60,7 +58,7 @@ Pool& pool() {
 
 // Calls work(item, subsets) for every item on up to `threads` threads; no result depends on who did which.
 template <class Work>
-void share_out(std::size_t items, int threads, Work work) {
+void for_each_update(std::size_t items, int threads, Work work) {
     const nb::gil_scoped_release release;
     std::atomic<std::size_t> next{0};
     std::mutex mutex;
@@ -75,10 +73,11 @@ void share_out(std::size_t items, int threads, Work work) {
             failed = std::current_exception();
         }
     };
+    const std::size_t used = std::min(items, static_cast<std::size_t>(std::max(threads, 1)));
     std::vector<std::thread> others;
+    others.reserve(used);  // so that nothing but starting a thread can fail below
     try {
-        for (std::size_t i = 1; i < items && i < static_cast<std::size_t>(std::max(threads, 1)); ++i)
-            others.emplace_back(loop);
+        for (std::size_t i = 1; i < used; ++i) others.emplace_back(loop);
     } catch (const std::system_error&) {  // fewer threads than wished do as well
     }
     loop();
@@ -94,7 +93,7 @@ BitGenerator& generator(const nb::capsule& draws) {
 
 // One for each update. Updates that share one are encoded in order, on one thread.
 std::vector<BitGenerator*> generators(const std::vector<nb::capsule>& draws, std::size_t count, int* threads) {
-    require(draws.size() == count, "there must be a generator for each update");
+    REQUIRE(draws.size() == count, "there must be a generator for each update");
     std::vector<BitGenerator*> found;
     std::set<const void*> states;
     for (const nb::capsule& each : draws) {
@@ -106,11 +105,11 @@ std::vector<BitGenerator*> generators(const std::vector<nb::capsule>& draws, std
 }
 
 std::int64_t length_of(const std::vector<Update>& updates) {
-    require(!updates.empty(), "there are no updates");
+    REQUIRE(!updates.empty(), "there are no updates");
     for (const Update& update : updates)
-        require(update.shape(0) == updates[0].shape(0), "the updates differ in length");
+        REQUIRE(update.shape(0) == updates[0].shape(0), "the updates differ in length");
     const auto d = static_cast<std::int64_t>(updates[0].shape(0));
-    require(d > 0 && d < (std::int64_t{1} << 32), "an update must have from 1 to 2^32 - 1 elements");
+    REQUIRE(d > 0 && d < (std::int64_t{1} << 32), "an update must have from 1 to 2^32 - 1 elements");
     return d;
 }
 
@@ -129,11 +128,11 @@ std::vector<Payload> views(const std::vector<nb::bytes>& payloads) {
 // decode(item, subsets, row [d]) -> Refusal for every item; rows [r d], and what is wrong with each.
 template <class Decode>
 std::tuple<Decoded, std::vector<int>> decoded(std::size_t count, std::int64_t d, int threads, Decode decode) {
-    require(d > 0 && d < (std::int64_t{1} << 32), "num_parameters must be from 1 to 2^32 - 1");
+    REQUIRE(d > 0 && d < (std::int64_t{1} << 32), "num_parameters must be from 1 to 2^32 - 1");
     const auto size = static_cast<std::size_t>(d);
     auto owned = std::make_unique<float[]>(std::max<std::size_t>(count * size, 1));
     std::vector<int> refused(count);
-    share_out(count, threads, [&](std::size_t item, Subsets& subsets) {
+    for_each_update(count, threads, [&](std::size_t item, Subsets& subsets) {
         refused[item] = static_cast<int>(decode(item, subsets, owned.get() + item * size));
     });
     float* rows = owned.release();
@@ -142,9 +141,9 @@ std::tuple<Decoded, std::vector<int>> decoded(std::size_t count, std::int64_t d,
 }
 
 Sparse sparse_shape(std::int64_t d, std::int64_t kept, int num_levels, int element_bits) {
-    require(kept >= 1 && kept <= d, "num_kept must be from 1 to d");
-    require(num_levels >= 1 && num_levels <= 32767, "num_levels must be from 1 to 32767");
-    require(element_bits >= 1 && element_bits <= 64, "element_bits must be from 1 to 64");
+    REQUIRE(kept >= 1 && kept <= d, "num_kept must be from 1 to d");
+    REQUIRE(num_levels >= 1 && num_levels <= 32767, "num_levels must be from 1 to 32767");
+    REQUIRE(element_bits >= 1 && element_bits <= 64, "element_bits must be from 1 to 64");
     return {d, kept, num_levels, element_bits};
 }
 
@@ -152,10 +151,10 @@ nb::list sparse_encode(const std::vector<Update>& updates, const std::vector<std
                        int element_bits, const std::vector<nb::capsule>& draws, int threads) {
     const std::int64_t d = length_of(updates);
     const std::vector<BitGenerator*> each = generators(draws, updates.size(), &threads);
-    require(num_kept.size() == updates.size(), "there must be a num_kept for each update");
+    REQUIRE(num_kept.size() == updates.size(), "there must be a num_kept for each update");
     for (const std::int64_t kept : num_kept) sparse_shape(d, kept, num_levels, element_bits);
     std::vector<std::string> payloads(updates.size());
-    share_out(updates.size(), threads, [&](std::size_t item, Subsets& subsets) {
+    for_each_update(updates.size(), threads, [&](std::size_t item, Subsets& subsets) {
         payloads[item] =
             encode_sparse({d, num_kept[item], num_levels, element_bits}, updates[item].data(), *each[item], subsets);
     });
@@ -166,7 +165,7 @@ std::tuple<Decoded, std::vector<int>> sparse_decode(const std::vector<nb::bytes>
                                                     const std::vector<std::int64_t>& num_kept,
                                                     std::int64_t num_parameters, int num_levels, int element_bits,
                                                     int threads) {
-    require(num_kept.size() == payloads.size(), "there must be a num_kept for each payload");
+    REQUIRE(num_kept.size() == payloads.size(), "there must be a num_kept for each payload");
     for (const std::int64_t kept : num_kept) sparse_shape(num_parameters, kept, num_levels, element_bits);
     const std::vector<Payload> each = views(payloads);
     return decoded(payloads.size(), num_parameters, threads, [&](std::size_t item, Subsets& subsets, float* row) {
@@ -175,7 +174,7 @@ std::tuple<Decoded, std::vector<int>> sparse_decode(const std::vector<nb::bytes>
 }
 
 double least_bits(std::int64_t num_parameters) {
-    require(num_parameters > 0 && num_parameters < (std::int64_t{1} << 32),
+    REQUIRE(num_parameters > 0 && num_parameters < (std::int64_t{1} << 32),
             "num_parameters must be from 1 to 2^32 - 1");
     return dead_zone_least_bits(num_parameters);
 }
@@ -192,10 +191,10 @@ nb::list dead_zone_encode(const std::vector<Update>& updates, const std::vector<
                           const std::vector<nb::capsule>& draws, int threads) {
     const std::int64_t d = length_of(updates);
     const std::vector<BitGenerator*> each = generators(draws, updates.size(), &threads);
-    require(whole_bits.size() == updates.size(), "there must be a budget for each update");
+    REQUIRE(whole_bits.size() == updates.size(), "there must be a budget for each update");
     std::vector<std::string> payloads(updates.size());
     std::vector<std::int64_t> bits(updates.size());
-    share_out(updates.size(), threads, [&](std::size_t item, Subsets&) {
+    for_each_update(updates.size(), threads, [&](std::size_t item, Subsets&) {
         payloads[item] = encode_dead_zone(updates[item].data(), d, whole_bits[item], *each[item], &bits[item]);
     });
     return with_bits(payloads, bits);
@@ -204,9 +203,9 @@ nb::list dead_zone_encode(const std::vector<Update>& updates, const std::vector<
 std::tuple<Decoded, std::vector<int>> dead_zone_decode(const std::vector<nb::bytes>& payloads,
                                                        const std::vector<std::int64_t>& payload_bits,
                                                        std::int64_t num_parameters, int threads) {
-    require(payload_bits.size() == payloads.size(), "there must be a length for each payload");
+    REQUIRE(payload_bits.size() == payloads.size(), "there must be a length for each payload");
     const std::vector<Payload> each = views(payloads);
-    for (const std::int64_t bits : payload_bits) require(bits > 43, "a payload has more than 43 bits");
+    for (const std::int64_t bits : payload_bits) REQUIRE(bits > 43, "a payload has more than 43 bits");
     return decoded(payloads.size(), num_parameters, threads, [&](std::size_t item, Subsets&, float* row) {
         return decode_dead_zone(each[item], payload_bits[item], num_parameters, row);
     });
@@ -216,14 +215,14 @@ nb::list qsgd_encode(const std::vector<Update>& updates, const std::vector<doubl
                      const std::vector<nb::capsule>& draws, int threads) {
     const std::int64_t d = length_of(updates);
     const std::vector<BitGenerator*> each = generators(draws, updates.size(), &threads);
-    require(budgets.size() == updates.size(), "there must be a budget for each update");
-    require(num_levels >= 1 && num_levels <= 1 << 20, "num_levels must be from 1 to 2^20");
+    REQUIRE(budgets.size() == updates.size(), "there must be a budget for each update");
+    REQUIRE(num_levels >= 1 && num_levels <= 1 << 20, "num_levels must be from 1 to 2^20");
     // a zero update takes 31 bits and those of d: with less, the search for a step would not end
     for (const double budget : budgets)
-        require(budget >= 31 + bits_of(static_cast<Word>(d)), "a budget must have room for the update of zeros");
+        REQUIRE(budget >= 31 + bits_of(static_cast<Word>(d)), "a budget must have room for the update of zeros");
     std::vector<std::string> payloads(updates.size());
     std::vector<std::int64_t> bits(updates.size());
-    share_out(updates.size(), threads, [&](std::size_t item, Subsets& subsets) {
+    for_each_update(updates.size(), threads, [&](std::size_t item, Subsets& subsets) {
         payloads[item] =
             encode_qsgd(updates[item].data(), d, budgets[item], num_levels, *each[item], subsets, &bits[item]);
     });
@@ -234,9 +233,9 @@ std::tuple<Decoded, std::vector<int>> qsgd_decode(const std::vector<nb::bytes>& 
                                                   const std::vector<std::int64_t>& payload_bits,
                                                   const std::vector<std::int64_t>& num_nonzero,
                                                   std::int64_t num_parameters, int threads) {
-    require(payload_bits.size() == payloads.size() && num_nonzero.size() == payloads.size(),
+    REQUIRE(payload_bits.size() == payloads.size() && num_nonzero.size() == payloads.size(),
             "there must be a length and a count for each payload");
-    for (const std::int64_t n : num_nonzero) require(n >= 0 && n <= num_parameters, "a count must be from 0 to d");
+    for (const std::int64_t n : num_nonzero) REQUIRE(n >= 0 && n <= num_parameters, "a count must be from 0 to d");
     const std::vector<Payload> each = views(payloads);
     return decoded(payloads.size(), num_parameters, threads, [&](std::size_t item, Subsets& subsets, float* row) {
         return decode_qsgd(each[item], payload_bits[item], num_parameters, num_nonzero[item], subsets, row);
@@ -244,21 +243,21 @@ std::tuple<Decoded, std::vector<int>> qsgd_decode(const std::vector<nb::bytes>& 
 }
 
 void require_subset(std::int64_t num_positions, std::int64_t num_kept) {
-    require(num_positions >= 0 && num_positions < (std::int64_t{1} << 32), "num_positions must be from 0 to 2^32 - 1");
-    require(num_kept >= 0 && num_kept <= num_positions, "num_kept must be from 0 to num_positions");
+    REQUIRE(num_positions >= 0 && num_positions < (std::int64_t{1} << 32), "num_positions must be from 0 to 2^32 - 1");
+    REQUIRE(num_kept >= 0 && num_kept <= num_positions, "num_kept must be from 0 to num_positions");
 }
 
 std::int64_t index_bits(std::int64_t num_positions, std::int64_t num_kept) {
     require_subset(num_positions, num_kept);
     std::int64_t found = 0;
-    share_out(1, 1, [&](std::size_t, Subsets& subsets) { found = subsets.index_bits(num_positions, num_kept); });
+    for_each_update(1, 1, [&](std::size_t, Subsets& subsets) { found = subsets.index_bits(num_positions, num_kept); });
     return found;
 }
 
 nb::bytes rank(Chosen chosen) {
     require_subset(static_cast<std::int64_t>(chosen.shape(0)), 0);
     Number number;
-    share_out(1, 1, [&](std::size_t, Subsets& subsets) {
+    for_each_update(1, 1, [&](std::size_t, Subsets& subsets) {
         number = subsets.rank(chosen.data(), static_cast<std::int64_t>(chosen.shape(0)));
     });
     std::string bytes;
@@ -275,7 +274,7 @@ nb::object unrank(nb::bytes number, std::int64_t num_kept, std::int64_t num_posi
     trim(whole);
     auto chosen = std::make_unique<std::uint8_t[]>(std::max<std::size_t>(static_cast<std::size_t>(num_positions), 1));
     bool found = false;
-    share_out(1, 1, [&](std::size_t, Subsets& subsets) {
+    for_each_update(1, 1, [&](std::size_t, Subsets& subsets) {
         found = subsets.unrank(std::move(whole), num_kept, num_positions, chosen.get());
     });
     if (!found) return nb::none();

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "columns.h"
+#include "require.h"
 
 namespace nb = nanobind;
 using namespace fedtide;
@@ -18,13 +19,9 @@ namespace {
 template <class T>
 using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void require(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
-
 template <class T>
 void require_aligned(const Vector<T>& array) {
-    require(reinterpret_cast<std::uintptr_t>(array.data()) % sizeof(T) == 0, "an array is not aligned in memory; pass a copy");
+    REQUIRE(reinterpret_cast<std::uintptr_t>(array.data()) % sizeof(T) == 0, "an array is not aligned in memory; pass a copy");
 }
 
 std::size_t longest(std::initializer_list<const Vector<std::uint64_t>*> columns) {
@@ -33,7 +30,7 @@ std::size_t longest(std::initializer_list<const Vector<std::uint64_t>*> columns)
         if (each->shape(0) != 1) count = each->shape(0);
     for (const auto* each : columns) {
         require_aligned(*each);
-        require(each->shape(0) == 1 || each->shape(0) == count, "columns must be equally long, or of one number");
+        REQUIRE(each->shape(0) == 1 || each->shape(0) == count, "columns must be equally long, or of one number");
     }
     return count;
 }
@@ -78,16 +75,16 @@ nb::object py_draw_labels(std::uint64_t key, Vector<std::uint64_t> device, Vecto
     require_aligned(size);
     require_aligned(ends);
     const std::size_t count = device.shape(0), labels = ends.shape(0);
-    require(size.shape(0) == count, "device and size must be equally long");
-    require(labels >= 1 && labels <= 65536, "there must be 1 to 65536 labels");
-    require(mass > 0, "mass must be positive");
+    REQUIRE(size.shape(0) == count, "device and size must be equally long");
+    REQUIRE(labels >= 1 && labels <= 65536, "there must be 1 to 65536 labels");
+    REQUIRE(mass > 0, "mass must be positive");
     double before = 0;
     for (std::size_t j = 0; j < labels; ++j) {
-        require(std::isfinite(ends.data()[j]) && ends.data()[j] > before, "ends must be ascending from above 0");
+        REQUIRE(std::isfinite(ends.data()[j]) && ends.data()[j] > before, "ends must be ascending from above 0");
         before = ends.data()[j];
     }
     for (std::size_t i = 0; i < count; ++i)
-        require(size.data()[i] >= 0 && size.data()[i] < (std::int64_t{1} << 40), "a size is out of range");
+        REQUIRE(size.data()[i] >= 0 && size.data()[i] < (std::int64_t{1} << 40), "a size is out of range");
     auto counts = room<std::int64_t>(count * labels);
     {
         const nb::gil_scoped_release release;

@@ -1,4 +1,4 @@
-// The Python side of the search for the least label variance: checks, then calls. See fedtide/policy/swaps.py for the callers.
+// The Python side of the search for the least label variance: checks, then calls. See fedtide/schedule/label_variance.py for the callers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>

@@ -1,6 +1,5 @@
 // The codecs, one update at a time: what is between the header of a packet and its end. Header, checksum and messages
-// are Python's (fedtide/codec). Everything is as the Python code there has it, to the bit; that code is the tests'
-// twin.
+// are Python's (fedtide/codec). tests/twins has the same in Python, to the bit.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ struct Payload {
     std::size_t size;
 };
 
-// What is wrong with a payload; fedtide/codec has the words.
+// What is wrong with a payload; fedtide/codec/base.py has the words.
 enum class Refusal : int { none = 0, norm, set, levels, length, magnitude, goes_on, code };
 
 // Of random sparsification and quantisation: r of d elements, levels in -nu..nu of element_bits each.

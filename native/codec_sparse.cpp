@@ -1,4 +1,4 @@
-// sparse_quantized: fedtide/codec/sparse_quantized.py and quantize.py.
+// sparse_quantized: fedtide/codec/sparse_quantized.py; its twin is tests/twins/sparse_quantized.py.
 #include <cfloat>
 #include <cstring>
 #include <numeric>

@@ -1,4 +1,14 @@
-// Enumerative coding of index sets; the mathematics is told in fedtide/codec/subsets.py, whose numbers these are.
+// Enumerative coding of index sets: every r-subset of 0..d-1 gets a number below C(d, r), so no code is shorter.
+//
+// The positions are cut into blocks of 64, each numbered by itself (combinatorial number system), and the blocks are joined in
+// pairs up a binary tree. A pair of n1 and n2 positions that together hold k is numbered by how the k split into j and k - j,
+// then by the two numbers: number = sum_{i before j} C(n1, i) C(n2, k-i) + number1 * C(n2, k-j) + number2. The splits are
+// ordered from the likeliest outwards, so the sum has few terms: about the standard deviation of j.
+//
+// Up to 2^192 the binomials are exact. Larger ones are rounded up to 96 significant bits, with a margin delta = 2^(2 level - 72)
+// that grows fast enough up the tree to make room for both children and every rounding: (1 + delta_child)^2 < 1 + delta. The
+// bound at the root exceeds C(d, r) by a factor below 1 + 2^-40 (d up to 4 million), and the time is linear in the length of
+// the number. Whole numbers only: the code is the same on every machine. tests/twins/subsets.py is the same in Python.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,11 @@ namespace fedtide::codec {
 using Word = std::uint64_t;
 __extension__ using Double = unsigned __int128;
 
-// The quotient of (high, low) by `by`, high < by.
+// The quotient of (high, low) by `by`, high < by: else it would not fit a word, and the processor would raise SIGFPE.
 inline Word divided(Word high, Word low, Word by, Word* rest) {
+#if defined(FEDTIDE_SANITIZE)
+    if (high >= by) __builtin_trap();
+#endif
 #if defined(__x86_64__)
     Word quotient;
     __asm__("divq %4" : "=a"(quotient), "=d"(*rest) : "a"(low), "d"(high), "r"(by) : "cc");

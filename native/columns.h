@@ -1,4 +1,4 @@
-// Addressed draws of many devices in one pass: what fedtide/columns.py does with NumPy, to the bit.
+// Addressed draws of many devices in one pass: tests/twins/columns.py does the same with NumPy, to the bit.
 #pragma once
 
 #include <cstddef>

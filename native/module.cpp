@@ -11,6 +11,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -24,6 +25,7 @@
 
 #include "bind_codec.h"
 #include "kernel.h"
+#include "require.h"
 
 namespace nb = nanobind;
 using namespace fedtide;
@@ -74,21 +76,15 @@ const Kernel& select(const std::string& isa) {
     throw std::invalid_argument("FEDTIDE_ISA is \"" + isa + "\", but this machine and build offer only: " + supported);
 }
 
-// A macro, so that the message is made only when it is needed: some checks run once per parameter.
-#define require(holds, message)                                  \
-    do {                                                         \
-        if (!(holds)) throw std::invalid_argument(message);      \
-    } while (false)
-
 template <class A>
 void require_aligned(const A& array, const char* name) {
-    require(reinterpret_cast<std::uintptr_t>(array.data()) % sizeof(typename A::Scalar) == 0,
+    REQUIRE(reinterpret_cast<std::uintptr_t>(array.data()) % sizeof(typename A::Scalar) == 0,
             std::string(name) + " is not aligned in memory; pass a copy");
 }
 
 void require_finite(const float* values, std::int64_t count, const char* name) {
     for (std::int64_t i = 0; i < count; ++i)
-        require(std::isfinite(values[i]), std::string(name) + " holds " + std::to_string(values[i]) + " at flat position " +
+        REQUIRE(std::isfinite(values[i]), std::string(name) + " holds " + std::to_string(values[i]) + " at flat position " +
                                               std::to_string(i));
 }
 
@@ -96,28 +92,28 @@ std::unique_ptr<Compiled> compiled(const std::vector<LayerTuple>& layers, const 
                                    std::int64_t longest_batch, bool steers) {
     std::vector<Layer> plain;
     for (const auto& [kind, size, kernel_size, padding, p] : layers) {
-        require(kind >= 0 && kind <= static_cast<int>(Kind::linear), "unknown kind of layer: " + std::to_string(kind));
+        REQUIRE(kind >= 0 && kind <= static_cast<int>(Kind::linear), "unknown kind of layer: " + std::to_string(kind));
         plain.push_back({static_cast<Kind>(kind), size, kernel_size, padding, p});
     }
     for (std::size_t axis = 1; axis < 4; ++axis)
-        require(images.shape(axis) < (std::size_t{1} << 30), "images are too large");
+        REQUIRE(images.shape(axis) < (std::size_t{1} << 30), "images are too large");
     return compile(plain, static_cast<int>(images.shape(1)), static_cast<int>(images.shape(2)),
                    static_cast<int>(images.shape(3)), kernel.lanes, longest_batch, steers);
 }
 
 // Images of float32 come without values, images of bytes with what each byte of each channel stands for.
 Data checked_data(const Images& images, const Array<std::uint8_t, 1>& labels, const Array<float, 2>& values) {
-    require(images.shape(0) == labels.shape(0), std::to_string(images.shape(0)) + " images but " +
+    REQUIRE(images.shape(0) == labels.shape(0), std::to_string(images.shape(0)) + " images but " +
                                                     std::to_string(labels.shape(0)) + " labels");
     if (images.dtype() == nb::dtype<float>()) {
-        require(reinterpret_cast<std::uintptr_t>(images.data()) % sizeof(float) == 0,
+        REQUIRE(reinterpret_cast<std::uintptr_t>(images.data()) % sizeof(float) == 0,
                 "images is not aligned in memory; pass a copy");
-        require(!values.is_valid(), "values are for images of bytes, and these are float32");
+        REQUIRE(!values.is_valid(), "values are for images of bytes, and these are float32");
         return {static_cast<const float*>(images.data()), nullptr, nullptr, labels.data()};
     }
     if (images.dtype() != nb::dtype<std::uint8_t>()) throw nb::type_error("images must be float32 or uint8");
-    require(values.is_valid(), "images are bytes: values must say what they stand for");
-    require(values.shape(0) == images.shape(1) && values.shape(1) == 256,
+    REQUIRE(values.is_valid(), "images are bytes: values must say what they stand for");
+    REQUIRE(values.shape(0) == images.shape(1) && values.shape(1) == 256,
             "values are [" + std::to_string(values.shape(0)) + " " + std::to_string(values.shape(1)) + "]; images of " +
                 std::to_string(images.shape(1)) + " channels need [" + std::to_string(images.shape(1)) + " 256]");
     require_aligned(values, "values");
@@ -130,12 +126,13 @@ struct Free {
 };
 using Memory = std::unique_ptr<float[], Free>;
 
-// Zeroed: the padding of most buffers is written by nobody and must read as zero.
+// Zeroed: the padding of most buffers is written by nobody and must read as zero. By memset: the allocation holds floats and
+// int32 in places of their own (network.h, ints), and to write floats everywhere would make all of them floats.
 Memory make_arena(const Plan& plan) {
     const std::size_t bytes = (static_cast<std::size_t>(plan.arena.size) * sizeof(float) + 4095) / 4096 * 4096;
     void* p = std::aligned_alloc(4096, bytes);
     if (!p) throw std::bad_alloc();
-    std::fill_n(static_cast<float*>(p), bytes / sizeof(float), 0.0f);
+    std::memset(p, 0, bytes);
     return Memory(static_cast<float*>(p));
 }
 
@@ -172,7 +169,7 @@ class Signals final : public Halt {
 // Calls work(item, arena) for every item, on up to `threads` threads, after prepare(arena) on each; the items are handed out
 // in order as threads come free, and no result depends on who did which. Ends early if it is halted.
 template <class Prepare, class Work>
-void share_out(const Plan& plan, std::int64_t items, int threads, Signals& signals, Prepare prepare, Work work) {
+void run_jobs(const Plan& plan, std::int64_t items, int threads, Signals& signals, Prepare prepare, Work work) {
     const int used = static_cast<int>(std::clamp<std::int64_t>(items, 1, std::max(threads, 1)));
     std::atomic<std::int64_t> next{0};
     std::vector<Memory> arenas;
@@ -185,6 +182,7 @@ void share_out(const Plan& plan, std::int64_t items, int threads, Signals& signa
     std::condition_variable ended;
     int at_work = 0;
     std::vector<std::thread> others;
+    others.reserve(static_cast<std::size_t>(used));  // so that nothing but starting a thread can fail below
     try {
         for (int i = 1; i < used; ++i) {
             others.emplace_back([&, arena = arenas[static_cast<std::size_t>(i)].get()] {
@@ -211,7 +209,7 @@ void share_out(const Plan& plan, std::int64_t items, int threads, Signals& signa
 
 void require_finite_images(const std::vector<std::int64_t>& bad) {
     for (const std::int64_t sample : bad)
-        require(sample == all_finite, "image " + std::to_string(sample) + " holds NaN or infinity");
+        REQUIRE(sample == all_finite, "image " + std::to_string(sample) + " holds NaN or infinity");
 }
 
 nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std::uint8_t, 1> labels,
@@ -229,15 +227,15 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
     require_aligned(visited_start, "visited_start");
     require_aligned(bounds, "bounds");
     require_aligned(bounds_start, "bounds_start");
-    require(learning_rate.shape(0) == jobs && keys.shape(0) == jobs && visited_start.shape(0) == jobs + 1 &&
+    REQUIRE(learning_rate.shape(0) == jobs && keys.shape(0) == jobs && visited_start.shape(0) == jobs + 1 &&
                 bounds_start.shape(0) == jobs + 1,
             "start, learning_rate, keys, visited_start and bounds_start do not speak of the same number of jobs");
-    require(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
-    require(std::isfinite(proximal) && proximal >= 0, "proximal must be finite and not negative");
-    require(momentum >= 0 && momentum < 1, "momentum must be at least 0 and below 1");
+    REQUIRE(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
+    REQUIRE(std::isfinite(proximal) && proximal >= 0, "proximal must be finite and not negative");
+    REQUIRE(momentum >= 0 && momentum < 1, "momentum must be at least 0 and below 1");
     if (correction.is_valid()) {
         require_aligned(correction, "correction");
-        require(correction.shape(0) == jobs && correction.shape(1) == start.shape(1), "correction is not shaped as start is");
+        REQUIRE(correction.shape(0) == jobs && correction.shape(1) == start.shape(1), "correction is not shaped as start is");
     }
 
     std::int64_t longest = 1;
@@ -249,15 +247,15 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
         const std::string name = "job " + std::to_string(j) + ": ";
         const std::int64_t first = visited_start.data()[j], last = visited_start.data()[j + 1];
         const std::int64_t low = bounds_start.data()[j], high = bounds_start.data()[j + 1];
-        require(0 <= first && first <= last && last <= total_visited, name + "visited_start leaves the visited samples");
-        require(0 <= low && low < high && high <= total_bounds, name + "bounds_start leaves the bounds");
+        REQUIRE(0 <= first && first <= last && last <= total_visited, name + "visited_start leaves the visited samples");
+        REQUIRE(0 <= low && low < high && high <= total_bounds, name + "bounds_start leaves the bounds");
         const std::int64_t* bound = bounds.data() + low;
-        require(bound[0] == 0 && bound[high - low - 1] == last - first, name + "bounds do not cover the visited samples");
+        REQUIRE(bound[0] == 0 && bound[high - low - 1] == last - first, name + "bounds do not cover the visited samples");
         for (std::int64_t i = 0; i + 1 < high - low; ++i) {
-            require(bound[i] < bound[i + 1], name + "an empty mini-batch");
+            REQUIRE(bound[i] < bound[i + 1], name + "an empty mini-batch");
             longest = std::max(longest, bound[i + 1] - bound[i]);
         }
-        require(std::isfinite(learning_rate.data()[j]), name + "the learning rate is not finite");
+        REQUIRE(std::isfinite(learning_rate.data()[j]), name + "the learning rate is not finite");
         list[j].learning_rate = static_cast<float>(learning_rate.data()[j]);
         list[j].proximal = static_cast<float>(proximal);
         list[j].momentum = static_cast<float>(momentum);
@@ -267,17 +265,17 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
         list[j].steps = high - low - 1;
         list[j].halt = &signals;
     }
-    require(longest < INT32_MAX, "a mini-batch is too long");
+    REQUIRE(longest < INT32_MAX, "a mini-batch is too long");
     const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, longest, momentum > 0 || correction.is_valid());
     const Plan& plan = network->plan;
     const auto d = static_cast<std::size_t>(plan.num_parameters);
-    require(start.shape(1) == d, "start has " + std::to_string(start.shape(1)) + " parameters per job, the model has " +
+    REQUIRE(start.shape(1) == d, "start has " + std::to_string(start.shape(1)) + " parameters per job, the model has " +
                                      std::to_string(d));
     for (std::int64_t i = 0; i < total_visited; ++i) {
         const std::int64_t sample = visited.data()[i];
-        require(sample >= 0 && sample < static_cast<std::int64_t>(images.shape(0)),
+        REQUIRE(sample >= 0 && sample < static_cast<std::int64_t>(images.shape(0)),
                 "sample " + std::to_string(sample) + " is out of range: there are " + std::to_string(images.shape(0)));
-        require(labels.data()[sample] < plan.num_labels,
+        REQUIRE(labels.data()[sample] < plan.num_labels,
                 "sample " + std::to_string(sample) + " has label " + std::to_string(labels.data()[sample]) +
                     ", but the model gives " + std::to_string(plan.num_labels) + " logits");
     }
@@ -299,7 +297,7 @@ nb::object train(const std::vector<LayerTuple>& layers, Images images, Array<std
             return list[a].bounds[list[a].steps] > list[b].bounds[list[b].steps];
         });
         if (jobs > 0)
-            share_out(
+            run_jobs(
                 plan, static_cast<std::int64_t>(jobs), threads, signals, [](float*) {},
                 [&](std::int64_t item, float* arena) {
                     const std::size_t job = order[static_cast<std::size_t>(item)];
@@ -321,16 +319,16 @@ std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers,
     const Kernel& kernel = select(isa);
     const Data data = checked_data(images, labels, values);
     require_aligned(model, "model");
-    require(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
+    REQUIRE(threads >= 1, "threads must be at least 1, not " + std::to_string(threads));
     const auto count = static_cast<std::int64_t>(images.shape(0));
     const std::unique_ptr<Compiled> network = compiled(layers, images, kernel, score_chunk, false);
     const Plan& plan = network->plan;
-    require(static_cast<std::int64_t>(model.shape(0)) == plan.num_parameters,
+    REQUIRE(static_cast<std::int64_t>(model.shape(0)) == plan.num_parameters,
             "the vector has " + std::to_string(model.shape(0)) + " parameters, the model has " +
                 std::to_string(plan.num_parameters));
     require_finite(model.data(), plan.num_parameters, "the model");
     for (std::int64_t i = 0; i < count; ++i)
-        require(labels.data()[i] < plan.num_labels, "sample " + std::to_string(i) + " has label " +
+        REQUIRE(labels.data()[i] < plan.num_labels, "sample " + std::to_string(i) + " has label " +
                                                         std::to_string(labels.data()[i]) + ", but the model gives " +
                                                         std::to_string(plan.num_labels) + " logits");
     const std::int64_t chunk = score_chunk, chunks = (count + chunk - 1) / chunk;
@@ -339,7 +337,7 @@ std::tuple<std::int64_t, double> evaluate(const std::vector<LayerTuple>& layers,
     Signals signals;
     {
         const nb::gil_scoped_release release;
-        share_out(
+        run_jobs(
             plan, chunks, threads, signals, [&](float* arena) { pack(plan, model.data(), arena + plan.arena.theta); },
             [&](std::int64_t item, float* arena) {
                 const std::int64_t first = item * chunk;

@@ -12,6 +12,7 @@ struct Run {
     float* kept(int sample) const { return at(plan.arena.kept) + sample * plan.kept_stride; }
 };
 
+// Places of the arena that hold int32 from the start and never anything else.
 FEDTIDE_INLINE std::int32_t* ints(float* place) { return reinterpret_cast<std::int32_t*>(place); }
 
 #define FEDTIDE_BY_LANES(lanes, call)         \

@@ -32,5 +32,4 @@ sys.exit(pytest.main(sys.argv[1:]))'
 LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0:abort_on_error=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
     PYTHONPATH="$build/package" FEDTIDE_SANITIZED=1 \
     "$python" -P -c "$start" -p no:cacheprovider tests/learning/test_native.py tests/learning/test_native_contract.py \
-    tests/policy/test_certified.py tests/codec/test_native_twin.py tests/codec/test_hostile.py \
-    tests/test_columns_native.py tests/data/test_virtual.py "$@"
+    tests/policy/test_certified.py tests/twins tests/codec/test_hostile.py tests/data/test_virtual.py "$@"

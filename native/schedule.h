@@ -1,5 +1,5 @@
 // The set of rows with the least ||sum of rows||^2: swaps from given starts, and a tree that proves. See
-// fedtide/policy/label_variance.py for the problem. Values are whole numbers and compared exactly.
+// fedtide/schedule/label_variance.py for the problem. Values are whole numbers and compared exactly.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The twin of fedtide/policy/sampled.py, which says what it does: there the same steps are taken with NumPy.
+// Swaps of which a random sample is looked at; fedtide/schedule/label_variance.py says why. tests/twins/swaps.py takes the same
+// steps with NumPy.
 #include "schedule.h"
 #include "schedule_blocks.h"
 

@@ -20,4 +20,4 @@ COMPANIONS: Mapping[tuple[str, str], dict[str, Any]] = {
 def with_companions(kind: str, name: str) -> dict[str, Any]:
     """Return the keys of an experiment that has this part."""
     group, _, leaf = KINDS[kind].key.partition(".")
-    return config.merge({group: {leaf: name}}, COMPANIONS.get((kind, name), {}))
+    return config.lay({group: {leaf: name}}, COMPANIONS.get((kind, name), {}))

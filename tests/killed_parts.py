@@ -59,7 +59,7 @@ def in_a_line(after: int) -> None:
 
     def append(self: RunFolder, record: RoundRecord, state: Any) -> None:
         if record.index == after:
-            line = record.to_json(self._format).encode()
+            line = record.to_json().encode()
             file = self._rounds()
             file.write(line[: len(line) // 2])
             file.flush()

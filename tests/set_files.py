@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedtide.data.idx import render
+from fedtide.data.fetch import OfficialFile
 
 COUNTS = {"train": 24, "test": 12}
 RNG = np.random.default_rng(11)
@@ -30,11 +30,33 @@ def md5(path: Path) -> str:
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
+def idx_bytes(array: np.ndarray) -> bytes:
+    """Return the IDX bytes of an array."""
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
+
+
+def tarball(members: Mapping[str, bytes]) -> bytes:
+    """Return a gzipped tar archive of these members."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return made.getvalue()
+
+
+def official(raws: Mapping[str, bytes]) -> tuple[OfficialFile, ...]:
+    """Return what fedtide would know of these files."""
+    return tuple(OfficialFile(name, len(raw), hashlib.sha256(raw).hexdigest()) for name, raw in raws.items())
+
+
 def emnist(folder: Path, split: str = "balanced", first: int = 0) -> None:
     for part in COUNTS:
         images, labels = (folder / f"emnist-{split}-{part}-{end}-ubyte.gz" for end in ("images-idx3", "labels-idx1"))
-        images.write_bytes(gzip.compress(render(GREY[part].transpose(0, 2, 1)), mtime=0))
-        labels.write_bytes(gzip.compress(render((LABELS[part] + first).astype(np.uint8)), mtime=0))
+        images.write_bytes(gzip.compress(idx_bytes(GREY[part].transpose(0, 2, 1)), mtime=0))
+        labels.write_bytes(gzip.compress(idx_bytes((LABELS[part] + first).astype(np.uint8)), mtime=0))
 
 
 def emnist_zip(folder: Path) -> None:
@@ -69,12 +91,8 @@ def cifar100(folder: Path, end: str = ".bin") -> None:
 def cifar100_archive(folder: Path, end: str = ".bin") -> Path:
     inner = "cifar-100-binary" if end else "cifar-100-python"
     path = folder / f"{inner}.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for part in COUNTS:
-            data = (cifar100_bytes if end else cifar100_pickle)(part)
-            info = tarfile.TarInfo(f"{inner}/{part}{end}")
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
+    make = cifar100_bytes if end else cifar100_pickle
+    path.write_bytes(tarball({f"{inner}/{part}{end}": make(part) for part in COUNTS}))
     return path
 
 

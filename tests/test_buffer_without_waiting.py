@@ -89,7 +89,7 @@ def test_more_uploads_and_staler_ones_than_with_waiting(seed: int) -> None:
     data = small_dataset(num_train=400, num_labels=10)
     ticks, waiting = (
         build(config.experiment(tree, more), dataset=data).ticks
-        for more in ({}, {"timeline": {"args": {"waits": True}}})
+        for more in ({}, {"timeline": {"name": {"waits": True}}})
     )
     age, before = (np.mean([t.index - t.start for t in each]) for each in (ticks, waiting))
     assert 1.1 < len(ticks) / len(waiting) < 1.25
@@ -125,14 +125,15 @@ def first_durations(experiment: fedtide.Experiment) -> Any:
     return [first[k] for k in range(experiment.fleet.num_devices)]
 
 
-def test_the_former_rule_keeps_its_name() -> None:
-    """Experiments of before, with devices that wait, are those without arguments, under the digests that they had."""
-    wanted = config.experiment({"framework": "fedbuff", "timeline": {"args": {}}})
+def test_devices_that_wait_are_the_timelines_default() -> None:
+    wanted = config.experiment({"framework": "fedbuff", "timeline": {"name": {"name": "buffered"}}})
     spelled = config.experiment({"timeline": {"name": "buffered"}, "policy": config.dump(wanted)["policy"]})
     assert config.digest(wanted) == config.digest(spelled) != config.digest(config.experiment({"framework": "fedbuff"}))
-    assert config.experiment({"framework": "fedbuff", "timeline": {"name": "periodic"}}).timeline.args == {}
-    waiting = small(BUFFER, {"timeline": {"args": {"waits": True}}})
-    assert run(waiting).model.tolist() == run(small(BUFFER, {"timeline": {"args": {}}})).model.tolist()
+    assert config.experiment({"framework": "fedbuff", "timeline": {"name": "periodic"}}).part("timeline").args == {}
+    waiting = small(BUFFER, {"timeline": {"name": {"waits": True}}})
+    assert (
+        run(waiting).model.tolist() == run(small(BUFFER, {"timeline": {"name": {"name": "buffered"}}})).model.tolist()
+    )
     assert run(waiting).model.tolist() != run(small(BUFFER)).model.tolist()
 
 

@@ -17,6 +17,7 @@ import pytest
 
 import fedtide
 from fedtide import config, data
+from fedtide.config import Part
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.radio.cell import Equal, Umi
 from fedtide.radio.channel import Jakes, Rayleigh
@@ -108,7 +109,7 @@ def test_what_an_object_becomes(mine: ModuleType, case: str) -> None:
         fedtide.experiment(fedtide.experiment(SMALL), {"policy.scheduler": part}),
     ]
     for made in forms:
-        assert (made.policy.scheduler, made.policy.scheduler_args) == (name, args)
+        assert (made.policy.scheduler.name, made.policy.scheduler.args) == (name, args)
         assert config.experiment(config.dump(made)) == made
     assert fedtide.simulate(forms[0]).rounds == fedtide.simulate(config.experiment(config.dump(forms[0]))).rounds
 
@@ -122,12 +123,12 @@ def test_every_case_is_listed(mine: ModuleType) -> None:
     [("data.partition", data.iid, "iid"), ("data.name", data.drawn, "synthetic"), ("data.partition", data.natural, "natural")],
 )  # fmt: skip
 def test_ours_are_known_also_where_the_table_wraps_them(key: str, part: Any, name: str) -> None:
-    assert config.key_value(fedtide.experiment({key: part}), key) == name
+    assert config.key_value(fedtide.experiment({key: part}), key) == Part(name)
 
 
 def test_ours_that_are_imported_when_used_are_known() -> None:
     trainer = pytest.importorskip("fedtide.learning.torch").TorchTrainer
-    assert fedtide.experiment({"learning.trainer": trainer}).learning.trainer == "torch"
+    assert fedtide.experiment({"learning.trainer": trainer}).learning.trainer == Part("torch")
 
 
 def from_a_prompt() -> Any:
@@ -185,7 +186,7 @@ def test_studies_take_them(mine: ModuleType, tmp_path: Path, workers: int) -> No
     assert names[0] == names[1] == names[2], "the same runs, however they were given"
     assert len(names[0]) == len(crossed.results) == 4
     picked = [next(iter(runs.values())).experiment["policy"] for runs in crossed.results.values()]
-    assert [each["scheduler_args"] for each in picked] == [{}, {"step": 2}, {}, {"step": 3}]
+    assert [Part.of(each["scheduler"]).args for each in picked] == [{}, {"step": 2}, {}, {"step": 3}]
 
 
 SCRIPT = """
@@ -201,7 +202,7 @@ def first(candidates, limit, rng):
 
 if __name__ == "__main__":
     e = fedtide.experiment(json.loads(sys.argv[1]), {"policy.scheduler": first})
-    assert e.policy.scheduler == "script.py:first", e.policy.scheduler
+    assert e.policy.scheduler.name == "script.py:first", e.policy.scheduler
     fedtide.simulate(e, "run")
     if len(sys.argv) > 2:
         fedtide.compare({"a": e, "b": {**json.loads(sys.argv[1]), "policy.scheduler": "random"}}, seeds=2, workers=2)
@@ -270,7 +271,7 @@ def test_a_data_set_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     one = made("sets.py:same")
     assert made("sets.py:same", seed=4) is one  # it does not depend on the seed
     assert made("sets.py:same", data={"partition": "shards", "num_shards": 20}) is one
-    assert made("sets.py:same", data={"args": {"size": 70}}) is not one
+    assert made("sets.py:same", data={"name": {"name": "sets.py:same", "size": 70}}) is not one
     seeded = made("sets.py:own")
     assert made("sets.py:own") is seeded
     assert made("sets.py:own", seed=4) is not seeded
@@ -280,9 +281,11 @@ def test_a_data_set_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("radio", [{"channel": Rayleigh(5, large_scale=HALVES)}, {"coverage": Equal(9.0, HALVES)}])
-def test_an_array_in_an_object_becomes_a_list(radio: dict[str, Any]) -> None:
-    made = fedtide.experiment(SMALL, {"radio": radio})
-    assert (made.radio.channel_args | made.radio.coverage_args)["large_scale"] == [0.5] * 5
+def test_what_has_a_key_of_its_own_is_given_by_that_key(radio: dict[str, Any]) -> None:
+    with pytest.raises(fedtide.FedtideError, match=r"cannot be given with it: it has a key of its own, radio\.\w+$"):
+        fedtide.experiment(SMALL, {"radio": radio})
+    made = fedtide.experiment(SMALL, {"radio": {"channel": Rayleigh(5), "large_scale": HALVES}})
+    assert (made.radio.channel, made.radio.large_scale) == (Part("rayleigh"), (0.5,) * 5)
     assert fedtide.plan(made)
 
 
@@ -323,5 +326,5 @@ def test_none_is_left_to_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "steady_channel.py").write_text(CHANNEL)
     channel = importlib.import_module("steady_channel").Steady(None, 4.0)
     made = fedtide.experiment(SMALL, {"radio": {"channel": channel, "coverage": "umi"}})
-    assert made.radio.channel_args == {"loss": 4.0}
+    assert made.radio.channel.args == {"loss": 4.0}
     assert fedtide.plan(made)

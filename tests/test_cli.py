@@ -11,15 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.report.ages import ages_in_words
 from fedtide_lab.theory.options import Options
 from helpers import EXAMPLES
 
-COMMAND = [sys.executable, "-c", "from fedtide.cli.main import main; main()"]
+COMMAND = [sys.executable, "-m", "fedtide"]
 SMALL = [
     "data.name=synthetic",
     "data.num_train=200",
@@ -157,30 +156,10 @@ def test_plan_when_nobody_is_ever_ready():
 
 
 def test_lists():
-    policies = json.loads(invoke("policies", "--json").stdout)
-    assert {"proposed", "random", "best_channel", "best_channel_best_norm", "age_based"} <= set(
-        policies["policy.scheduler"]
-    )
-    assert all(text for kind in policies.values() for text in kind.values())
     keys = json.loads(invoke("run", "--keys", "--json").stdout)
     assert keys["policy.limit"]["default"] == 8
     assert all(row["about"] for row in keys.values())
-    assert invoke("policies").exit_code == invoke("run", "--keys").exit_code == invoke("--version").exit_code == 0
-
-
-def test_policies_are_wrapped_and_not_cut_off(monkeypatch):
-    listed = json.loads(invoke("policies", "--json").stdout)
-    monkeypatch.setattr("fedtide.cli.command.out", Console(width=80))
-    text = invoke("policies").stdout
-    assert "…" not in text
-    assert max(len(line) for line in text.splitlines()[:-1]) <= 80
-    together = re.sub(r"\s", "", text)
-    for kind, choices in listed.items():
-        assert kind in text
-        for name, about in choices.items():
-            assert name in text
-            for word in about.split():
-                assert word in together, (name, word)
+    assert invoke("parts").exit_code == invoke("run", "--keys").exit_code == invoke("--version").exit_code == 0
 
 
 def test_keys_of_the_theory():
@@ -218,7 +197,6 @@ def test_every_command_teaches():
         ["resume"],
         ["show"],
         ["parts"],
-        ["policies"],
         ["data"],
         ["scenario"],
         ["scenario", "list"],
@@ -235,38 +213,49 @@ def test_every_command_teaches():
     assert "A study file" in invoke("study", "run", "--help").stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (["run", "policy.limt=3"], 2, "did you mean policy.limit?"),
-        (["run", "limit=3"], 2, "did you mean policy.limit?"),
-        (["run", "policy.limit=41"], 2, "exceeds fleet.num_devices=40"),
-        (["run", "fleet.num_devices=0"], 2, "greater than or equal to 1"),
-        (["run", "radio.snr_db=loud"], 2, "radio.snr_db='loud'"),
-        (["run", "timeline.period=40"], 2, "horizon"),
-        (["run", "policy.scheduler=randon"], 2, "did you mean 'random'"),
-        (["run", "nosuch.yaml"], 2, "there is no experiment file"),
-        (["run", "policy.limit"], 2, "there is no experiment file"),
-        (["run", str(EXAMPLES / "study.yaml")], 2, "study.yaml is a study file"),
-        (["plan", str(EXAMPLES / "study.yaml")], 2, "use `fedtide study run"),
-        (["run", "policy=random"], 2, "policy='random': it is a group of keys; name one of policy.scheduler"),
-        (["run", *SMALL, "policy.scheduler=none.py:x"], 2, "there is no file none.py"),
-        (["run", "data.folder=nowhere"], 3, "does not exist"),
-        (["show", "nowhere"], 4, "is not a run folder"),
-        (["resume", "nowhere"], 4, "is not a run folder"),
-        (["run", *SMALL, "learning.learning_rate=3.0e+38"], 5, "not finite"),
-        (["paper", "fig9"], 2, "no figure 'fig9'"),
-        (["study", "show", "nosuch.yaml"], 2, "there is no"),
-        (["theory", "nonsense=1"], 2, "nonsense"),
-    ],
-)
+BAD_INPUT = [
+    (["run", "policy.limt=3"], 2, "did you mean policy.limit?"),
+    (["run", "limit=3"], 2, "did you mean policy.limit?"),
+    (["run", "policy.limit=41"], 2, "exceeds fleet.num_devices=40"),
+    (["run", "fleet.num_devices=0"], 2, "greater than or equal to 1"),
+    (["run", "radio.snr_db=loud"], 2, "radio.snr_db='loud'"),
+    (["run", "timeline.period=40"], 2, "horizon"),
+    (["run", "policy.scheduler=randon"], 2, "did you mean random"),
+    (["run", "nosuch.yaml"], 2, "there is no experiment file"),
+    (["run", "policy.limit"], 2, "there is no experiment file"),
+    (["run", str(EXAMPLES / "study.yaml")], 2, "study.yaml is a study file"),
+    (["plan", str(EXAMPLES / "study.yaml")], 2, "use `fedtide study run"),
+    (["run", "policy=random"], 2, "policy='random': it is a group of keys; name one of policy.scheduler"),
+    (["run", *SMALL, "policy.scheduler=none.py:x"], 2, "there is no file none.py"),
+    (["run", "data.folder=nowhere"], 3, "does not exist"),
+    (["show", "nowhere"], 4, "is not a run folder"),
+    (["resume", "nowhere"], 4, "is not a run folder"),
+    (["run", *SMALL, "learning.learning_rate=3.0e+38"], 5, "not finite"),
+    (["paper", "fig9"], 2, "no figure 'fig9'"),
+    (["study", "show", "nosuch.yaml"], 2, "there is no"),
+    (["theory", "nonsense=1"], 2, "nonsense"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "says"), BAD_INPUT)
 def test_bad_input_is_one_line_and_a_code(words, code, says):
+    found = invoke(*words)
+    assert found.exit_code == code, found.stderr
+    check_one_line(found.stderr, says)
+
+
+@pytest.mark.parametrize(("code", "case"), {case[1]: case for case in BAD_INPUT}.items())
+def test_a_real_command_line_for_each_exit_code(code, case):
+    words, _, says = case
     found = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert found.returncode == code, found.stderr
-    assert says in found.stderr
-    lines = [line for line in found.stderr.splitlines() if line.startswith("error:")]
-    assert len(lines) == 1
-    assert "Traceback" not in found.stderr
+    check_one_line(found.stderr, says)
+
+
+def check_one_line(stderr: str, says: str) -> None:
+    assert says in stderr
+    assert len([line for line in stderr.splitlines() if line.startswith("error:")]) == 1
+    assert "Traceback" not in stderr
 
 
 BROKEN = """
@@ -308,11 +297,11 @@ class Torn(Ideal):
     def num_kept(self, num_parameters, budget_bits):
         return [][0]
 
-def late(duration, horizon):
+def late(clock):
     yield fedtide.Tick(1, 1.0, [], [])
     raise OSError("the clock stopped")
 
-def numbers(duration, horizon):
+def numbers(clock):
     return [1, 2]
 
 def power(num_samples, age, power=1.0):
@@ -327,15 +316,15 @@ def power(num_samples, age, power=1.0):
         (["policy.scheduler=p.py:raises"], 5, "raised KeyError: 'no such device' (p.py:9)"),
         (["policy.scheduler=p.py:ragged"], 5, "returned positions [[1], [2, 3]]: they must be a one-dimensional"),
         (["policy.scheduler=p.py:Picky"], 2, "cannot be called as (candidates, limit, rng)"),
-        (["policy.scheduler=p.py:Picky", "policy.scheduler_args={size: 2}"], 2, "raised ValueError: size=2 (p.py:26)"),
-        (["policy.scheduler_args={pool_share: much}"], 2, "scheduler='proposed': pool_share='much' cannot be"),
-        (["policy.scheduler_args={pool_share: -1e308}"], 5, "scheduler='proposed' raised OverflowError"),
+        (["policy.scheduler=p.py:Picky", "policy.scheduler={size: 2}"], 2, "raised ValueError: size=2 (p.py:26)"),
+        (["policy.scheduler={pool_share: much}"], 2, "scheduler='proposed': pool_share='much' cannot be"),
+        (["policy.scheduler={pool_share: -1e308}"], 5, "scheduler='proposed' raised OverflowError"),
         (
-            ["policy.weighting=p.py:power", "policy.weighting_args={pwer: 1}"],
+            ["policy.weighting=p.py:power", "policy.weighting={pwer: 1}"],
             2,
             "it takes (num_samples, age, power=1.0)",
         ),
-        (["policy.weighting=p.py:power", "policy.weighting_args={age: 1}"], 2, "is called as (num_samples, age)"),
+        (["policy.weighting=p.py:power", "policy.weighting={age: 1}"], 2, "is called as (num_samples, age)"),
         (["policy.weighting=p.py:raises"], 5, "(p.py:9)"),
         (["policy.weighting=p.py:text"], 5, "weights >= 0 with sum 1"),
         (["policy.weighting=p.py:nothing"], 5, "returned None: it must give 2 weights"),
@@ -345,15 +334,10 @@ def power(num_samples, age, power=1.0):
         (["codec.name=p.py:Picky"], 2, "has no method encode(update, budget_bits, rng)"),
         (["codec.name=p.py:Half"], 5, "returned an array of shape (3925,): it must give the 7850 numbers"),
         (["codec.name=p.py:Bare"], 5, "encoded to a ndarray"),
-        (
-            ["timeline.name=p.py:two"],
-            2,
-            "raised TypeError: 'float' object cannot be interpreted as an integer (p.py:6)",
-        ),
-        (["timeline.name=p.py:two", "timeline.args={limit: 3}"], 2, "(p.py:"),
+        (["timeline.name=p.py:two"], 2, "is called as (clock), but it takes (candidates, limit)"),
         (["timeline.name=p.py:three"], 2, "is called as (clock)"),
         (
-            ["timeline.name=p.py:two", "timeline.args={limit: 3}"],
+            ["timeline.name=p.py:two", "timeline.name={limit: 3}"],
             2,
             "timeline='p.py:two' (p.py:5) is inconsistent at tick 1: it is 0",
         ),
@@ -369,7 +353,7 @@ def test_a_broken_policy_is_one_line_that_names_it(tmp_path, words, code, says):
     assert found.exit_code == code, (found.output, found.exception)
     (line,) = [line for line in found.output.splitlines() if line.startswith("error:")]
     assert says in line
-    assert words[0].rpartition("=")[2] in line or "args" in words[0]
+    assert words[0].rpartition("=")[2] in line or "{" in words[0]
 
 
 def test_a_broken_codec_in_a_plan(tmp_path):
@@ -381,10 +365,8 @@ def test_a_broken_codec_in_a_plan(tmp_path):
 
 def test_another_experiment_in_the_folder_is_refused():
     assert invoke("run", *SMALL, "--out", "r").exit_code == 0
-    found = subprocess.run(
-        [*COMMAND, "run", *SMALL, "seed=5", "--out", "r"], capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 4
+    found = invoke("run", *SMALL, "seed=5", "--out", "r")
+    assert found.exit_code == 4
     assert "seed is 0 there and 5 here" in found.stderr
 
 
@@ -423,7 +405,7 @@ def test_no_kept_share_while_the_size_of_the_model_is_not_known(tmp_path):
     rounds.write_text(next(line for line in lines if '"picked":[]' not in line))
     found = json.loads(invoke("show", "r", "--json").stdout)
     assert (found["complete"], found["mean_kept_share"]) == (False, None)
-    assert found["uploads"] == 0  # no checkpoint vouches for that round
+    assert found["uploads"] == 0  # no checkpoint holds that round
 
 
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bytes(tmp_path):
@@ -456,7 +438,7 @@ def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bytes(tmp_path):
 
 
 def test_a_reader_that_goes_away():
-    found = subprocess.run(f"{' '.join(repr(word) for word in COMMAND)} policies | head -1", shell=True, capture_output=True,
+    found = subprocess.run(f"{' '.join(repr(word) for word in COMMAND)} parts | head -1", shell=True, capture_output=True,
                            text=True, check=False)  # fmt: skip
     assert "Traceback" not in found.stderr
 

@@ -12,6 +12,7 @@ from scipy import stats
 
 from fedtide import columns
 from fedtide.errors import FedtideError
+from twins.columns import philox
 
 MANY = np.arange(20_000)
 DRAWS = [columns.uniform, columns.normal, columns.exponential, columns.complex_normal]
@@ -29,7 +30,7 @@ def words(*values: int) -> Any:
 
 @pytest.mark.parametrize(("key", "counter", "answer"), KNOWN)
 def test_known_answers(key: int, counter: tuple[int, ...], answer: tuple[int, ...]) -> None:
-    found = columns.philox(words(key & 0xFFFFFFFF, key >> 32), words(*counter))
+    found = philox(words(key & 0xFFFFFFFF, key >> 32), words(*counter))
     assert tuple(int(each[0]) for each in found) == answer
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide import config
-from fedtide.config import FRAMEWORKS, PROFILES, digest, dump, effort, experiment, merge, parse_overrides, read_file
+from fedtide.config import FRAMEWORKS, PROFILES, digest, dump, effort, experiment, lay, parse_overrides, read_file
 from fedtide.core import yaml12
 from fedtide.errors import FedtideError
 
@@ -19,12 +19,12 @@ from fedtide.errors import FedtideError
 def test_defaults_are_the_papers() -> None:
     e = experiment()
     assert (e.fleet.num_devices, e.policy.limit, e.radio.num_symbols, e.radio.snr_db) == (40, 8, 300_000, 13)
-    assert (e.timeline.name, e.timeline.period, e.timeline.horizon) == ("periodic", 0.25, 35)
-    assert (e.data.partition, e.data.num_shards) == ("shards", 200)
-    assert (e.policy.scheduler, e.policy.age_base, e.policy.aggregator) == ("proposed", 1, "average_models")
-    assert (e.codec.name, e.codec.num_levels) == ("sparse_quantized", 4)
+    assert (e.part("timeline").name, e.timeline.period, e.timeline.horizon) == ("periodic", 0.25, 35)
+    assert (e.data.partition.name, e.data.num_shards) == ("shards", 200)
+    assert (e.policy.scheduler.name, e.policy.age_base, e.policy.aggregator.name) == ("proposed", 1, "average_models")
+    assert (e.part("codec").name, e.codec.num_levels) == ("sparse_quantized", 4)
     work = e.learning
-    assert (work.model, work.local_epochs, work.batch_size, work.learning_rate) == ("paper_cnn", 3, 50, 0.01)
+    assert (work.model.name, work.local_epochs, work.batch_size, work.learning_rate) == ("paper_cnn", 3, 50, 0.01)
     assert (work.schedule, work.proximal, work.dropout) == ("halved", 0.02, True)
 
 
@@ -58,7 +58,7 @@ def test_digest_tells_results_apart() -> None:
         {"policy": {"age_base": 0.9}},
         {"codec": {"num_levels": 5}},
         {"learning": {"dropout": False}},
-        {"policy": {"aggregator_args": {"server_rate": 1.0}}},
+        {"policy": {"aggregator": {"server_rate": 1.0}}},
     ]
     assert len({base, *(digest(experiment(change)) for change in changes)}) == len(changes) + 1
 
@@ -74,16 +74,14 @@ def test_digest_forgets_where_the_files_lie_and_which_preset_filled_the_values()
 
 
 def test_keys_of_the_user_win_over_presets() -> None:
-    e = experiment(
-        {"framework": "fedasync", "policy": {"aggregator_args": {"mixing": 0.8}}, "learning": {"proximal": 0.5}}
-    )
-    assert (e.timeline.name, e.policy.limit, e.policy.aggregator) == ("per_arrival", 1, "mix")
-    assert (e.policy.aggregator_args, e.learning.proximal) == ({"mixing": 0.8}, 0.5)
+    e = experiment({"framework": "fedasync", "policy": {"aggregator": {"mixing": 0.8}}, "learning": {"proximal": 0.5}})
+    assert (e.part("timeline").name, e.policy.limit, e.policy.aggregator.name) == ("per_arrival", 1, "mix")
+    assert (e.policy.aggregator.args, e.learning.proximal) == ({"mixing": 0.8}, 0.5)
 
 
 def test_framework_wins_over_profile() -> None:
     e = experiment({"framework": "fedbuff", "profile": "released-code"})
-    assert e.policy.scheduler == "random"
+    assert e.policy.scheduler.name == "random"
     assert e.codec.element_bits == 3
     assert e.radio.snr_db == pytest.approx(10 * math.log10(20))
 
@@ -98,10 +96,49 @@ def test_later_trees_lie_on_top() -> None:
     assert (e.policy.limit, e.policy.age_base) == (4, 2.0)
 
 
-def test_args_are_replaced_whole() -> None:
-    assert merge({"p": {"aggregator_args": {"a": 1}}}, {"p": {"aggregator_args": {"b": 2}}}) == {
-        "p": {"aggregator_args": {"b": 2}}
-    }
+MIX = {"name": "mix", "a": 1}
+
+
+@pytest.mark.parametrize(
+    ("under", "over", "entry"),
+    [
+        (MIX, "median", "median"),  # another part drops the parameters of the one it replaces
+        (MIX, {"name": "mix", "b": 2}, {"name": "mix", "b": 2}),
+        (MIX, "mix", MIX),
+        (MIX, {"b": 2}, {"name": "mix", "a": 1, "b": 2}),  # parameters alone go on top
+        ("mix", {"a": 1}, MIX),
+        ({"a": 1}, "mix", MIX),
+        (None, {"a": 1}, {"a": 1}),
+    ],
+)
+def test_a_part_is_laid_on_another(under: Any, over: Any, entry: Any) -> None:
+    assert lay({"policy": {"aggregator": under}}, {"policy": {"aggregator": over}}) == {"policy": {"aggregator": entry}}
+
+
+def test_an_experiment_can_be_hashed() -> None:
+    keys: dict[str, Any] = {"radio.channel": {"name": "rician", "k_factor": 8}, "tracker": ["tensorboard"]}
+    one, same = experiment(keys), experiment(dump(experiment(keys)))
+    assert (one, hash(one)) == (same, hash(same))
+    assert len({one, same, experiment(keys, "radio.channel.k_factor=9")}) == 2
+    one.radio.channel.args["k_factor"] = 9  # a copy
+    assert one == same
+    assert experiment("radio.channel.k_factor=8", "radio.channel=rician").radio.channel == one.radio.channel
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("radio.channel_args={k_factor: 8}", r"radio\.channel_args is not a key: .* radio\.channel\.PARAMETER=VALUE"),
+        ("codec.args.scaled=false", r"codec\.args is not a key: .* codec\.name\.PARAMETER=VALUE"),
+        (
+            "timeline.name.period=2",
+            r"^timeline='periodic': period=2 cannot .*: it has a key of its own, timeline\.period$",
+        ),
+    ],
+)
+def test_one_way_to_give_a_parameter(word: str, says: str) -> None:
+    with pytest.raises(FedtideError, match=says):
+        experiment(word)
 
 
 # ---- bad input: one line each, with the value and the remedy
@@ -176,9 +213,9 @@ def test_nothing_but_our_own_error_comes_out(tree: dict[str, Any]) -> None:
 
 
 def test_overrides() -> None:
-    tree = parse_overrides(["policy.limit=4", "seed=7", "policy.aggregator_args={mixing: 0.4}", "data.folder=a=b"])
-    assert tree == {"policy": {"limit": 4, "aggregator_args": {"mixing": 0.4}}, "seed": 7, "data": {"folder": "a=b"}}
-    assert parse_overrides(["policy.aggregator_args.mixing=0.4"]) == {"policy": {"aggregator_args": {"mixing": 0.4}}}
+    tree = parse_overrides(["policy.limit=4", "seed=7", "policy.aggregator={mixing: 0.4}", "data.folder=a=b"])
+    assert tree == {"policy": {"limit": 4, "aggregator": {"mixing": 0.4}}, "seed": 7, "data": {"folder": "a=b"}}
+    assert parse_overrides(["policy.aggregator.mixing=0.4"]) == {"policy": {"aggregator": {"mixing": 0.4}}}
 
 
 @pytest.mark.parametrize(
@@ -260,11 +297,11 @@ def test_fedbuff_uses_its_whole_buffer():
 
 
 def test_a_preset_does_not_give_its_arguments_to_another_policy() -> None:
-    assert config.experiment({"framework": "fedasync"}).policy.aggregator_args == {"mixing": 0.4}
+    assert config.experiment({"framework": "fedasync"}).policy.aggregator.args == {"mixing": 0.4}
     mine = config.experiment({"framework": "fedasync", "policy": {"aggregator": "average_deltas"}})
-    assert mine.policy.aggregator_args == {}
+    assert mine.policy.aggregator.args == {}
     same = config.experiment({"framework": "fedasync", "policy": {"aggregator": "mix"}})
-    assert same.policy.aggregator_args == {"mixing": 0.4}
+    assert same.policy.aggregator.args == {"mixing": 0.4}
 
 
 @pytest.mark.parametrize("timeline", [None, 5])
@@ -274,16 +311,16 @@ def test_a_group_that_is_no_mapping_is_one_line(timeline: Any) -> None:
 
 
 def test_a_dotted_key_stands_for_its_place() -> None:
-    e = config.experiment({"policy.scheduler": "random", "policy": {"limit": 3}, "policy.aggregator_args.mixing": 0.5})
-    assert (e.policy.scheduler, e.policy.limit, e.policy.aggregator_args) == ("random", 3, {"mixing": 0.5})
+    e = config.experiment({"policy.scheduler": "random", "policy": {"limit": 3}, "policy.aggregator.mixing": 0.5})
+    assert (e.policy.scheduler.name, e.policy.limit, e.policy.aggregator.args) == ("random", 3, {"mixing": 0.5})
 
 
 def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
-    path.write_text("learning: {learning_rate: 1e-2}\npolicy: {aggregator: mix, aggregator_args: {mixing: 4e-1}}\n")
+    path.write_text("learning: {learning_rate: 1e-2}\npolicy: {aggregator: {name: mix, mixing: 4e-1}}\n")
     tree = config.read_file(path)
     assert tree["learning"]["learning_rate"] == 0.01
-    assert tree["policy"]["aggregator_args"] == {"mixing": 0.4}
+    assert tree["policy"]["aggregator"] == {"name": "mix", "mixing": 0.4}
     assert config.parse_overrides(["a.b={c: 1e-1, d: -2E3, e: 1e3x, f: 1.5, g: 12}"]) == {
         "a": {"b": {"c": 0.1, "d": -2000.0, "e": "1e3x", "f": 1.5, "g": 12}}
     }
@@ -303,16 +340,16 @@ def test_an_experiment_from_a_file(tmp_path: Path) -> None:
 def test_keys_on_an_experiment_change_it_and_nothing_else() -> None:
     e = experiment({"framework": "fedasync", "profile": "released-code", "seed": 3, "learning": {"local_steps": 7}})
     changed = experiment(e, {"policy": {"age_base": 0.5}})
-    assert dump(changed) == merge(dump(e), {"policy": {"age_base": 0.5}})
+    assert dump(changed) == lay(dump(e), {"policy": {"age_base": 0.5}})
     assert experiment(e) == e
     assert experiment(experiment(), e) == e
     assert experiment(e, {"framework": "fedasync"}) == e
 
 
 def test_what_takes_anothers_place_on_an_experiment() -> None:
-    e = experiment({"framework": "fedasync", "codec": {"name": "mine.py:x", "args": {"a": 1}}})
-    assert experiment(e, {"policy": {"aggregator": "average_deltas"}}).policy.aggregator_args == {}
-    assert experiment(e, {"codec": {"name": "ideal"}}).codec.args == {}
+    e = experiment({"framework": "fedasync", "codec": {"name": {"name": "mine.py:x", "a": 1}}})
+    assert experiment(e, {"policy": {"aggregator": "average_deltas"}}).policy.aggregator.args == {}
+    assert experiment(e, {"codec": {"name": "ideal"}}).part("codec").args == {}
     steps = experiment(e, {"learning": {"local_steps": 5}})
     assert (steps.learning.local_steps, steps.learning.local_epochs) == (5, None)
     epochs = experiment(steps, {"learning": {"local_epochs": 2}})
@@ -345,11 +382,13 @@ def test_policies_beside_an_experiment_file_are_found_from_anywhere(
     mine.write_text("def f(candidates, limit, rng):\n    return list(range(limit))\n")
     path.write_text("policy: {scheduler: 'mine.py:f'}\n")
     monkeypatch.chdir(tmp_path / "sub")
-    assert experiment("e.yaml").policy.scheduler == "mine.py:f"  # as it was always read
+    assert experiment("e.yaml").policy.scheduler.name == "mine.py:f"  # as it was always read
     monkeypatch.chdir(tmp_path)
-    assert experiment("sub/e.yaml").policy.scheduler == f"{mine}:f"
+    assert experiment("sub/e.yaml").policy.scheduler.name == f"{mine}:f"
     (tmp_path / "mine.py").write_bytes(mine.read_bytes())
-    assert experiment("sub/e.yaml").policy.scheduler == "mine.py:f"  # what is in the working folder goes on working
+    assert (
+        experiment("sub/e.yaml").policy.scheduler.name == "mine.py:f"
+    )  # what is in the working folder goes on working
     (tmp_path / "mine.py").write_text("# another\n")
     with pytest.raises(FedtideError, match="is there twice with different contents"):
         experiment("sub/e.yaml")

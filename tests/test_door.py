@@ -211,7 +211,7 @@ def test_load(tmp_path: Path, kept: str, pandas: bool) -> None:
 
 
 def test_simulate_takes_as_many_threads_as_the_command_line() -> None:
-    from fedtide.cli.command import CORES
+    from fedtide.cli.options import CORES
 
     assert inspect.signature(fedtide.simulate).parameters["threads"].default == CORES
 

@@ -77,7 +77,7 @@ def test_codec_studies_share_their_half_with_the_paper(file: str, figure: str, s
     seeds = range(3)
     names = {run.name for run in paper_study(FIGURES[figure], seeds).runs}
     by_codec = {
-        codec: {run.name for run in study.runs if run.experiment.codec.name == codec}
+        codec: {run.name for run in study.runs if run.experiment.part("codec").name == codec}
         for codec in ("sparse_quantized", "dead_zone")
     }
     assert [len(each) for each in by_codec.values()] == [settings * len(seeds)] * 2
@@ -87,7 +87,7 @@ def test_codec_studies_share_their_half_with_the_paper(file: str, figure: str, s
 
 def test_scheduler() -> None:
     experiment = example("my_scheduler")
-    assert experiment.policy.scheduler.endswith("my_scheduler.py:freshest_first")
+    assert experiment.policy.scheduler.name.endswith("my_scheduler.py:freshest_first")
     result = run(experiment)
     system = build(experiment, dataset=small_dataset())
     for record, tick in zip(result.rounds, system.ticks, strict=True):
@@ -115,7 +115,7 @@ def test_codec() -> None:
 
 def test_timeline() -> None:
     experiment = example("my_timeline")
-    assert experiment.timeline.args == {"period": 0.1, "growth": 1.02}
+    assert experiment.part("timeline").args == {"growth": 1.02}
     times = [each.tick.time for each in planned(build(experiment, dataset=small_dataset()))]
     gaps = np.diff([0, *times])
     np.testing.assert_allclose(gaps[1:] / gaps[:-1], 1.02)

@@ -15,6 +15,7 @@ SOURCE = Path(fedtide.__file__).parent
 ORDER = [
     ("help_text",),
     ("errors", "rng", "types"),
+    ("extension",),
     ("columns",),
     ("core",),
     ("parts",),
@@ -31,7 +32,7 @@ ORDER = [
     ("studies",),
     ("deploy",),
     ("pages",),
-    ("cli", "__main__"),
+    ("cli", "__main__", "builtin"),  # builtin names every package, as text
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
@@ -87,7 +88,6 @@ import fedtide
 from fedtide import config
 from fedtide.engine.ticks import planned
 from fedtide.engine.system import build, parameter_count
-assert "fedtide._native" not in sys.modules
 e = config.experiment({"data": {"name": "synthetic"}, "timeline": {"horizon": 2.0}})
 system = build(e)
 assert parameter_count(system) == 21840

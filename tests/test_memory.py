@@ -18,7 +18,7 @@ from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.parts import registry
 from fedtide.runs import Ledger, RoundRecord, Scores, costs, read_rounds, round_record
 from fedtide.runs import folder as run_folder
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from helpers import FakeTrainer, small, small_dataset
 from remembering import KEYS, OUTAGE, Control
 
@@ -28,7 +28,7 @@ ALL = [KEYS[kind] for kind in KEYS]
 
 def simulated(experiment: fedtide.Experiment, folder: Path | None = None, **more: Any) -> fedtide.Result:
     """Run an experiment with the trainer that it names, or with one that learns nothing if that is ours."""
-    handed = {} if ":" in experiment.learning.trainer else {"trainer": FakeTrainer(num_parameters=300)}
+    handed = {} if ":" in experiment.learning.trainer.name else {"trainer": FakeTrainer(num_parameters=300)}
     return fedtide.simulate(experiment, folder, dataset=small_dataset(), **handed, **more)
 
 

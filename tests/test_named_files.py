@@ -57,7 +57,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def experiment(name: str = "own.py:Constant", **args: object) -> fedtide.Experiment:
-    return config.experiment(SMALL, {"radio": {"channel": name, "channel_args": args or {"path": "capacity.txt"}}})
+    return config.experiment(SMALL, {"radio": {"channel": {"name": name, **(args or {"path": "capacity.txt"})}}})
 
 
 def sha(place: str) -> str:
@@ -84,7 +84,7 @@ def test_which_arguments_name_a_file(here: Path, name: str, args: dict[str, obje
 
 
 def test_ours_name_none(here: Path) -> None:
-    given = config.experiment(SMALL, {"data": {"name": "mnist", "args": {"folder": "capacity.txt"}}})
+    given = config.experiment(SMALL, {"data": {"name": {"name": "mnist", "folder": "capacity.txt"}}})
     assert policy_files(given) == {}
 
 
@@ -178,7 +178,7 @@ def test_files_beside_a_form_are_found_from_anywhere(here: Path, monkeypatch: py
     (here / "else").mkdir()
     monkeypatch.chdir(here / "else")
     read = config.experiment("../mine.yaml")
-    assert read.radio.channel_args == {"path": str(here / "capacity.txt")}
+    assert read.radio.channel.args == {"path": str(here / "capacity.txt")}
     assert len(fedtide.simulate(read).rounds) == 4
     with user_code.search_folder(here):  # as `fedtide resume` does
         assert len(fedtide.simulate(experiment(name, path="capacity.txt"), "../run").rounds) == 4
@@ -210,10 +210,10 @@ def test_the_demo_names_files_in_full_and_keeps_arguments(here: Path) -> None:
 
     changes = config.dump(experiment(path="capacity.txt", words="some"))["radio"]
     made = demo_terms(Demo(num_nodes=3, data="synthetic"), {"radio": changes, "policy": {"limit": 2}}).experiment.radio
-    assert made.channel == f"{here}/own.py:Constant"
-    assert made.channel_args == {"path": str(here / "capacity.txt"), "words": "some"}
+    assert made.channel.name == f"{here}/own.py:Constant"
+    assert made.channel.args == {"path": str(here / "capacity.txt"), "words": "some"}
     found = doubts(Terms(experiment(), Deployment()))
-    assert any(each.startswith("radio.channel_args.path=capacity.txt: ") for each in found)
+    assert any(each.startswith("radio.channel.path=capacity.txt: ") for each in found)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
-from typer.testing import CliRunner
 
 import fedtide
 from fedtide import config
@@ -69,10 +69,6 @@ def watcher(record: Any, path: str = "x") -> None:
     """A tracker that is a function."""
 
 
-def former(duration: Any, horizon: float, late: float = 0.0) -> None:
-    """A timeline as it was called formerly."""
-
-
 def clocked(clock: Any, late: float = 0.0) -> None:
     """A timeline."""
 
@@ -89,7 +85,6 @@ remembering.init = lambda num_devices: {}  # type: ignore[attr-defined]
     [
         ("model", module, ["width"]),
         ("tracker", watcher, ["path"]),
-        ("timeline", former, ["late"]),
         ("timeline", clocked, ["late"]),
         ("weighting", remembering, ["rate"]),
     ],
@@ -128,7 +123,7 @@ def test_all_kinds_as_json_and_as_text() -> None:
 def test_nothing_is_cut_off_or_wider_than_the_terminal(
     monkeypatch: pytest.MonkeyPatch, width: int, kind: str | None
 ) -> None:
-    monkeypatch.setattr("fedtide.cli.command.out", Console(width=width))
+    monkeypatch.setattr("fedtide.cli.console.out", Console(width=width))
     text = invoke("parts", *([kind] if kind else [])).stdout
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
@@ -169,7 +164,7 @@ def test_what_it_says_about_naming_one_is_understood(kind: str) -> None:
 def test_an_unknown_kind_names_the_nearest(kind: str, near: str | None) -> None:
     answer = invoke("parts", kind)
     assert answer.exit_code == 2
-    assert (f"did you mean {near!r}?" if near else "is no kind of part") in answer.stderr
+    assert (f"did you mean {near}?" if near else "is no kind of part") in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
 
 
@@ -205,7 +200,7 @@ def test_parts_of_installed_packages_are_listed_also_those_that_cannot_be_loaded
     assert listed["[/red]broken"]["about"].startswith(
         "cannot be used here: data='[/red]broken': loading it raised SystemExit"
     )
-    for words in (["parts"], ["parts", "data"], ["policies"], ["run", "--keys"]):
+    for words in (["parts"], ["parts", "data"], ["run", "--keys"]):
         answer = invoke(*words)
         assert answer.exit_code == 0, answer.output
         assert "[/red]broken" in re.sub(r"\s", "", answer.stdout)

@@ -105,7 +105,7 @@ def test_a_channel_in_the_place_of_the_named_one_belongs_to_the_run(tmp_path: Pa
     ("words", "says"),
     [
         (["policy.scheduler==x"], "policy.scheduler='=x' is not known"),
-        (["fleet.duration_args.min_duration=3"], "min_duration=3 exceeds max_duration=1.0"),
+        (["fleet.duration.min_duration=3"], "it has a key of its own, fleet.min_duration"),
     ],
 )
 def test_refused(words: list[str], says: str) -> None:
@@ -114,14 +114,14 @@ def test_refused(words: list[str], says: str) -> None:
 
 
 def test_a_deployments_clock_goes_by_its_key() -> None:
-    with pytest.raises(FedtideError, match=r"goes by timeline\.period"):
-        check_timeline(config.experiment({"timeline": {"name": {"name": "periodic", "period": 0.5}}}))
+    with pytest.raises(FedtideError, match=r"a deployment aggregates every period"):
+        check_timeline(config.experiment({"timeline": {"name": {"name": "buffered", "waits": False}}}))
 
 
 def test_a_mapping_over_a_file_that_has_arguments(tmp_path: Path) -> None:
-    (tmp_path / "e.yaml").write_text("policy: {aggregator: mix, aggregator_args: {mixing: 0.9}}\n")
+    (tmp_path / "e.yaml").write_text("policy: {aggregator: {name: mix, mixing: 0.9}}\n")
     words = [str(tmp_path / "e.yaml"), "policy.aggregator={name: mix, mixing: 0.3}"]
-    assert config.experiment(config.read_words(words)).policy.aggregator_args == {"mixing": 0.3}
+    assert config.experiment(config.read_words(words)).policy.aggregator.args == {"mixing": 0.3}
 
 
 def test_a_tracker_beside_the_experiment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from fedtide import config
-from fedtide.codec.sparse_quantized import SparseQuantized, bit_count, dequantize, max_kept, quantize
+from fedtide.codec.sparse_quantized import SparseQuantized, bit_count, max_kept
 from fedtide.data.synthetic import synthetic
 from fedtide.engine.system import System, build
 from fedtide.engine.ticks import planned
 from helpers import FakeTrainer, run, small
+from twins.sparse_quantized import dequantize, quantize
 
 D = 21840
 

@@ -20,7 +20,7 @@ from fedtide.runs import (
     RoundRecord,
     RunFolder,
     is_complete,
-    read_experiment,
+    read_header,
     read_rounds,
     read_run,
     write_atomically,
@@ -41,7 +41,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     result = run(EXPERIMENT, tmp_path / "deep" / "run")
     folder = tmp_path / "deep" / "run"
     assert set(contents(folder)) == {"experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy"}
-    assert read_experiment(folder) == EXPERIMENT
+    assert read_header(folder).experiment == EXPERIMENT
     assert read_rounds(folder) == result.rounds
     assert np.array_equal(np.load(folder / "model.npy"), result.model)
     assert is_complete(folder)
@@ -76,7 +76,7 @@ def test_one_line_per_round_with_what_the_issue_asks_for(tmp_path: Path) -> None
             "num_kept",
         ),
         *("label_variance", "proved_minimal", "weight", "test_accuracy", "test_loss", "train_loss", "ledger"),
-        *("lost", "metrics"),
+        *("lost", "metrics", "unnamed"),
     ]
 
 
@@ -240,11 +240,17 @@ def test_an_unfinished_last_line_is_not_a_round(tmp_path: Path) -> None:
 def test_a_whole_run_is_read(tmp_path: Path) -> None:
     result = run(EXPERIMENT, tmp_path / "run")
     before = contents(tmp_path / "run")
-    assert read_run(tmp_path / "run") == (EXPERIMENT, result.rounds, 30, True)
+    found = read_run(tmp_path / "run")
+    assert (found.experiment, found.rounds, found.num_parameters, found.complete) == (
+        EXPERIMENT,
+        result.rounds,
+        30,
+        True,
+    )
     assert contents(tmp_path / "run") == before
 
 
-def test_a_stopped_run_is_read_as_far_as_its_checkpoint_vouches_for_it(tmp_path: Path) -> None:
+def test_a_stopped_run_is_read_as_far_as_its_checkpoint(tmp_path: Path) -> None:
     stopped_run(tmp_path / "run", 4)
     rest = run(EXPERIMENT).rounds[4]
     with (tmp_path / "run" / "rounds.jsonl").open("a") as file:
@@ -259,7 +265,8 @@ def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
     found = read_run(tmp_path / "run")
     assert (len(found.rounds), found.num_parameters, found.complete) == (0, None, False)
     RunFolder.open(tmp_path / "new", EXPERIMENT).close()
-    assert read_run(tmp_path / "new") == (EXPERIMENT, [], None, False)
+    found = read_run(tmp_path / "new")
+    assert (found.experiment, found.rounds, found.num_parameters, found.complete) == (EXPERIMENT, [], None, False)
 
 
 def damage(folder: Path, what: str) -> None:
@@ -341,7 +348,7 @@ def test_the_remedy_that_the_message_gives_works(tmp_path: Path, what: str) -> N
 
 def test_not_a_run_folder(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"no experiment\.yaml"):
-        read_experiment(tmp_path)
+        read_header(tmp_path)
     assert read_rounds(tmp_path) == []
     assert not is_complete(tmp_path)
 

@@ -148,7 +148,7 @@ def test_resuming_after_a_failed_checkpoint(tmp_path: Path, monkeypatch: pytest.
     real = runs.RunFolder.checkpoint
 
     def fails_late(self: runs.RunFolder) -> None:
-        if self._last.state is not None and self._last.state.version > 4:
+        if self._state is not None and self._state.version > 4:
             raise RunFolderError("no space")
         real(self)
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import fedtide
 from fedtide import config
 from fedtide.cli.main import app
 from fedtide.cli.parts import presets
+from fedtide.config import Part
 from fedtide.config import presets as config_presets
 from fedtide.config.presets import scenario
 from fedtide.errors import FedtideError
-from fedtide.runs import RoundRecord, read_experiment
+from fedtide.runs import RoundRecord, read_header
 from fedtide.studies.run import missing, run_study
 from fedtide.studies.spec import read_study
 from fedtide.studies.store import Store
@@ -46,7 +47,7 @@ WORLD = """
 fleet: {max_duration: 60, availability: always, duration: {name: mine.py:slow, factor: 2}}
 timeline: {period: 15, horizon: 600}
 radio: {snr_db: 3}
-policy: {limit: 5, scheduler: random, aggregator: mix, aggregator_args: {mixing: 0.9}}
+policy: {limit: 5, scheduler: random, aggregator: {name: mix, mixing: 0.9}}
 learning: {local_steps: 7, proximal: 0.5}
 """
 
@@ -56,19 +57,23 @@ learning: {local_steps: 7, proximal: 0.5}
     [
         ({}, "radio.snr_db", 3.0),
         ({}, "learning.local_epochs", None),
-        ({}, "fleet.duration_args", {"factor": 2}),
+        ({}, "fleet.duration", Part.of({"name": "mine.py:slow", "factor": 2})),
         ({"profile": "released-code"}, "radio.snr_db", 3.0),
         ({"profile": "released-code"}, "codec.element_bits", 3),
-        ({"profile": "released-code"}, "policy.scheduler", "random"),
+        ({"profile": "released-code"}, "policy.scheduler", Part("random")),
         ({"framework": "fedavg"}, "learning.proximal", 0.0),
         ({"framework": "fedavg"}, "policy.limit", 5),
-        ({"framework": "fedasync"}, "policy.aggregator_args", {"mixing": 0.4}),
+        ({"framework": "fedasync"}, "policy.aggregator", Part.of({"name": "mix", "mixing": 0.4})),
         ({"framework": "fedasync"}, "learning.evaluate_every", 15.0),  # its times are in units of T_max
-        ({"framework": "fedbuff"}, "policy.aggregator_args", {}),  # those of the part whose place it takes
+        (
+            {"framework": "fedbuff"},
+            "policy.aggregator",
+            Part("buffered_mean"),
+        ),  # those of the part whose place it takes
         ({"radio": {"snr_db": 9.0}}, "radio.snr_db", 9.0),
         ({"framework": "fedasync", "policy": {"limit": 2}}, "policy.limit", 2),
-        ({"fleet": {"duration": "uniform"}}, "fleet.duration_args", {}),
-        ({"policy": {"aggregator": "average_deltas"}}, "policy.aggregator_args", {}),
+        ({"fleet": {"duration": "uniform"}}, "fleet.duration", Part("uniform")),
+        ({"policy": {"aggregator": "average_deltas"}}, "policy.aggregator", Part("average_deltas")),
         ({"learning": {"local_epochs": 2}}, "learning.local_steps", None),
         ({"learning": {"local_epochs": 2}}, "learning.local_epochs", 2),
         ({"scenario": None}, "radio.snr_db", 13.0),
@@ -95,10 +100,8 @@ def test_an_experiment_with_every_key_does_not_ask_the_file_again(folder: Path) 
     (folder / "mine.yaml").unlink()
     stored = config.dump(before)
     assert config.experiment(stored) == before
-    del stored["fleet"]["energy"], stored["scenario"]  # as an earlier version wrote it
     write(folder, "fleet: {energy: cmos}", "other")
-    assert config.digest(config.experiment(stored, {"seed": 0})) == config.digest(before)
-    assert config.experiment({**stored, "scenario": "other"}).fleet.energy == "per_unit"
+    assert config.experiment({**stored, "scenario": "other"}).fleet.energy.name == "per_unit"
     with pytest.raises(FedtideError, match=r"scenario='other' fills in what is left out.*every key already"):
         config.experiment(before, scenario="other")
     assert config.experiment(before, scenario="mine", seed=3).seed == 3
@@ -107,8 +110,8 @@ def test_an_experiment_with_every_key_does_not_ask_the_file_again(folder: Path) 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("papr", "did you mean 'paper'? There are paper"),
-        ("Paper", "did you mean 'paper'?"),
+        ("papr", "did you mean paper? There are paper"),
+        ("Paper", "did you mean paper?"),
         ("../paper", "is not known"),
         ("zzz", "see `fedtide scenario list`. There are paper"),
         ("", "is not known"),
@@ -172,7 +175,7 @@ def test_show() -> None:
     assert config.experiment(tree["experiment"]) == config.experiment(scenario="paper")
     wrong = invoke("scenario", "show", "papre")
     assert wrong.exit_code == 2
-    assert "did you mean 'paper'?" in " ".join(wrong.stderr.split())
+    assert "did you mean paper?" in " ".join(wrong.stderr.split())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -186,7 +189,7 @@ def test_run_by_name(tmp_path: Path) -> None:
     words = ["data.name=synthetic", "data.num_train=400", "data.num_test=50", "timeline.horizon=1"]
     found = invoke("run", "scenario=paper", *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")
     assert found.exit_code == 0, found.stderr
-    assert read_experiment(tmp_path / "r").scenario == "paper"
+    assert read_header(tmp_path / "r").experiment.scenario == "paper"
     file = str(EXAMPLES / "worlds" / "paper.yaml")
     again = invoke("run", file, *words, "learning.model=softmax", "--out", str(tmp_path / "r"), "--json")
     assert again.stdout == found.stdout  # by whatever name, it is the same run
@@ -222,7 +225,7 @@ def test_its_file_is_an_example(name: str) -> None:
 @every_scenario
 def test_its_numbers_fit_together(name: str) -> None:
     e = config.experiment(scenario=name)
-    assert e.timeline.name == "periodic"
+    assert e.part("timeline").name == "periodic"
     assert e.timeline.period == e.fleet.max_duration / 4
     assert e.radio.num_symbols > 0
     if e.radio.symbol_rate:  # what is sent in a period goes through the band
@@ -252,7 +255,7 @@ def test_stopped_and_resumed_to_the_same_bytes(name: str, stop_after: int, tmp_p
 
     with pytest.raises(KeyboardInterrupt):
         fedtide.simulate(experiment, tmp_path / "run", on_round=stop)
-    fedtide.simulate(read_experiment(tmp_path / "run"), tmp_path / "run")
+    fedtide.simulate(read_header(tmp_path / "run").experiment, tmp_path / "run")
     whole = fedtide.simulate(experiment, tmp_path / "whole", threads=2)
     assert result_of(tmp_path / "run") == result_of(tmp_path / "whole")
     assert any(sum(each.weight) > 0 for each in whole.rounds)

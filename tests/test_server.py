@@ -145,7 +145,7 @@ def test_a_weighting_that_breaks_its_contract(answer: Any) -> None:
 
 def test_needs_update_norm_is_asked_of_the_scheduler() -> None:
     class Curious:
-        needs_update_norm = True
+        needs = ("update_sq_norm",)
 
     assert policy(Curious()).needs_update_norm
     assert not policy(weighting=UniformWeights()).needs_update_norm

@@ -154,7 +154,7 @@ def test_the_identity_of_a_large_fleets_timeline(monkeypatch: pytest.MonkeyPatch
     """It knows how long it is and how it begins; one that was begun with the digest of all ticks keeps that."""
     system = _built(small({"fleet": {"num_devices": 8}}))
     whole = identity(system, FakeTrainer())["timeline"]
-    for module in ("fedtide.runs.identity", "fedtide.timeline.clock"):
+    for module in ("fedtide.runs.manifest", "fedtide.timeline.clock"):
         monkeypatch.setattr(sys.modules[module], "LARGE", 7)
     large = _built(small({"fleet": {"num_devices": 8}}))
     brief = identity(large, FakeTrainer())["timeline"]

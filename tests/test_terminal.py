@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from rich.console import Console
 from rich.progress import Progress
-from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli import progress as shown
-from fedtide.cli.command import out
+from fedtide.cli.console import out
 from fedtide.cli.main import app
 from fedtide.cli.progress import default_folder, folder_name
 from fedtide.report.summary import chance
@@ -55,12 +55,11 @@ COMMANDS = {
     "study show s.yaml -s res": ("scheduler=proposed", "seeds", "mean", "verdict"),
     "study show s.yaml -s res -m time_to_0.99": ("not reached", "scheduler=proposed"),
     "study paths res": ("instruction", "version"),
-    "run --keys": ("data.partition_args", "learning.training_loss", "meaning"),
+    "run --keys": ("data.partition", "learning.training_loss", "meaning"),
     "theory --keys": ("num_levels", "meaning"),
     "scenario list": ("iot_battery", "cross_silo"),
     "parts": ("best_of_random_subsets", "proposed"),
     "parts scheduler": ("best_of_random_subsets", "parameter", "meaning"),
-    "policies": ("best_of_random_subsets", "policy.scheduler"),
 }
 
 
@@ -133,13 +132,13 @@ def test_the_curve_is_drawn_on_0_to_1_with_a_chance_line():
     [
         ({"name": "mnist"}, 0.1),
         ({"name": "cifar100"}, 0.01),
-        ({"name": "cifar100", "args": {"labels": "coarse"}}, 0.05),
-        ({"name": "npz", "args": {"file": "x.npz", "num_labels": 4}}, 0.25),
-        ({"name": "npz", "args": {"file": "x.npz"}}, None),
+        ({"name": {"name": "cifar100", "labels": "coarse"}}, 0.05),
+        ({"name": {"name": "npz", "file": "x.npz", "num_labels": 4}}, 0.25),
+        ({"name": {"name": "npz", "file": "x.npz"}}, None),
     ],
 )
 def test_chance(data, wanted):
-    assert chance(config.Experiment.model_construct(data=config.Experiment().data.model_copy(update=data))) == wanted
+    assert chance(config.Experiment.model_construct(data=config.Data(**data))) == wanted
 
 
 @pytest.mark.parametrize(
@@ -167,7 +166,7 @@ def test_a_folder_is_named_by_what_a_person_would_look_for(keys, name):
 )
 def test_a_folder_name_is_safe(part, word):
     base = config.Experiment()
-    experiment = base.model_copy(update={"policy": base.policy.model_copy(update={"scheduler": part})})
+    experiment = base.model_copy(update={"policy": base.policy.model_copy(update={"scheduler": config.Part(part)})})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "digest", lambda _: "0123456789abcdef")
         assert folder_name(experiment) == f"periodic-{word}-mnist-s0-01234567"

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import count, islice
 from typing import Any, NamedTuple
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError
-from fedtide.parts.user_code import Guarded
 from fedtide.timeline.clock import make_clock, start_times
 from fedtide.timeline.timelines import Buffered, PerArrival, Periodic, Synchronous, Timeline
-from fedtide.timeline.user_timeline import checked_ticks, lifted_timeline
+from fedtide.timeline.user_timeline import checked_ticks
 from fedtide.types import Clock, Floats, Ints, Tick
-from helpers import constant_clock, run, small, small_dataset, ticks_of
+from helpers import run, small, small_dataset, ticks_of
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
 sixteenths = st.integers(1, 64).map(lambda n: n / 16)
@@ -414,65 +412,6 @@ def test_problem(timeline: Any, says: str | None) -> None:
     assert timeline.problem(3, 5.0) == says
 
 
-# ---- timelines of the form (duration, horizon)
-
-
-def halves(duration: Floats, horizon: float, step: float = 0.5) -> list[Tick]:
-    """Return a tick every half, at which everyone is ready."""
-    assert not duration.flags.writeable
-    everyone = np.arange(len(duration))
-    return [Tick(t, t * step, everyone, np.full(len(duration), t)) for t in range(1, int(horizon / step) + 1)]
-
-
-def stepping(clock: Clock, period: float = 0.5) -> Iterator[Tick]:
-    """Take a clock, and have an argument besides."""
-    return Periodic(period)(clock)
-
-
-class Halves:
-    """The same, as an object."""
-
-    def __call__(self, duration: Floats, horizon: float) -> list[Tick]:
-        return halves(duration, horizon)
-
-
-@functools.wraps(halves)
-def decorated(*args: Any) -> list[Tick]:
-    return halves(*args)
-
-
-OLD = [
-    halves,
-    Halves(),
-    decorated,
-    functools.partial(halves, step=0.25),
-    functools.update_wrapper(functools.partial(halves, step=0.25), halves),
-    lambda duration, horizon=9.0: halves(duration, horizon),
-    lambda *both: halves(*both),
-    Guarded("timeline", "mine.py:halves", halves),
-]
-NEW = [
-    stepping,
-    Periodic(0.5),
-    Guarded("timeline", "mine.py:stepping", stepping),
-    functools.update_wrapper(functools.partial(stepping, period=0.25), stepping),
-]
-
-
-@pytest.mark.parametrize("timeline", OLD)
-def test_a_column_of_durations_is_enough_for_some(timeline: Any) -> None:
-    ticks = checked_ticks(lifted_timeline(timeline, False, "mine")(constant_clock([0.1, 0.2], 2.0)), 2, 2.0)
-    assert len(ticks) in (4, 8)
-    with pytest.raises(FedtideError, match=r"^mine takes \(duration, horizon\), .* let it take \(clock\)"):
-        lifted_timeline(timeline, True, "mine")
-
-
-@pytest.mark.parametrize("timeline", NEW)
-@pytest.mark.parametrize("redraws", [False, True])
-def test_what_takes_a_clock_gets_it(timeline: Any, redraws: bool) -> None:
-    assert len(ticks_of(lifted_timeline(timeline, redraws, "mine"), [0.1, 0.2], 2.0)) in (4, 8)
-
-
 def test_the_experiments_key_reaches_every_timeline() -> None:
     for framework in ("periodic", "fedavg", "fedasync", "fedbuff"):
         quick, slow = (
@@ -493,7 +432,7 @@ def test_synchronous_waits_for_the_slowest() -> None:
     assert [tick.time for tick in slow] == [2.75, 5.5]
     away = small(
         {
-            "fleet": {"availability": "markov", "availability_args": {"mean_on": 1.0, "mean_off": 3.0}},
+            "fleet": {"availability": {"name": "markov", "mean_on": 1.0, "mean_off": 3.0}},
             "timeline": {"name": "synchronous", "horizon": 60.0},
         }
     )

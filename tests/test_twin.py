@@ -61,9 +61,7 @@ def systems(draw: st.DrawFn, framework: str, scheduler: str) -> fedtide.Experime
                 "proximal": draw(st.sampled_from([0.0, 0.02, 0.5])),
             },
         },
-        {"policy": {"aggregator_args": {"mixing": draw(st.sampled_from([0.4, 0.8]))}}}
-        if framework == "fedasync"
-        else {},
+        {"policy": {"aggregator": {"mixing": draw(st.sampled_from([0.4, 0.8]))}}} if framework == "fedasync" else {},
     )
 
 
@@ -83,7 +81,7 @@ def twin_of(system: Any) -> reference.Setup:
         num_symbols=e.radio.num_symbols,
         snr_db=e.radio.snr_db,
         large_scale=list(scale) if isinstance(scale, list) else [scale] * e.fleet.num_devices,
-        scheduler=e.policy.scheduler,
+        scheduler=e.policy.scheduler.name,
         limit=e.policy.limit,
         gamma=e.policy.age_base,
         num_levels=e.codec.num_levels,
@@ -91,7 +89,7 @@ def twin_of(system: Any) -> reference.Setup:
         batch_size=e.learning.batch_size,
         learning_rate=e.learning.learning_rate,
         proximal=e.learning.proximal,
-        mixing=e.policy.aggregator_args.get("mixing", 0.0),
+        mixing=e.policy.aggregator.args.get("mixing", 0.0),
     )
 
 

@@ -16,7 +16,7 @@ from fedtide.engine.system import build, make_trainer
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import user_code
 from fedtide.report.plan import plan_rows
-from fedtide.runs import RunFolder, part_files_folder
+from fedtide.runs import RunFolder, read_header
 from helpers import FakeTrainer, run, small, small_dataset
 
 HEAD = """
@@ -50,7 +50,7 @@ def policy(folder: Path, kind: str, source: str, **more: Any) -> fedtide.Experim
             "def mine(model, starts, updates, weights, age):\n    model += updates.mean(axis=0)\n    return model\n",
         ),
         ("aggregator", "def mine(model, starts, updates, weights, age):\n    updates *= 2\n    return model\n"),
-        ("timeline", "def mine(duration, horizon):\n    duration += 1\n    return []\n"),
+        ("timeline", "def mine(clock):\n    clock.duration += 1\n    return []\n"),
         ("codec", "class mine(Ideal):\n    def encode(self, update, bits, rng):\n        update *= 2\n"),
     ],
 )
@@ -235,8 +235,8 @@ def test_numbers_that_are_not_finite_are_blamed_on_who_made_them(tmp_path: Path,
 
 
 SAME_TICKS = """
-def mine(duration, horizon):
-    everyone = range(len(duration))
+def mine(clock):
+    everyone = range(clock.num_devices)
     return [Tick(i, np.float32(i), list(everyone), [i for _ in everyone]) for i in np.arange(1, 4)]
 """
 
@@ -299,7 +299,7 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
     experiment = small({"policy": {"scheduler": "mine.py:f"}})
     RunFolder.open(tmp_path / "run", experiment).close()
     monkeypatch.chdir(tmp_path)
-    with user_code.search_folder(part_files_folder(tmp_path / "run")):
+    with user_code.search_folder(read_header(tmp_path / "run").user_folder):
         RunFolder.open(tmp_path / "run", experiment).close()
         assert user_code.source_digest("mine.py:f") is not None
     assert user_code.source_digest("mine.py:f") is None
@@ -319,8 +319,8 @@ def test_an_error_that_was_raised_is_the_error_that_it_was() -> None:
 DEALT = {
     "shared": "def mine(dataset, n, seed):\n    return [[k, k + 1] for k in range(n)]\n",
     "shared in one array": (
-        "from fedtide.data.holdings import rows\n"
-        "def mine(dataset, n, seed):\n    return rows(np.add.outer(np.arange(n), np.arange(2)))\n"
+        "from fedtide.data.holdings import holding_rows\n"
+        "def mine(dataset, n, seed):\n    return holding_rows(np.add.outer(np.arange(n), np.arange(2)))\n"
     ),
     "written to": "def mine(dataset, n, seed):\n    dataset.train.labels[:] = 0\n    return [[k] for k in range(n)]\n",
 }

@@ -38,11 +38,11 @@ AGGREGATORS = (
 )
 SINGLE: dict[str, str] = {
     "codec-ef21": "codec.name=ef21|policy.aggregator=ef21",
-    "codec-ef-qsgd": "codec.name=error_feedback|codec.args={inner: qsgd}",
-    "vote": "codec.name=sign|codec.args={scaled: false}|policy.aggregator=majority_vote",
+    "codec-ef-qsgd": "codec.name=error_feedback|codec.name={inner: qsgd}",
+    "vote": "codec.name=sign|codec.name={scaled: false}|policy.aggregator=majority_vote",
     "scaffold": "learning.trainer=scaffold|policy.aggregator=scaffold|codec.name=dead_zone",
     "ota": "radio.access=over_the_air|codec.name=ideal",
-    "momentum": "learning.trainer_args={momentum: 0.5}",
+    "momentum": "learning.trainer={momentum: 0.5}",
     "partition-speed_sizes": "data.partition=speed_sizes|data.size_spread=0.5",
     "duration-cycles": "fleet.duration=cycles|fleet.cycles_per_sample=1000000",
     "sizes": "data.partition=iid|data.size_spread=0.7",

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import typer
 
 import fedtide
-from fedtide.cli.main import app as commands
+from fedtide.cli.main import app as root
 from fedtide.cli.parts import described, key_rows, meaning, shown_default
 from fedtide.parts.kinds import KINDS
 
@@ -69,12 +68,10 @@ def rows(heads: tuple[str, ...], found: list[tuple[str, ...]]) -> list[str]:
 
 def cli() -> str:
     """Return the page of all commands."""
-    root = typer.main.get_command(commands)
     context = click.Context(root, info_name="fedtide")
-    lines = ["# Commands", "", _plain(root.help), "", _plain(root.epilog), ""]
-    assert isinstance(root, click.Group)
+    lines = ["# Commands", "", root.help or "", "", root.epilog or "", ""]
     for name in root.list_commands(context):
-        _, found, _ = root.resolve_command(context, [name])  # which imports it, as a call would
+        found = root.get_command(context, name)
         assert found is not None
         lines += _command(found, click.Context(found, info_name=name, parent=context), 2)
     return "\n".join(lines)
@@ -93,33 +90,23 @@ def _command(command: click.Command, context: click.Context, depth: int) -> list
     for each in command.get_params(context):
         if isinstance(each, click.Option) and "--help" not in each.opts:
             names = ", ".join([*each.opts, *each.secondary_opts])
-            default = each.get_default(context)
-            table.append((code(names), cell(_plain(each.help)), code("" if default in (None, False, ()) else default)))
+            default = each.to_info_dict()["default"]
+            table.append((code(names), cell(each.help or ""), code("" if default in (None, False, ()) else default)))
         elif isinstance(each, click.Argument):
-            table.append((code(each.make_metavar(context)), cell(_plain(getattr(each, "help", ""))), ""))
+            table.append((code(each.metavar or ""), cell(getattr(each, "help", "")), ""))
     return [*lines, *(rows(("", "meaning", "default"), table) if table else [])]
 
 
 def _help(text: str | None) -> list[str]:
     """Return a help text, its examples as code."""
     lines: list[str] = []
-    for block in (text or "").replace("\b", "").split("\n\n"):
-        shown = block.strip("\n")
-        if "[dim]" in shown:
-            lines += [
-                "```sh",
-                *(_plain(re.sub(r"\[/\]\s+", "   # ", line)).strip() for line in shown.splitlines()),
-                "```",
-                "",
-            ]
+    for block in (text or "").split("\n\n"):
+        if block.startswith("\b"):
+            examples = (re.sub(r" {3,}", "   # ", line.strip()) for line in block.splitlines()[1:])
+            lines += ["```sh", *examples, "```", ""]
         else:
-            lines += [cell(_plain(shown)), ""]
+            lines += [cell(block), ""]
     return lines
-
-
-def _plain(text: str | None) -> str:
-    """Take the marks of rich out of a text."""
-    return re.sub(r"\[/?(?:bold|dim|cyan|red|green|yellow)?\]", "", text or "")
 
 
 # ---- keys and parts
@@ -127,7 +114,7 @@ def _plain(text: str | None) -> str:
 
 def keys() -> str:
     """Return the page of all keys of an experiment."""
-    lines = ["# Keys", "", "Every key of an experiment: in YAML files, as `key=value` words, and from Python.", ""]
+    lines = ["# Keys", "", "Every key of an experiment: in YAML files, as `key=value` arguments, and from Python.", ""]
     groups: dict[str, list[tuple[str, ...]]] = {}
     for key, row in key_rows().items():
         group = key.partition(".")[0] if "." in key else "experiment"

@@ -12,7 +12,9 @@ from fedtide.core import signals
 def main() -> None:
     """Run the command line."""
     signals.install()
-    gc.disable()  # what is imported stays: to look through it again and again takes a tenth of the time; a command enables it
+    gc.set_threshold(
+        100_000, 20
+    )  # what is imported stays: looking through it again and again takes a tenth of the time
     for number in range(3):  # a file opened later must not take the place of a closed stdout
         try:
             os.fstat(number)
@@ -31,7 +33,7 @@ def main() -> None:
         os._exit(6)
     signals.ready()
     try:
-        cli.app(prog_name="fedtide")
+        cli.app.main(prog_name="fedtide")
     finally:
         signals.leave()
 

@@ -99,7 +99,7 @@ def units(key: Words, device: Words, draw: Words, both: bool) -> tuple[Floats, F
 def draw_labels(key: int, device: Words, size: Ints, mass: float, ends: Floats) -> Ints:
     """Draw so many labels of each device from an urn, and return how often each was drawn [m c]."""
 
-# The codecs (native/bind_codec.cpp); fedtide/codec has their Python twins. Refusals are numbered in native/codec.h; 0: none.
+# The codecs (native/bind_codec.cpp); tests/twins has the same in Python. Refusals are numbered in native/codec.h; 0: none.
 
 def index_bits(num_positions: int, num_kept: int) -> int:
     """Return the bits of one index set."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import math
 import operator
 from typing import Any, TypeAlias
@@ -23,15 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.errors import FedtideError
+from fedtide.extension import native
 from fedtide.types import Floats, Ints
 
-PhiloxWords: TypeAlias = npt.NDArray[np.uint64]  # 32 bits each, held in 64 so that products do not overflow
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
-_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
-_ROUNDS = 10
-_MOST = 2**63 - 1
+Words: TypeAlias = npt.NDArray[np.uint64]
+_LARGEST_NUMBER = 2**63 - 1  # of a device, an index or a draw
 
 
 def uniform(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int = 0) -> Floats:
@@ -39,6 +34,11 @@ def uniform(seed: int, purpose: str, device: Ints, *index: int | Ints, draw: int
 
     seed: a whole number >= 0, of any size. purpose: what it is for, in any words. device, index: whole numbers >= 0, or
     arrays of them that broadcast. draw: numbers the draws of one address, if it needs several.
+
+    >>> uniform(7, "my fading", np.arange(3), 12).round(3)
+    array([0.548, 0.132, 0.725])
+    >>> uniform(7, "my fading", np.array([2]), 12).round(3)  # one device of many: the same number
+    array([0.725])
     """
     return _units(seed, purpose, device, index, draw, both=False)[0]
 
@@ -77,39 +77,15 @@ def _units(
     """
     key = address(seed, purpose)
     numbers = [_numbers("index", each) for each in index]
-    native = extension()
-    if native is None:
-        return _by_numpy(key, numbers, _numbers("device", device), _numbers("draw", draw))
-    for place, each in enumerate(numbers):
-        shape, columns = _flat(key, each)
-        key = native.lead(*columns, place).reshape(shape)
-    shape, columns = _flat(key, _numbers("device", device), _numbers("draw", draw))
-    one, other = native.units(*columns, both)
+    for place, number in enumerate(numbers):
+        shape, (keys, number) = _flat(key, number)
+        key = native.lead(keys, number, place).reshape(shape)
+    shape, (keys, devices, draws) = _flat(key, _numbers("device", device), _numbers("draw", draw))
+    one, other = native.units(keys, devices, draws, both)
     return one.reshape(shape), (one if other is None else other).reshape(shape)
 
 
-@functools.cache
-def extension() -> Any:
-    """Return the extension, imported when something is drawn; None if there is none: the same numbers, more slowly."""
-    try:
-        return importlib.import_module("fedtide._native")
-    except ImportError:
-        return None
-
-
-def _by_numpy(
-    key: PhiloxWords, index: list[PhiloxWords], device: PhiloxWords, draw: PhiloxWords
-) -> tuple[Floats, Floats]:
-    """Return the same without the extension."""
-    halves = key & _LOW, key >> _HALF
-    for place, each in enumerate(index):
-        counter = each & _LOW, each >> _HALF, np.array([place], np.uint64), np.ones(1, np.uint64)
-        halves = philox(halves, counter)[:2]
-    words = philox(halves, (device & _LOW, device >> _HALF, draw & _LOW, draw >> _HALF << np.uint64(1)))
-    return _unit(words[0], words[1]), _unit(words[2], words[3])
-
-
-def _flat(*columns: PhiloxWords) -> tuple[tuple[int, ...], list[PhiloxWords]]:
+def _flat(*columns: Words) -> tuple[tuple[int, ...], list[Words]]:
     """Return the shape that arrays broadcast to, and each as a vector: one number for all, or one for each of them."""
     shape = np.broadcast_shapes(*(each.shape for each in columns))
     flat = [each if each.size == 1 or each.shape == shape else np.broadcast_to(each, shape) for each in columns]
@@ -126,33 +102,16 @@ def _key(seed: int, purpose: str) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
-def address(seed: int, purpose: str) -> PhiloxWords:
+def address(seed: int, purpose: str) -> Words:
     """Return the 64 bits under which everything of this seed and purpose is drawn [1]."""
     return np.array([_key(operator.index(seed), purpose)], np.uint64)
 
 
-def _numbers(name: str, given: Any) -> PhiloxWords:
+def _numbers(name: str, given: Any) -> Words:
     """Return whole numbers as words of 64 bits, of one dimension at least."""
     values = np.atleast_1d(given)
     kind = values.dtype.kind
-    if values.size and (kind not in "iu" or (values.min() < 0 if kind == "i" else values.max() > _MOST)):
+    if values.size and (kind not in "iu" or (values.min() < 0 if kind == "i" else values.max() > _LARGEST_NUMBER)):
         some = ", ".join(map(str, values.ravel()[:5].tolist()))
         raise FedtideError(f"{name}={some}: draws are numbered; give whole numbers from 0 to 2^63 - 1")
     return values.astype(np.int64, copy=False).view(np.uint64)
-
-
-def _unit(low: PhiloxWords, high: PhiloxWords) -> Floats:
-    return np.asarray(((high << _HALF | low) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
-
-
-def philox(
-    key: tuple[PhiloxWords, PhiloxWords], counter: tuple[PhiloxWords, PhiloxWords, PhiloxWords, PhiloxWords]
-) -> tuple[PhiloxWords, PhiloxWords, PhiloxWords, PhiloxWords]:
-    """Return the four words of 32 bits at each counter under each key; arrays that broadcast."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(_ROUNDS):
-        a, b = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
-        c0, c1, c2, c3 = b >> _HALF ^ c1 ^ k0, b & _LOW, a >> _HALF ^ c3 ^ k1, a & _LOW
-        k0, k1 = k0 + _WEYL[0] & _LOW, k1 + _WEYL[1] & _LOW
-    return c0, c1, c2, c3

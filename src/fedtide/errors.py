@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -37,3 +38,11 @@ class DivergedError(TrainingError):
     """Training did not stay finite. `so_far`, from a simulation: its rounds, d, and the evaluations (index, time) left."""
 
     so_far: tuple[Any, int, list[tuple[int, float]]] | None = None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return "did you mean x?" for the known name that is nearest, or `otherwise` if none is near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), 1, 0.5)
+    return f"did you mean {near[0]}?" if near else otherwise

@@ -88,6 +88,6 @@ def _is_group(field: FieldInfo) -> bool:
 def _lines(fields: Mapping[str, FieldInfo], before: str) -> list[str]:
     found = []
     for name, field in fields.items():
-        value: Any = field.get_default(call_default_factory=True)
+        value: Any = getattr(field.default, "entry", field.default)  # of a part, its name
         found += [f"    {before}{name} = {value!r}", f"        {field.description or ''}".rstrip()]
     return found

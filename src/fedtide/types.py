@@ -138,7 +138,7 @@ class Candidates(NamedTuple):
     age: Ints  # a_k(t) in ticks [m]
     missed: Ints  # ticks so far without an upload of this device [m]
     capacity: Floats  # C_k(t) in bit/symbol [m]
-    update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers with needs_update_norm
+    update_sq_norm: Floats | None = None  # ||u_k||^2 [m], only for schedulers that need it
     tick: int = 0  # t, for schedulers that take turns
     loss: Floats | None = None  # of the model each received, on its own samples [m], only for schedulers that need it
 

@@ -1,63 +1,69 @@
-"""`fedtide paper`, `fedtide worlds` and `fedtide league`."""
+"""The laboratory's commands: `fedtide paper`, `fedtide worlds`, `fedtide league` and `fedtide theory`.
+
+fedtide finds them by the entry points of the group `fedtide.commands`; they import what they need when they are called.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
 
-from fedtide.cli.command import CORES, AsJson, friendly, out, print_json, say
-from fedtide.cli.drawing import SCREEN_STYLE, DrawingStyle
-from fedtide.cli.study import Address, Backend, Redo, StorePath, Strict, Workers, do_runs, finish, mode_of
-from fedtide.core.files import check_folder
+from fedtide.cli import options
+from fedtide.cli.command import command
+from fedtide.cli.console import out, print_json, print_table, say
+from fedtide.cli.study import do_runs, finish
 from fedtide.errors import FedtideError
-from fedtide.report.terminal import TableColumn, listed
-from fedtide.studies.run import Failure
-from fedtide.studies.store import Store
 
-# `fedtide paper`: the paper's figures and claims, from runs.
+if TYPE_CHECKING:
+    from fedtide.studies.run import Failure
+
+_draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw what is there.")
+
+# ---- `fedtide paper`: the paper's figures and claims, from runs
 
 
-@friendly
+@command("paper")
+@options.argument(
+    "figures",
+    "[FIGURE]...",
+    "R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, timelines; or `claims` for the "
+    "ledger. Default: all.",
+    nargs=-1,
+)
+@click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: 3 to 5).")
+@click.option("--quick", is_flag=True, help="A tenth of the horizon, two seeds: a first look.")
+@options.store("results/paper")
+@options.out("Folder for figures and the page paper.md.", "to", default=Path("docs"))
+@options.work
+@click.option("--force", is_flag=True, help="Write the page even if that takes figures or runs from the one there.")
+@_draw_only_option
+@options.style
+@options.as_json
 def paper(
-    figures: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FIGURE]...",
-            help="R, period, frameworks, training_loss, schedulers, weights, slow_labels, profiles, "
-            "timelines; or `claims` for the ledger. Default: all.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", "-n", min=1, help="Seeds per curve (default: 3 to 5).")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the horizon, two seeds: a first look.")] = False,
-    store: StorePath = Path("results/paper"),
-    to: Annotated[Path, typer.Option("--out", "-o", help="Folder for figures and the page paper.md.")] = Path("docs"),
-    workers: Workers = CORES,
-    backend: Backend = "local",
-    address: Address = None,
-    isa_strict: Strict = False,
-    isa_redo: Redo = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write the page even if that takes figures or runs from the one there.")
-    ] = False,
-    draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
-    style: DrawingStyle = SCREEN_STYLE,
-    as_json: AsJson = False,
+    figures: tuple[str, ...],
+    seeds: int | None,
+    quick: bool,
+    store: Path,
+    to: Path,
+    force: bool,
+    draw_only: bool,
+    style: str,
+    as_json: bool,
+    **work: Any,
 ) -> None:
     """Reproduce the paper: run what is missing, draw its figures with error bars, and decide its claims.
 
-    [dim]fedtide paper --quick[/]               everything, at a tenth of the horizon
-    [dim]fedtide paper schedulers --seeds 5[/]  one figure, in full
-    [dim]fedtide paper claims[/]                from the runs there are: figures, page, a verdict per claim
-    """  # fmt: skip
+    fedtide paper --quick                everything, at a tenth of the horizon
+    fedtide paper schedulers --seeds 5   one figure, in full
+    fedtide paper claims                 from the runs there are: figures, page, a verdict per claim
+    """
+    from fedtide.core.files import require_writable
     from fedtide.plot.style import style_named
+    from fedtide.studies.store import Store
     from fedtide_lab.paper import draw, page, reproduce
     from fedtide_lab.paper.figures import FIGURES
     from fedtide_lab.paper.reproduce import (
@@ -79,12 +85,12 @@ def paper(
     shrunk = QUICK_SHARE if quick else None
     if quick:
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
-    check_folder(to)
+    require_writable(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only and wanted != ["claims"]:
         parts = studies(names, seeds, shrunk)
-        failures = do_runs("paper", parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
+        failures = do_runs("paper", parts, kept, **work)
     results = collect(list(FIGURES), kept, shrunk, seeds or 0)
     decided, others = verdicts(results)
     besides = observed(results)
@@ -112,6 +118,8 @@ def paper(
 
 def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     """Print every claim with its verdict, and below it the comparisons that decide it."""
+    from rich.table import Table
+
     from fedtide_lab.paper.reproduce import effect, in_words
 
     colours = {"holds": "green", "contradicted": "red"}
@@ -136,10 +144,12 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
-    """Print what we measure besides, without verdicts."""
+    """Print what else we measure, without verdicts."""
+    from rich.table import Table
+
     from fedtide_lab.paper.reproduce import difference_words, effect
 
-    out.print("\n[bold]What we find besides[/] [dim](no claims of the paper)[/]", highlight=False)
+    out.print("\n[bold]Other findings[/] [dim](not claims of the paper)[/]", highlight=False)
     for row in rows:
         out.print(f"\n[bold]{escape(row['text'])}[/]", highlight=False)
         _print_aside(row["note"])
@@ -151,57 +161,58 @@ def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_aside(text: str) -> None:
+    from rich.padding import Padding
+
     out.print(Padding(f"[dim]{escape(text)}[/]", (0, 0, 0, 4), expand=False), highlight=False)
 
 
-# `fedtide worlds`: the paper's main comparisons in other worlds, from runs.
+# ---- `fedtide worlds`: the paper's main comparisons in other worlds, from runs
 
 
 _WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of them
 
 
-@friendly
+@command("worlds")
+@options.argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
+@click.option("--seeds", "-n", type=click.IntRange(1, 20), help="Seeds per curve (default: 3 to 5).")
+@options.store("results/worlds")
+@options.out("Folder for the figure and the page worlds.md.", "to", default=Path("docs"))
+@options.work
+@_draw_only_option
+@options.style
+@options.as_json
 def worlds(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[WORLD]...", help="paper, fashion, macro, walking, phones, cifar. Default: all."),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", "-n", min=1, max=20, help="Seeds per curve (default: 3 to 5).")
-    ] = None,
-    store: StorePath = Path("results/worlds"),
-    to: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figure and the page worlds.md.")] = Path(
-        "docs"
-    ),
-    workers: Workers = CORES,
-    backend: Backend = "local",
-    address: Address = None,
-    isa_strict: Strict = False,
-    isa_redo: Redo = False,
-    draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
-    style: DrawingStyle = SCREEN_STYLE,
-    as_json: AsJson = False,
+    names: tuple[str, ...],
+    seeds: int | None,
+    store: Path,
+    to: Path,
+    draw_only: bool,
+    style: str,
+    as_json: bool,
+    **work: Any,
 ) -> None:
     """Ask whether the paper's conclusions survive: its main comparisons with other data, radio or devices.
 
-    [dim]fedtide worlds --draw-only[/]       the page and its figure, from the runs there are
-    [dim]fedtide worlds macro --seeds 8[/]   more seeds of one world
+    fedtide worlds --draw-only       the page and its figure, from the runs there are
+    fedtide worlds macro --seeds 8   more seeds of one world
     """
+    from fedtide.core.files import require_writable
     from fedtide.plot.style import style_named
+    from fedtide.studies.store import Store
     from fedtide_lab.worlds import page
     from fedtide_lab.worlds.studies import WORLDS, collect_worlds, world_study
 
     style_named(style)  # before anything is run
     known = {world.name: world for world in WORLDS}
-    for name in names or []:
+    for name in names:
         if name not in known:
             raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
-    check_folder(to)
+    require_writable(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only:
         parts = [world_study(known[name], range(seeds) if seeds else None) for name in names or known]
-        failures = do_runs("worlds", parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
+        failures = do_runs("worlds", parts, kept, **work)
     results = collect_worlds(WORLDS, kept)
     found = page.decided(WORLDS, results)
     if not found:
@@ -218,6 +229,8 @@ def worlds(
 
 
 def _print(found: list[Any]) -> None:
+    from fedtide.report.terminal import TableColumn
+
     colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
     names = [each.world.name for each in found]
     claims = [verdict.claim.text for verdict in found[0].verdicts]
@@ -228,7 +241,7 @@ def _print(found: list[Any]) -> None:
             (escape(claim), *(f"[{colours.get(cell, 'dim')}]{cell}[/]" for cell in cells))
             for claim, cells in zip(claims, verdicts, strict=True)
         ]
-        out.print(listed(columns, rows, out.width), highlight=False)
+        print_table(columns, rows)
         return
     for claim, cells in zip(claims, verdicts, strict=True):  # a column for every world would cut their verdicts
         where = {cell: [name for name, one in zip(names, cells, strict=True) if one == cell] for cell in cells}
@@ -237,57 +250,41 @@ def _print(found: list[Any]) -> None:
             out.print(f"  [{colours.get(cell, 'dim')}]{cell}:[/] {escape(', '.join(those))}", highlight=False)
 
 
-# `fedtide league`: the methods that papers cite, tuned alike, at equal airtime, in three worlds.
+# ---- `fedtide league`: the methods that papers cite, tuned alike, at equal airtime, in three worlds
 
 
-_COLUMNS = (
-    TableColumn("method", wraps=True),
-    TableColumn("rank", right=True),
-    TableColumn("range"),
-    TableColumn("accuracy", right=True),
-    TableColumn("gain over random", wraps=True),
-)
-
-
-@friendly
-def league(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORLD]...", help="paper, macro, phones. Default: all.")
-    ] = None,
-    store: StorePath = Path("results/league"),
-    to: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures and the page league.md.")] = Path(
-        "docs"
-    ),
-    workers: Workers = CORES,
-    backend: Backend = "local",
-    address: Address = None,
-    isa_strict: Strict = False,
-    isa_redo: Redo = False,
-    draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing; draw what is there.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@command("league")
+@options.argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
+@options.store("results/league")
+@options.out("Folder for the figures and the page league.md.", "to", default=Path("docs"))
+@options.work
+@_draw_only_option
+@options.as_json
+def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_json: bool, **work: Any) -> None:
     """Ask which method to deploy: schedulers, servers, codecs and local methods, ranked with paired intervals.
 
-    [dim]fedtide league --draw-only[/]   the page and its figures, from the runs there are
-    [dim]fedtide league macro[/]         one world; all three take one to two hours of two cores
+    fedtide league --draw-only   the page and its figures, from the runs there are
+    fedtide league macro         one world; all three take one to two hours of two cores
 
     Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in
     src/fedtide_lab/league/methods.py.
     """
+    from fedtide.core.files import require_writable
+    from fedtide.studies.store import Store
     from fedtide_lab.league import draw, page
     from fedtide_lab.league.season import played, stages
     from fedtide_lab.league.tune import ARENAS
 
     known = {arena.name: arena for arena in ARENAS}
-    for name in names or []:
+    for name in names:
         if name not in known:
             raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
-    check_folder(to)
+    require_writable(to)
     kept = Store(store)
     failures: list[Failure] = []
     if not draw_only:
         for stage, parts in stages([known[name] for name in names or known], kept):
-            failures += do_runs(stage, parts, kept, workers, backend, address, mode_of(isa_strict, isa_redo))
+            failures += do_runs(stage, parts, kept, **work)
     seasons = [each for arena in ARENAS if (each := played(arena, kept)) is not None]
     if not seasons:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
@@ -308,9 +305,17 @@ def league(
 
 
 def _league_print(tables: list[Any], most: int = 10) -> None:
+    from fedtide.report.terminal import TableColumn
     from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
     from fedtide_lab.league.ranking import league_effect
 
+    columns = (
+        TableColumn("method", wraps=True),
+        TableColumn("rank", right=True),
+        TableColumn("range"),
+        TableColumn("accuracy", right=True),
+        TableColumn("gain over random", wraps=True),
+    )
     for each in tables:
         rows = [
             (
@@ -323,4 +328,31 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
             for row in each.rows
             if row.rank <= most or row.name in (PAPER_METHOD, REFERENCE)
         ]
-        out.print(listed(_COLUMNS, rows, out.width, escape(each.arena.title)), highlight=False)
+        print_table(columns, rows, each.arena.title)
+
+
+# ---- `fedtide theory`: Theorem 1, evaluated and measured
+
+
+@command("theory")
+@options.argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
+@options.out("A folder for theory.json and the figures.")
+@options.style
+@options.as_json
+@click.option("--keys", "show_keys", is_flag=True, help="List every key with its default, and stop.")
+def theory(words: tuple[str, ...], folder: Path | None, style: str, as_json: bool, show_keys: bool) -> None:
+    """Evaluate Theorem 1: every constant and how it was obtained, the step-size condition, bound against measurement.
+
+    fedtide theory task=softmax num_levels=8 --out theory
+    """
+    if show_keys:
+        from fedtide.cli.parts import key_row, print_keys
+        from fedtide_lab.theory.options import Options
+
+        fields = Options.model_fields
+        print_keys({key: key_row(field.default, field) for key, field in fields.items()}, as_json)
+        return
+    from fedtide.plot.style import style_named
+    from fedtide_lab.theory.command import run_theory
+
+    run_theory(words, folder, out, as_json, say, style_named(style).name)

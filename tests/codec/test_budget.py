@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedtide.codec.sparse_quantized import SparseQuantized, bit_count, level_bits, max_kept
 from fedtide.config import experiment
-from fedtide.parts import registry
+from fedtide.engine.system import make_codec
 
 
 @settings(max_examples=200)
@@ -73,13 +73,11 @@ def test_whole_bits_are_the_table_of_the_released_code(d: int, budget: int) -> N
 
 
 def test_the_profile_of_the_released_code_counts_as_that_code_does() -> None:
-    given = experiment(profile="released-code").codec
-    fill = {"codec.num_levels": given.num_levels, "codec.element_bits": given.element_bits}.__getitem__
-    codec = registry.resolve("codec", given.name, given.args, fill)
+    codec = make_codec(experiment(profile="released-code"))
     assert codec.num_kept(21_840, 20_000) == 2_487
     assert max_kept(21_840, 20_000, 3) == 2_715  # by eq:bitQuota
     update = np.random.default_rng(0).standard_normal(21_840).astype(np.float32)
     packet = codec.encode(update, 20_000, np.random.default_rng(1))
     assert packet.num_kept == 2_487
     assert packet.bits == codec.planned_bits(21_840, 20_000) <= 20_000
-    assert experiment(profile="released-code", codec={"name": "dead_zone"}).codec.args == {}
+    assert experiment(profile="released-code", codec={"name": "dead_zone"}).part("codec").args == {}

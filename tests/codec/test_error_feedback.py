@@ -16,7 +16,7 @@ from fedtide.engine.system import build, make_codec
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.runs import RoundRecord
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from helpers import EXAMPLES, FakeTrainer, small, small_dataset
 from remembering import OUTAGE
 
@@ -90,7 +90,7 @@ def test_ef21_learns_an_update_that_stays_the_same(inner: str, args: dict[str, A
 
 
 def test_the_experiments_keys_reach_the_inner_codec() -> None:
-    experiment = small(codec={"name": "error_feedback", "num_levels": 9, "args": {"inner": "sparse_quantized"}})
+    experiment = small(codec={"name": {"name": "error_feedback", "inner": "sparse_quantized"}, "num_levels": 9})
     inner: Any = make_codec(experiment)
     update = RNG(0).standard_normal(30).astype(np.float32)
     packet = inner.encode(inner.init(30), update, 300.0, RNG(1))[0]
@@ -105,7 +105,7 @@ def test_the_experiments_keys_reach_the_inner_codec() -> None:
     [
         ({"inner": "ef21"}, "memory of its own"),
         ({"inner": f"{EXAMPLES}/my_codec.py:RandomSigns"}, "names a file"),
-        ({"inner": "topk"}, "did you mean 'top_k'"),
+        ({"inner": "topk"}, "did you mean top_k"),
         ({"inner": "top_k", "inner_args": {"value_bits": 5}}, "value_bits=5"),
         ({"inner": "top_k", "inner_args": {"values": 5}}, "value_bits"),
         ({"inner_args": 3}, "inner_args=3"),
@@ -132,16 +132,16 @@ def simulated(experiment: fedtide.Experiment, folder: Path | None = None, **more
 
 def test_around_ideal_it_changes_nothing() -> None:
     plain = simulated(small(codec={"name": "ideal"}))
-    around = simulated(small(codec={"name": "error_feedback", "args": {"inner": "ideal"}}))
+    around = simulated(small(codec={"name": {"name": "error_feedback", "inner": "ideal"}}))
     assert plain.rounds == around.rounds
     np.testing.assert_array_equal(plain.model, around.model)
 
 
 METHODS: list[dict[str, Any]] = [
     {"codec": {"name": "error_feedback"}},
-    {"codec": {"name": "error_feedback", "args": {"inner": "sign"}}},
+    {"codec": {"name": {"name": "error_feedback", "inner": "sign"}}},
     {"codec": {"name": "ef21"}, "policy": {"aggregator": "ef21"}},
-    {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"aggregator": "majority_vote"}},
+    {"codec": {"name": {"name": "sign", "scaled": False}}, "policy": {"aggregator": "majority_vote"}},
     {"codec": {"name": "qsgd"}},
 ]
 

@@ -7,41 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtide.codec.base import PacketError
-from fedtide.codec.qsgd import Qsgd, gamma_bits, gamma_decode, gamma_encode
+from fedtide.codec.qsgd import Qsgd
 
 RNG = np.random.default_rng
 ROOMY = 1e5
-
-
-def elias(number: int) -> str:
-    """Elias's gamma code from its definition."""
-    binary = bin(number)[2:]
-    return "0" * (len(binary) - 1) + binary
-
-
-@given(st.lists(st.integers(1, 2**21), max_size=40))
-def test_gamma_code(numbers: list[int]) -> None:
-    text = "".join(map(elias, numbers))
-    code, bits = gamma_encode(np.array(numbers, np.int64))
-    assert f"{code:0{bits}b}" * (bits > 0) == text
-    assert gamma_bits(np.array(numbers, np.int64)).tolist() == [len(elias(each)) for each in numbers]
-    assert gamma_decode(code, bits, len(numbers), 2**21).tolist() == numbers
-
-
-@pytest.mark.parametrize(
-    ("text", "count", "says"),
-    [
-        ("0011", 1, "does not hold"),
-        ("0000", 1, "does not hold"),
-        ("11", 1, "goes on"),
-        ("00111", 1, "beyond 6"),
-        ("1", 2, "hold"),
-    ],
-)
-def test_malformed_gamma_codes(text: str, count: int, says: str) -> None:
-    with pytest.raises(PacketError, match=says):
-        gamma_decode(int(text, 2), len(text), count, 6)
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 2**32))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fedtide.data
 import set_files
 from fedtide import config
 from fedtide.data import cifar, mnist, shakespeare, svhn
@@ -41,7 +40,6 @@ OTHERS: dict[str, Callable[[], Dataset]] = {
     "my own": lambda: checked_dataset(with_owners(), "data='mine'"),
     "my own bytes": lambda: checked_dataset(of_bytes(), "data='mine'"),
 }
-VALUES = np.linspace(-2, 2, 768, dtype=np.float32).reshape(3, 256)
 NAMES = [*builtin_parts("data"), *OTHERS]
 
 
@@ -56,14 +54,10 @@ def digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     train, test = (Samples(rng.random((n, 1, 28, 28), np.float32), rng.integers(0, 10, n, np.uint8)) for n in (60, 20))
     whole = Dataset("mnist", train, test, 10, "made up")
-    monkeypatch.setattr(fedtide.data, "load_mnist", lambda folder, say, images=True: whole)
-    monkeypatch.setattr(mnist, "load_idx", lambda described, folder, say, images=True: whole)
-    colours = [
-        Samples(rng.integers(0, 256, (n, 3, 32, 32), np.uint8), labels, VALUES)
-        for n, labels in ((60, train.labels), (20, test.labels))
-    ]
-    photographs = Dataset("cifar10", *colours, 10, "made up")
-    monkeypatch.setattr(cifar, "load_cifar10", lambda folder, say, images=True: photographs)
+    monkeypatch.setattr(mnist, "load_idx", lambda *_: whole)
+    photographs = [rng.integers(0, 256, (n, 3, 32, 32), np.uint8) for n in (60, 20)]
+    raws = [bytearray(part) for part in (photographs[0], train.labels, photographs[1], test.labels)]
+    monkeypatch.setattr(cifar, "obtain", lambda *_: (raws, "made up"))
     (tmp_path / "checked").mkdir()
     monkeypatch.setattr(svhn, "SVHN_MD5", set_files.svhn(tmp_path / "checked"))
 
@@ -87,7 +81,7 @@ def load(name: str, folder: Path, **more: Any) -> Dataset:
             place.mkdir()
             write(place)
         args = arguments(place)
-    filled = {"run.say": said, "run.images": True, **more}
+    filled = {"run.say": said, "run.images": True, "data.folder": args.pop("folder", None), **more}
     experiment = config.experiment()
     made: Dataset = resolve(
         "data", name, args, lambda key: filled[key] if key in filled else config.key_value(experiment, key)

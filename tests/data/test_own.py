@@ -95,12 +95,12 @@ def test_owners_are_numbered(owners):
         (arrays(BYTES.astype(np.int32)), "images of type int32: give uint8, or floating"),
         (arrays(BYTES[:, 0, 0]), r"images \[8, 3\]: give at least one"),
         (arrays() | {"x_test": BYTES[:0]}, r"images \[0, 9, 8, 3\]"),
-        (arrays() | {"y_train": np.arange(7)}, "train has 8 images and 7 labels"),
+        (arrays() | {"y_train": np.arange(7)}, r"train has images uint8\[8, 3, 9, 8\] and labels uint8\[7\]"),
         (arrays() | {"y_train": np.arange(8) - 1}, "labels from -1 to 6: give at least one, from 0 to 255"),
         (arrays() | {"y_train": np.arange(8) + 250}, "labels from 250 to 257"),
         (arrays() | {"y_train": np.ones(8)}, r"labels float64\[8\]: give whole numbers"),
         (arrays() | {"x_test": BYTES[8:, :5]}, "give images of one shape"),
-        (arrays() | {"x_test": BYTES[8:] / 255}, "one shape and one type"),
+        (arrays() | {"x_test": BYTES[8:] / 255}, "images uint8 and test float32: give one type"),
         (arrays(BYTES[:, :3, :4]), "say channels=first or last"),
         (arrays(np.full((12, 5, 5), np.nan)), "NaN or infinity"),
         (arrays(np.full((12, 5, 5), 1e300)), "NaN or infinity"),
@@ -260,7 +260,7 @@ SMALL = {
 
 
 def experiment(name, path):
-    return config.experiment(SMALL, {"data": {"name": name, "args": {"path": path}, "partition": "iid"}})
+    return config.experiment(SMALL, {"data": {"name": {"name": name, "path": path}, "partition": "iid"}})
 
 
 @pytest.mark.parametrize("name", ["npz", "image_folder"])
@@ -299,7 +299,7 @@ def test_found_beside_the_form(name, here, monkeypatch):
     tree = config.dump(experiment(name, "mine.npz"))
     Path("forms/mine.yaml").write_text(yaml12.to_yaml(tree))
     found = config.experiment(Path("forms/mine.yaml"))
-    assert Path(found.data.args["path"]) == here / "forms" / "mine.npz"
+    assert Path(found.part("data").args["path"]) == here / "forms" / "mine.npz"
     assert fedtide.simulate(found).rounds
     monkeypatch.chdir(here / "forms")
     assert fedtide.simulate(config.experiment(Path("mine.yaml"))).rounds

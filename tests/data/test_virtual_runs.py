@@ -18,14 +18,14 @@ from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages.run_view import seen
 from fedtide.parts.user_code import Guarded
-from fedtide.runs.identity import fleet_digest
+from fedtide.runs.manifest import fleet_digest
 from helpers import EXAMPLES, small, small_dataset
 
 DEVICES = {"num_devices": 700}  # of 120 samples
 
 
 def experiment(*trees: Any, name: str = "virtual_dirichlet") -> fedtide.Experiment:
-    data = {"partition": name, "partition_args": {"samples_per_device": 12}, "size_spread": 0.5}
+    data = {"partition": {"name": name, "samples_per_device": 12}, "size_spread": 0.5}
     return small({"data": data, "fleet": DEVICES, "learning": {"batch_size": 4}}, *trees)
 
 

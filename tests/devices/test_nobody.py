@@ -42,7 +42,7 @@ FAINT = {"name": "broadcast", "rate": 1}
             SLOW,
             r"fleet\.duration=shifted_exponential .*the first is after 50.*; lengthen the horizon",
         ),
-        ("radio.downlink", FAINT, r"radio\.downlink=broadcast .*the first is after .*radio\.downlink_args"),
+        ("radio.downlink", FAINT, r"radio\.downlink=broadcast .*the first is after .*radio\.downlink\)"),
     ],
 )
 def test_nobody_is_ever_ready(framework: str, key: str, value: Any, message: str) -> None:

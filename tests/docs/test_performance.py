@@ -35,7 +35,7 @@ def test_the_peers_job_is_the_papers_experiment(peers: Any) -> None:
         assert job.batch_size == experiment.learning.batch_size
         assert job.local_epochs == experiment.learning.local_epochs
         assert job.learning_rate == experiment.learning.learning_rate
-        assert (experiment.data.name, experiment.data.partition) == ("mnist", "shards")
+        assert (experiment.part("data").name, experiment.data.partition.name) == ("mnist", "shards")
     assert peers("export").experiment().learning.proximal == 0.0
     assert job.samples_per_round == 36_000
 

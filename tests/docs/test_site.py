@@ -30,7 +30,7 @@ def test_the_site(tmp_path: Path) -> None:
             assert (tmp_path / page.relative_to(DOCS)).with_suffix(".html").exists(), page
     text = {name: (tmp_path / "reference" / f"{name}.html").read_text() for name in ("cli", "keys", "parts", "python")}
     assert all(word in text["cli"] for word in ("fedtide study run", "fedtide league", "--draw-only"))
-    assert all(word in text["keys"] for word in ("radio.num_symbols", "policy.scheduler_args"))
+    assert all(word in text["keys"] for word in ("radio.num_symbols", "policy.scheduler"))
     assert all(word in text["parts"] for word in ("aggregator: fadas", "whittle_age", "k_factor"))
     assert all(word in text["python"] for word in ("fedtide.simulate", "Candidates"))
     for path in DOCS.glob("notebooks/*.ipynb"):

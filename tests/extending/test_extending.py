@@ -30,8 +30,8 @@ def ids(case: Case) -> str:
 
 
 def experiment(case: Case, *more: str) -> fedtide.Experiment:
-    given = config.merge(config.read_words(SMALL), config.read_words(case.words))
-    return config.experiment(config.merge(given, config.read_words(more)))
+    given = config.lay(config.read_words(SMALL), config.read_words(case.words))
+    return config.experiment(config.lay(given, config.read_words(more)))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 
 
 def test_the_page_has_an_example_of_every_kind() -> None:
-    used = {word.partition("=")[0].removesuffix("_args") for case in CASES for word in case.words}
+    used = {word.partition("=")[0] for case in CASES for word in case.words}
     from fedtide.parts.kinds import KINDS
 
     assert {kind.key for kind in KINDS.values()} - used == set()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import warnings
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -17,3 +20,9 @@ else:
         warnings.simplefilter("ignore", DeprecationWarning)
         for name in ("flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.cli.build", "flwr.cli.config_utils"):
             importlib.import_module(name)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A federation syncs its trace, rounds and checkpoint in every period: what a power cut leaves is not tested here."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)

@@ -12,7 +12,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedtide import config
-from fedtide.deploy import client_app
+from fedtide.deploy.apps import client_app
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
 from fedtide.deploy.settings import Deployment, Terms, to_run_config
@@ -157,7 +157,7 @@ class MemoryGrid:
         if node.died_at is not None:
             return
         try:
-            reply = client_app.app(message, node.context)
+            reply = client_app(message, node.context)
         except Exception as error:  # as Flower does
             reply = Message(Error(2, str(error)), reply_to=message)
         reply.metadata.__dict__["_src_node_id"] = node.node_id

@@ -17,10 +17,10 @@ from remembering import OUTAGE
 
 METHODS: dict[str, dict[str, Any]] = {
     "error_feedback": {
-        "codec": {"name": "error_feedback", "args": {"inner": "top_k", "inner_args": {"value_bits": 32}}}
+        "codec": {"name": {"name": "error_feedback", "inner": "top_k", "inner_args": {"value_bits": 32}}}
     },
     "ef21": {"codec": {"name": "ef21"}, "policy": {"aggregator": "ef21"}},
-    "sign": {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"aggregator": "majority_vote"}},
+    "sign": {"codec": {"name": {"name": "sign", "scaled": False}}, "policy": {"aggregator": "majority_vote"}},
     "qsgd": {"codec": {"name": "qsgd"}},
 }
 

@@ -5,25 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
-import typer
+from click.testing import CliRunner
 from memory_grid import Federation, terms
 from rich.console import Console
-from typer.testing import CliRunner
 
-from fedtide.cli.deploy import deploy_app, replay
+from fedtide.cli.main import app
 from fedtide.deploy import trace
-from fedtide.deploy.demo import Demo, View, demo_experiment, demo_table, paces
-from fedtide.deploy.federation import ended_by_signals
+from fedtide.deploy.demo import Demo, View, demo_table, demo_terms, paces
 from fedtide.errors import FedtideError
 from fedtide.runs import read_rounds
-
-app = typer.Typer()
-app.add_typer(deploy_app, name="deploy")
-app.command()(replay)
 
 
 def run(*words: str, code: int = 0) -> str:
@@ -66,7 +59,7 @@ def test_other_bits_are_told(folder: Path, tmp_path: Path) -> None:
     recorded = trace.read_trace(folder)
     period = recorded.periods[2]
     # an isa is a node's own word: it may look like markup
-    recorded.periods[2] = period._replace(model="0" * 64, isa=["[/another]"] * len(period.isa))
+    recorded.periods[2] = period.model_copy(update={"model": "0" * 64, "isa": ["[/another]"] * len(period.isa)})
     trace.write_trace(tmp_path, recorded)
     told = run("replay", str(tmp_path), code=1)
     assert "other bits from period 3 on" in told
@@ -121,7 +114,7 @@ def test_privacy() -> None:
 
 def test_the_demos_table(folder: Path) -> None:
     demo = Demo()
-    experiment = demo_experiment(demo, {})
+    experiment = demo_terms(demo, {}).experiment
     assert experiment.fleet.num_devices == 6
     assert round(experiment.timeline.horizon / experiment.timeline.period) == 20
     assert paces(demo) == sorted(set(paces(demo)))
@@ -138,9 +131,3 @@ def test_the_demos_table(folder: Path) -> None:
 def test_the_demo_does_not_overwrite(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("!")
     run("deploy", "demo", "--synthetic", "--out", str(tmp_path), code=2)
-
-
-def test_a_signal_is_an_interruption() -> None:
-    with pytest.raises(KeyboardInterrupt), ended_by_signals():
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

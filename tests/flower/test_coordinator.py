@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 from memory_grid import Federation, terms
 
-from fedtide.deploy import trace
+from fedtide.deploy import apps, trace
 from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
+from fedtide.learning import native
 from fedtide.runs import is_complete, read_rounds
 
 
@@ -77,3 +80,13 @@ def test_measured_and_reported_links(tmp_path: Path) -> None:
     reported.coordinator().run()
     for period in trace.read_trace(tmp_path / "reported").periods:
         assert period.capacity == [1.0 + device for device in period.ready]
+
+
+@pytest.mark.skipif("baseline" not in native.isas(), reason="made on the baseline path")
+def test_the_model_has_the_bits_it_always_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDTIDE_ISA", "baseline")
+    apps._made_worker.cache_clear()  # a node is on one path for life
+    Federation(terms(), tmp_path / "run").coordinator().run()
+    apps._made_worker.cache_clear()
+    found = hashlib.sha256((tmp_path / "run" / "model.npy").read_bytes()).hexdigest()
+    assert found == "8f957950c6d042d61899f5481dec202985c2a80a7f03e442353ba225141d9b53"

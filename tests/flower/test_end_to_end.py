@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,11 +17,11 @@ import pytest
 
 from fedtide import config
 from fedtide.deploy import trace
-from fedtide.deploy.app_folder import write_app
 from fedtide.deploy.credentials import make_credentials
-from fedtide.deploy.federation import Federation
+from fedtide.deploy.demo import Federation
 from fedtide.deploy.replay import replay
-from fedtide.deploy.settings import Deployment, Terms
+from fedtide.deploy.settings import Deployment, Terms, write_app
+from fedtide.deploy.watchdog import federation_processes
 from fedtide.runs import is_complete, read_rounds
 
 pytestmark = [
@@ -56,6 +57,31 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float, home: Pat
         time.sleep(0.3)
 
 
+def server_apps(home: Path) -> list[int]:
+    """Return the processes that run a ServerApp."""
+    found = []
+    for pid in federation_processes(home):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            found += [pid] if any(word.endswith(b"flwr-serverapp") for word in words[:2]) else []
+    return found
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL a process and what it started, as a power cut would."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    doomed = [process.pid]
+    for pid in doomed:  # it grows while it is read
+        doomed += [child for child, parent in parents.items() if parent == pid]
+    for pid in reversed(doomed):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(10)
+
+
 def check_replay(folder: Path, periods: int) -> trace.Trace:
     """Check that the run is whole and that its trace gives the same bits."""
     assert len(read_rounds(folder)) == periods
@@ -73,12 +99,12 @@ def test_six_nodes_and_one_is_killed(tmp_path: Path) -> None:
     app = write_app(tmp_path / "app", terms(7, 12.0, periods, 6), run)
     with Federation(tmp_path / "home") as federation:
         nodes = [federation.start_node(f"node-{k}", {"partition-id": k, "pace": 0.5 * k}) for k in range(6)]
-        federation.run_app(app)
+        federation.flwr("run", str(app), "here")
         wait_for("the second period", lambda: len(read_rounds(run)) >= 2, 120, federation.home)
-        federation.kill(nodes[0])  # SIGKILL, with all that it had started
+        kill(nodes[0])  # SIGKILL, with all that it had started
         federation.start_node("node-0-again", {"partition-id": 0})
         wait_for("the end", lambda: is_complete(run), 180, federation.home)
-    assert federation.members() == []
+    assert federation_processes(federation.home) == []
     recorded = check_replay(run, periods)
     assert sum(len(each.arrived) for each in recorded.periods) >= 4
     holders = {node for each in recorded.periods for node, data in zip(each.node, each.data, strict=True) if data == 0}
@@ -91,23 +117,22 @@ def test_tls_keys_strangers_and_a_server_that_is_killed(tmp_path: Path) -> None:
     credentials = make_credentials(tmp_path / "keys", ["localhost", "127.0.0.1"], 3)
     with Federation(tmp_path / "home", credentials) as federation:
         for _, public in credentials.nodes[:2]:
-            federation.register(public)
+            federation.flwr("supernode", "register", str(public), "here")
         first = federation.start_node("node-0", {"partition-id": 0}, credentials.nodes[0][0])
         federation.start_node("node-1", {"partition-id": 1}, credentials.nodes[1][0])
         # strangers: a key that nobody registered, and no key at all
         federation.start_node("stranger-2", {"partition-id": 2}, credentials.nodes[2][0])
         federation.start_node("stranger-3", {"partition-id": 2})
-        federation.run_app(app)
+        federation.flwr("run", str(app), "here")
         wait_for("the second period", lambda: len(read_rounds(run)) >= 2, 120, federation.home)
         before = (run / "rounds.jsonl").read_bytes()
-        assert federation.superlink is not None
-        federation.kill(federation.superlink)
-        for pid in federation.server_apps():
+        kill(federation.superlink)
+        for pid in server_apps(federation.home):
             os.kill(pid, signal.SIGKILL)
-        wait_for("the ServerApp's end", lambda: not federation.server_apps(), 20, federation.home)
-        federation.kill(first)
+        wait_for("the ServerApp's end", lambda: not server_apps(federation.home), 20, federation.home)
+        kill(first)
         federation.start_superlink()
-        federation.run_app(app)
+        federation.flwr("run", str(app), "here")
         again: list[subprocess.Popen[bytes]] = []
 
         def is_back() -> bool:
@@ -119,7 +144,7 @@ def test_tls_keys_strangers_and_a_server_that_is_killed(tmp_path: Path) -> None:
         wait_for("the first node's return", is_back, 120, federation.home)
         wait_for("the end", lambda: is_complete(run), 180, federation.home)
         after = (run / "rounds.jsonl").read_bytes()
-    assert federation.members() == []
+    assert federation_processes(federation.home) == []
     assert after.startswith(before)  # nothing lost
     recorded = check_replay(run, periods)
     seen = {node for each in recorded.periods for node in each.nodes.values()}

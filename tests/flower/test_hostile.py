@@ -6,6 +6,7 @@ import logging
 import math
 import random
 import struct
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from memory_grid import Federation, Node, terms
 
 from fedtide.codec.base import HEADER_BYTES
 from fedtide.deploy import trace
-from fedtide.deploy.protocol import GrantOrder, Order, Refused, read_ready, read_upload
+from fedtide.deploy.protocol import Refused, TrainOrder, UploadOrder, read_ready, read_upload
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import Deployment
 from fedtide.engine.system import build
@@ -25,7 +26,7 @@ from fedtide.rng import stream
 from fedtide.runs import is_complete
 
 LONG = {"timeline": {"horizon": 200.0}}
-ORDER = Order(2, 7, 0.1, True, "n" * 32)
+ORDER = TrainOrder(device=2, version=7, nonce="n" * 32, learning_rate=0.1, want_norm=True)
 READY: dict[str, Any] = {
     "device": 2,
     "version": 7,
@@ -47,7 +48,7 @@ def ready(**changes: Any) -> RecordDict:
 
 def test_an_honest_row_is_read() -> None:
     row = read_ready(ready(), ORDER, 3, 6, SETTINGS)
-    assert row.label_counts.tolist() == [4, 6, 0]
+    assert row.label_counts == [4, 6, 0]
     assert (row.num_samples, row.capacity, row.update_sq_norm, row.data) == (10, 3.0, 1.5, 2)
 
 
@@ -56,18 +57,18 @@ def test_an_honest_row_is_read() -> None:
     [
         ({"device": 3}, "another order: device"),
         ({"version": 6}, "another order: version"),
-        ({"version": True}, "another order: version"),
+        ({"version": True}, "version is True"),
         ({"nonce": "m" * 32}, "nonce is something else"),
         ({"num_samples": 0}, "num_samples"),
         ({"num_samples": 10.0}, "num_samples"),
-        ({"num_samples": 2000, "label_counts": [2000, 0, 0]}, "num_samples is '2000'"),
+        ({"num_samples": 2000, "label_counts": [2000, 0, 0]}, "num_samples is 2000"),
         ({"num_samples": 11}, "adds up to 10"),
         ({"label_counts": [10]}, "1 entries for 3"),
-        ({"label_counts": [-5, 15, 0]}, "out of range"),
-        ({"label_counts": [2**60, 10 - 2**60, 0]}, "out of range"),
-        ({"label_counts": [4.0, 6.0, 0.0]}, "whole numbers"),
-        ({"label_counts": "10"}, "whole numbers"),
-        ({"label_counts": None}, "whole numbers"),
+        ({"label_counts": [-5, 15, 0]}, r"label_counts\.0 is -5"),
+        ({"label_counts": [2**60, 10 - 2**60, 0]}, r"label_counts\.0 is 1152921504606846976"),
+        ({"label_counts": [4.0, 6.0, 0.0]}, r"label_counts\.0 is 4\.0: input should be a valid integer"),
+        ({"label_counts": "10"}, "label_counts is '10': input should be a valid list"),
+        ({"label_counts": None}, "it lacks label_counts"),
         ({"capacity": math.nan}, "capacity"),
         ({"capacity": math.inf}, "capacity"),
         ({"capacity": -1.0}, "capacity"),
@@ -87,6 +88,14 @@ def test_rows_that_cannot_be(changes: dict[str, Any], why: str) -> None:
         read_ready(ready(**changes), ORDER, 3, 6, SETTINGS)
 
 
+def test_a_million_wrong_counts_are_refused_at_the_first() -> None:
+    begun = time.process_time()
+    with pytest.raises(Refused, match=r"label_counts\.0 is 0\.5") as failure:
+        read_ready(ready(label_counts=[0.5] * 10**6), ORDER, 3, 6, SETTINGS)
+    assert len(str(failure.value)) < 200
+    assert time.process_time() - begun < 2
+
+
 @pytest.mark.parametrize("content", [RecordDict(), RecordDict({"ready": ArrayRecord([np.zeros(3)])})])
 def test_rows_that_are_no_rows(content: RecordDict) -> None:
     with pytest.raises(Refused, match="no record 'ready'"):
@@ -96,7 +105,7 @@ def test_rows_that_are_no_rows(content: RecordDict) -> None:
 # -- packets --------------------------------------------------------------------------------------------------------
 
 SIZE, BITS = 7850, 9000.0
-GRANT = GrantOrder(2, 7, 9, BITS, "n" * 32)
+GRANT = UploadOrder(device=2, version=7, nonce="n" * 32, tick=9, bits=BITS)
 SYSTEM = build(terms().experiment)
 
 
@@ -127,7 +136,7 @@ def test_an_honest_packet_is_read() -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (upload("text"), "not bytes"),
+        (upload("text"), "packet is 'text': input should be a valid bytes"),
         (upload(b""), "shorter than its header"),
         (upload(packet_bytes(), tick=8), "another order: tick"),
         (upload(packet_bytes(), nonce="m" * 32), "nonce is something else"),
@@ -176,10 +185,9 @@ def test_a_thousand_fuzzed_packets_of_one_grant() -> None:
             read(upload(fuzzed(dice, honest)))
 
 
-@pytest.mark.slow
-def test_a_thousand_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Four hostile nodes, 250 grants each: they are believed no more than nodes whose uploads never come."""
-    tree = {"timeline": {"period": 10.0, "horizon": 2500.0}, "fleet": {"num_devices": 5}, "policy": {"limit": 5}}
+def test_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Four hostile nodes, 30 grants each: they are believed no more than nodes whose uploads never come."""
+    tree = {"timeline": {"period": 10.0, "horizon": 300.0}, "fleet": {"num_devices": 5}, "policy": {"limit": 5}}
     data = {"num_train": 50, "num_test": 10, "num_shards": 5}
     wanted = terms(tree, {"data": data, "radio": {"num_symbols": 1500}}, ban_after=None, poll=2.5)
     dice = random.Random(1)
@@ -203,10 +211,10 @@ def test_a_thousand_fuzzed_packets_change_nothing_but_the_log(tmp_path: Path, ca
             models.append(federation.coordinator().run())
     assert np.array_equal(*models)
     periods = trace.read_trace(tmp_path / "hostile").periods
-    assert sum(len(each.refused) for each in periods) == 1000
+    assert sum(len(each.refused) for each in periods) == 120
     lines = caplog.text.splitlines()
     for position in range(4):
-        assert sum(f"node {101 + position} (device {position}) refused" in line for line in lines) == 250
+        assert sum(f"node {101 + position} (device {position}) refused" in line for line in lines) == 30
     assert all(each.arrived == [4] for each in periods)
 
 
@@ -232,7 +240,7 @@ def test_a_replayed_packet(tmp_path: Path) -> None:
 
     periods = hostile_run(tmp_path / "packet", again, ban_after=None)
     assert sum(0 in each.arrived for each in periods) == 1
-    assert "a packet that was sent before" in {why for each in periods for _, _, why in each.refused}
+    assert "a packet that was sent before" in {refusal.why for each in periods for refusal in each.refused}
 
     envelopes: list[RecordDict] = []
 
@@ -253,7 +261,7 @@ def test_a_reply_in_another_nodes_name(tmp_path: Path) -> None:
 
     periods = hostile_run(tmp_path / "run", disguised, ban_after=None)
     assert all(0 not in each.ready for each in periods)
-    assert "the reply comes from node 102" in {why for each in periods for _, _, why in each.refused}
+    assert "the reply comes from node 102" in {refusal.why for each in periods for refusal in each.refused}
 
 
 def test_a_node_that_goes_on_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -284,9 +292,9 @@ def test_replies_that_flower_cannot_unpack(tmp_path: Path, caplog: pytest.LogCap
 
     def pull_messages(ids: Any) -> list[Message]:
         wanted = set(ids)
-        for time, _, reply in grid.pending:
+        for at, _, reply in grid.pending:
             key = reply.metadata.reply_to_message_id
-            if key in wanted & poison and time <= federation.clock():
+            if key in wanted & poison and at <= federation.clock():
                 raise ValueError("unexpected end of data")
         return pull(wanted)
 
@@ -307,4 +315,4 @@ def test_a_reply_without_content(tmp_path: Path) -> None:
         return [(1.0, bare)]
 
     periods = hostile_run(tmp_path / "run", empty, ban_after=None)
-    assert {why for each in periods for _, _, why in each.refused} == {"the reply is empty"}
+    assert {refusal.why for each in periods for refusal in each.refused} == {"the reply is empty"}

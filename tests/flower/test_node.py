@@ -10,9 +10,10 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 from memory_grid import Federation, terms
 
-from fedtide.deploy import client_app, node, trace
-from fedtide.deploy.node import loader
-from fedtide.deploy.protocol import GrantOrder, Order, grant_content, model_record, order_content, read_order
+from fedtide.deploy import trace
+from fedtide.deploy.apps import client_app
+from fedtide.deploy.node import Worker, loader
+from fedtide.deploy.protocol import TrainOrder, UploadOrder, model_record, read_model
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import check_timeline, deployment, from_run_config, to_run_config
 from fedtide.engine.system import build, make_trainer
@@ -28,7 +29,7 @@ def test_a_device_trains_as_in_the_simulator() -> None:
     trainer = make_trainer(system)
     model = trainer.initial_model(3)
     job = Job(4, 7, model, 0.05, system.dataset.train, system.fleet.partition[4])
-    update, _ = node.train_and_hold(wanted, model, 4, 7, 0.05, node.own_data(wanted, 4))
+    update, _ = Worker(wanted).train(4, model, 4, 7, 0.05)
     assert np.array_equal(update, trainer.train([job])[0])
 
 
@@ -45,7 +46,7 @@ def test_an_unknown_loader_or_part() -> None:
     with pytest.raises(FedtideError, match="loader='nope' is not known"):
         loader("nope")
     with pytest.raises(FedtideError, match="partition-id=6"):
-        node.own_data(terms(), 6)
+        Worker(terms()).data(6)
 
 
 def test_only_periods() -> None:
@@ -70,30 +71,39 @@ def test_terms_travel_unchanged() -> None:
 
 
 def test_orders_travel_unchanged() -> None:
-    order = Order(3, 9, 0.1, False, "abc")
+    order = TrainOrder(device=3, version=9, nonce="abc", learning_rate=0.1)
     model = np.arange(5, dtype=np.float32)
-    again, vector = read_order(order_content(order, model_record(model)))
-    assert again == order
-    assert np.array_equal(vector, model)
+    content = order.content(model=model_record(model))
+    assert TrainOrder.read(content) == order
+    assert np.array_equal(read_model(content["model"]), model)
+
+
+def train_order(device: int, model: np.ndarray) -> RecordDict:
+    order = TrainOrder(device=device, version=1, nonce="n", learning_rate=0.05)
+    return order.content(model=model_record(model))
+
+
+def grant(version: int, bits: float) -> RecordDict:
+    return UploadOrder(device=2, version=version, nonce="m", tick=4, bits=bits).content()
 
 
 def test_the_node_holds_its_update_until_it_is_asked(tmp_path: Path) -> None:
     wanted = terms()
     context = Context(1, 7, {"partition-id": 2, "pace": 0.3}, RecordDict(), to_run_config(wanted))
     model = make_trainer(build(wanted.experiment)).initial_model(3)
-    order = Message(order_content(Order(2, 1, 0.05, False, "n"), model_record(model)), 7, "train")
+    order = Message(train_order(2, model), 7, "train")
     order.metadata.__dict__["_message_id"] = "a"
     begun = time.monotonic()
-    ready = client_app.app(order, context).content["ready"]
+    ready = client_app(order, context).content["ready"]
     assert time.monotonic() - begun >= 0.3
     assert sum(ready["label_counts"]) == ready["num_samples"] == 40
     assert "update_sq_norm" not in ready
     replies = []
     for bits in (9000.0, 9000.0):
-        grant = Message(grant_content(GrantOrder(2, 1, 4, bits, "m")), 7, "query.upload")
-        grant.metadata.__dict__["_message_id"] = "b"
-        replies.append(client_app.app(grant, context).content["upload"]["packet"])
+        asked = Message(grant(1, bits), 7, "query.upload")
+        asked.metadata.__dict__["_message_id"] = "b"
+        replies.append(client_app(asked, context).content["upload"]["packet"])
     assert replies[0] == replies[1]  # addressed by (seed, device, tick): asking twice changes nothing
-    stale = Message(grant_content(GrantOrder(2, 2, 4, 9000.0, "m")), 7, "query.upload")
+    stale = Message(grant(2, 9000.0), 7, "query.upload")
     with pytest.raises(FedtideError, match="this node holds"):
-        client_app.app(stale, context)
+        client_app(stale, context)

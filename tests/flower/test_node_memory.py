@@ -12,15 +12,15 @@ from flwr.app import Error, Message, RecordDict
 from memory_grid import Act, Federation, Node, terms
 
 from fedtide.deploy import trace
-from fedtide.deploy.node import Use, recall, store_memory
-from fedtide.deploy.protocol import Order, ReadyMessage, Refused, read_ready, ready_content
+from fedtide.deploy.apps import Use, recall, store_memory
+from fedtide.deploy.protocol import ReadyReply, Refused, TrainOrder, read_ready
 from fedtide.deploy.replay import replay
 from fedtide.deploy.settings import Terms
 from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.errors import RunFolderError
 from fedtide.runs import RunFolder, is_complete, read_rounds
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from remembering import KEYS, OUTAGE
 
 LONG = {"timeline": {"horizon": 200.0}}
@@ -149,7 +149,7 @@ def test_a_coordinator_that_is_restarted(tmp_path: Path, monkeypatch: pytest.Mon
     saving = RunFolder.checkpoint
 
     def unsaved(self: RunFolder) -> None:
-        if self._last.state is not None and self._last.state.version == at + 1:
+        if self._state is not None and self._state.version == at + 1:
             raise Stop
         saving(self)
 
@@ -210,37 +210,36 @@ def test_a_node_goes_on_from_what_the_server_has_seen() -> None:
 
 @pytest.mark.parametrize("forgot", [["scheduler"], [1], "codec", ["codec", "x"]])
 def test_what_a_node_says_it_forgot_is_not_believed_blindly(forgot: object) -> None:
-    order = Order(1, 1, 0.1, False, "n")
-    content = ready_content(order, ReadyMessage(3, np.array([1, 2]), 0, "avx2", None, None, forgot=("codec",)))
-    assert read_ready(content, order, 2, 6, terms().deployment).forgot == ("codec",)
+    order = TrainOrder(device=1, version=1, nonce="n", learning_rate=0.1)
+    row = {"num_samples": 3, "label_counts": [1, 2], "data": 0, "isa": "avx2", "forgot": ["codec"]}
+    content = ReadyReply(device=1, version=1, nonce="n", **row).content()
+    assert read_ready(content, order, 2, 6, terms().deployment).forgot == ["codec"]
     content["ready"]["forgot"] = forgot
-    with pytest.raises(Refused, match=r"forgot is .*a list of codec and trainer"):
+    with pytest.raises(Refused, match=r"forgot.* is .*: input should be (a valid list|'codec' or 'trainer')"):
         read_ready(content, order, 2, 6, terms().deployment)
 
 
 @pytest.mark.parametrize(
     ("forgot", "message"),
     [
-        ([0], "forgot is a list of 1; it must be a mapping"),
+        ([0], r"forgot is \[0\]: input should be a valid dictionary"),
         ({"codec": [5]}, "forgot.codec has device 5, which is not in ready"),
-        ({"codec": 1}, "forgot.codec is 1; it must be a list"),
-        ({"c" * 40: []}, "it must be a short word"),
+        ({"codec": 1}, "forgot.codec is 1: input should be a valid list"),
+        ({"c" * 40: []}, "input should be 'codec' or 'trainer'"),
     ],
 )
 def test_a_trace_that_forgets_wrongly_is_damaged(tmp_path: Path, forgot: object, message: str) -> None:
     Federation(terms(*DEVICE, {"timeline": {"horizon": 10.0}}), tmp_path / "run").coordinator().run()
     found = trace.read_trace(tmp_path / "run")
     assert 5 not in found.periods[0].ready
-    trace.write_trace(tmp_path / "run", found._replace(periods=[found.periods[0]._replace(forgot=forgot)]))
+    trace.write_trace(
+        tmp_path / "run", found._replace(periods=[found.periods[0].model_copy(update={"forgot": forgot})])
+    )
     with pytest.raises(RunFolderError, match=message):
         trace.read_trace(tmp_path / "run")
 
 
 def test_memory_without_dimensions_stays_without() -> None:
-    from flwr.app import RecordDict
-
-    from fedtide.deploy.node import Use, recall, store_memory
-
     state = RecordDict()
     store_memory(state, "codec", 3, Use(0, None), Use(7, {"count": np.array(5), "left": np.zeros(2, np.float32)}))
     found = recall(state, "codec", 3, 7)

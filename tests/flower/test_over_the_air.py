@@ -16,7 +16,7 @@ from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.runs import read_rounds
 
-AIR: dict[str, Any] = {"radio": {"access": "over_the_air", "access_args": {"min_snr": 8.0}}, "codec": {"name": "ideal"}}
+AIR: dict[str, Any] = {"radio": {"access": {"name": "over_the_air", "min_snr": 8.0}}, "codec": {"name": "ideal"}}
 
 
 @pytest.mark.parametrize("radio", [{}, {"csi": "noisy"}, {"csi": "packet_error"}], ids=str)
@@ -43,7 +43,7 @@ def test_the_same_bits_as_the_simulator(tmp_path: Path, radio: dict[str, Any]) -
 def test_packets_of_a_real_network_do_not_add_up(tmp_path: Path, capacity: str) -> None:
     wanted = terms(AIR, capacity=capacity)
     with pytest.raises(
-        FedtideError, match=f"radio.access=over_the_air with capacity={capacity}: .* say capacity=simulated"
+        FedtideError, match=f"radio.access=over_the_air with capacity={capacity}: .* Say capacity=simulated"
     ):
         check_terms(wanted)
     with pytest.raises(FedtideError, match="do not add up on the air"):

@@ -119,6 +119,8 @@ def test_a_trace_without_what_the_scheduler_looks_at(tmp_path: Path, scheduler: 
     Federation(terms({"policy": {"scheduler": scheduler}}), folder).coordinator().run()
     assert replay(folder).first_difference is None
     recorded = trace.read_trace(folder)
-    trace.write_trace(folder, recorded._replace(periods=[each._replace(**{column: None}) for each in recorded.periods]))
+    trace.write_trace(
+        folder, recorded._replace(periods=[each.model_copy(update={column: None}) for each in recorded.periods])
+    )
     with pytest.raises(RunFolderError, match=f"do not agree on whether it looks at {says}; restore"):
         replay(folder)

@@ -20,7 +20,7 @@ from remembering import OUTAGE
 
 SCAFFOLD: dict[str, Any] = {
     "learning": {"trainer": "scaffold", "local_epochs": 2},
-    "policy": {"aggregator": "scaffold", "aggregator_args": {"inner": "server_momentum"}},
+    "policy": {"aggregator": {"name": "scaffold", "inner": "server_momentum"}},
     "codec": {"name": "top_k"},
     "radio": {"num_symbols": 6000},
 }

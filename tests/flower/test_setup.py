@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import stat
 import subprocess
 import sys
@@ -19,17 +17,16 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 from memory_grid import terms
 
-from fedtide.deploy.app_folder import write_app
 from fedtide.deploy.credentials import make_credentials
-from fedtide.deploy.federation import Federation, ended_by_signals
-from fedtide.deploy.settings import from_run_config
+from fedtide.deploy.demo import Federation
+from fedtide.deploy.settings import from_run_config, write_app
 from fedtide.deploy.watchdog import federation_processes
 from fedtide.errors import FedtideError
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of pathspec, in Flower
 def test_the_app_is_one_that_flower_accepts(tmp_path: Path) -> None:
-    wanted = terms({"policy": {"scheduler_args": {"quoted": 'a "b" \\ c\n'}}})
+    wanted = terms({"policy": {"scheduler": {"quoted": 'a "b" \\ c\n'}}})
     app = write_app(tmp_path / "app", wanted, tmp_path / "run")
     settings, _ = load_and_validate(app / "pyproject.toml")
     flat = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
@@ -73,29 +70,30 @@ def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.Monke
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True); "
         "print('up', flush=True); time.sleep(100)"
     )
-    monkeypatch.setattr("fedtide.deploy.federation._program", lambda name: sys.executable)
-    process = federation._start("sleeper", ["python", "-c", code])
+    monkeypatch.setattr("fedtide.deploy.demo._program", lambda name: sys.executable)
+    process = federation.start("sleeper", ["python", "-c", code])
     log = federation.home / "sleeper.log"
     while "up" not in log.read_text():
         assert process.poll() is None
-    assert len(federation.members()) == 2
+    assert len(federation_processes(federation.home)) == 2
     federation.stop()
-    assert federation.members() == []
+    assert federation_processes(federation.home) == []
     assert process.poll() is not None
 
 
 SLEEPERS = """
 import subprocess, sys, time
 from pathlib import Path
-from fedtide.deploy import federation
+from fedtide.deploy import demo as federation
+from fedtide.deploy.watchdog import federation_processes
 federation._program = lambda name: sys.executable
 here = Path(sys.argv[1])
 made = federation.Federation(here / "home", temporary=here)
 made.home.mkdir()
 (here / "secret.key").write_text("!")
 child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], "
-made._start("sleeper", ["python", "-c", child + "start_new_session=True); time.sleep(100)"])
-while len(made.members()) < 2:
+made.start("sleeper", ["python", "-c", child + "start_new_session=True); time.sleep(100)"])
+while len(federation_processes(made.home)) < 2:
     time.sleep(0.02)
 print("up", flush=True)
 exec(sys.argv[2])
@@ -109,7 +107,7 @@ exec(sys.argv[2])
         "time.sleep(100)",  # killed
         "import os; os._exit(1)",
         "raise ValueError",
-        "made._watchdog._process.stdin.close(); time.sleep(0.2)",
+        "made._watchdog.stdin.close(); time.sleep(0.2)",
     ],
 )
 def test_a_parent_that_is_gone_leaves_nothing_behind(tmp_path: Path, then: str) -> None:
@@ -128,47 +126,26 @@ def test_a_parent_that_is_gone_leaves_nothing_behind(tmp_path: Path, then: str) 
         time.sleep(0.05)
 
 
-def test_a_second_signal_does_not_disturb_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is a handler that is there already replaced."""
-    federation, seen = Federation(tmp_path / "home"), []
-
-    def stop() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            os.kill(os.getpid(), number)
-        seen.append("stopped")
-
-    monkeypatch.setattr(federation, "_stop", stop)
-    with ended_by_signals():
-        federation.stop()
-    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append("mine"))
-    try:
-        with ended_by_signals():
-            os.kill(os.getpid(), signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert seen == ["stopped", "mine"]
-
-
 def test_flwr_that_hangs_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation(tmp_path)
     (tmp_path / "sleep").write_text("#!/bin/sh\nsleep 5\n")
     (tmp_path / "fail").write_text("#!/bin/sh\nprintf 'a\\nb\\377'\nexit 3\n")
     for name, says in (("sleep", "did not answer within 0 s"), ("fail", "flwr run failed: a b")):
         (tmp_path / name).chmod(0o700)
-        monkeypatch.setattr("fedtide.deploy.federation._program", lambda _, name=name: str(tmp_path / name))
-        monkeypatch.setattr("fedtide.deploy.federation.PATIENCE", 0.3 if name == "sleep" else 30.0)
+        monkeypatch.setattr("fedtide.deploy.demo._program", lambda _, name=name: str(tmp_path / name))
+        monkeypatch.setattr("fedtide.deploy.demo.ANSWER_SECONDS", 0.3 if name == "sleep" else 30.0)
         with pytest.raises(FedtideError, match=says) as failure:
             federation.flwr("run", "x")
         assert "\n" not in str(failure.value)
 
 
 def test_a_superlink_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedtide.deploy.federation._program", lambda name: "/bin/false")
+    monkeypatch.setattr("fedtide.deploy.demo._program", lambda name: "/bin/false")
     with pytest.raises(FedtideError, match="did not start: its log is empty"), Federation(tmp_path / "home"):
         pass
 
 
 def test_the_core_needs_no_flower() -> None:
-    modules = "settings, trace, privacy, loaders, node, journal, link, privacy_study"
+    modules = "settings, trace, privacy, node, replay"
     code = f"import sys; sys.modules['flwr'] = None; from fedtide.deploy import {modules}; import fedtide.cli.deploy"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
 

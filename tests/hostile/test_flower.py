@@ -27,21 +27,21 @@ with warnings.catch_warnings():
     for name in ("flwr.app", "flwr.clientapp", "flwr.serverapp"):
         importlib.import_module(name)
 
+from click.testing import CliRunner
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from judge import Wrong, contents, refused, wrong
 from memory_grid import Federation, Node, terms
-from typer.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.deploy import client_app, server_app, trace
-from fedtide.deploy.protocol import Order, model_record, order_content
+from fedtide.deploy import apps, trace
+from fedtide.deploy.apps import log_to, server_error
+from fedtide.deploy.protocol import TrainOrder, model_record
 from fedtide.deploy.replay import replay
-from fedtide.deploy.server_app import log_to, server_error
 from fedtide.deploy.settings import from_run_config, to_run_config
 from fedtide.engine.simulate import simulate
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.runs import is_complete, read_run
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 
 TINY: dict[str, Any] = {
     "data": {"num_train": 48, "num_test": 10, "num_shards": 12},
@@ -87,7 +87,7 @@ WORDS = [
     wrong(*DEMO, "--period", "inf", says="timeline.period"),
     wrong(*DEMO, "policy.scheduler=nope", says="scheduler='nope' is not known"),
     wrong(*DEMO, "policy.scheduler=nope.py:pick", says="there is no file"),
-    wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean 'average_models'"),
+    wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean average_models"),
     wrong(*DEMO, "codec.name=nope", says="codec.name='nope' is not known"),
     wrong(*DEMO, "learning.model=nope", says="model='nope' is not known"),
     wrong(*DEMO, "learning.model=nope.py:make", "learning.trainer=torch", says="there is no file|needs PyTorch"),
@@ -166,7 +166,7 @@ WHAT_IF = [
     wrong("policy.limt=2", says="policy.limit"),
     wrong("policy.scheduler=nope", says="scheduler='nope'"),
     wrong("policy.scheduler=nope.py:x", says="there is no file"),
-    wrong("policy.scheduler_args={x: 1}", says="does not accept"),
+    wrong("policy.scheduler={x: 1}", says="does not accept"),
     wrong("policy.age_base=.nan", says="age_base"),
     wrong("codec.name=nope", says="codec.name='nope'"),
     wrong("codec.num_levels=0", says="num_levels"),
@@ -396,7 +396,7 @@ class Momentum:
         return (model + self.velocity).astype(np.float32)
 
 class Remembering:
-    needs_update_norm = True
+    needs = ("update_sq_norm",)
     def __init__(self): self.best = 0.0
     def __call__(self, candidates, limit, rng):
         self.best = max(self.best, float(candidates.update_sq_norm.max()))
@@ -465,9 +465,14 @@ def failing(number: int, name: str, after: int) -> Callable[..., Any]:
     return fake
 
 
-@pytest.mark.parametrize("number", FAULTS, ids=errno.errorcode.get)
 @pytest.mark.parametrize(
-    ("name", "after"), [("trace.jsonl", 3), ("checkpoint.npz", 3), ("rounds.jsonl", 0), ("model.npy", 0)]
+    ("name", "after", "number"),
+    [
+        *[("trace.jsonl", 3, number) for number in FAULTS],
+        ("checkpoint.npz", 3, errno.ENOSPC),
+        ("rounds.jsonl", 0, errno.EIO),
+        ("model.npy", 0, errno.EROFS),
+    ],
 )
 def test_a_disk_that_fails_costs_nothing_that_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str, after: int
@@ -554,10 +559,11 @@ def test_a_trace_that_cannot_be_read_is_not_damaged(run: Path, monkeypatch: pyte
 )
 def test_a_nodes_own_settings(config: dict[str, Any], says: str) -> None:
     context = Context(1, 7, config, RecordDict(), to_run_config(small()))
-    order = Message(order_content(Order(0, 1, 0.05, False, "n"), model_record(np.zeros(7850, np.float32))), 7, "train")
+    wanted = TrainOrder(device=0, version=1, nonce="n", learning_rate=0.05)
+    order = Message(wanted.content(model=model_record(np.zeros(7850, np.float32))), 7, "train")
     order.metadata.__dict__["_message_id"] = "a"
     with pytest.raises(FedtideError, match=says):
-        client_app.app(order, context)
+        apps.client_app(order, context)
 
 
 @pytest.mark.parametrize(
@@ -582,7 +588,7 @@ def test_a_run_configuration_that_is_none(changes: dict[str, Any], says: str) ->
 @pytest.mark.parametrize("name", [None, 5, "", "/", "a\0b"])
 def test_a_run_folder_that_is_none(name: Any) -> None:
     with pytest.raises(FedtideError, match="run-folder="):
-        server_app.run_folder({"run-folder": name})
+        apps.run_folder({"run-folder": name})
 
 
 def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
@@ -590,7 +596,7 @@ def test_a_server_says_why_it_gave_up(tmp_path: Path) -> None:
     run_config = {**to_run_config(small({"timeline": {"name": "per_arrival"}, "policy": {"limit": 1}}))}
     context = Context(1, 7, {}, RecordDict(), {**run_config, "run-folder": str(folder)})
     with pytest.raises(FedtideError):
-        server_app.main(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
+        apps.run_server(Federation(small(), folder).grid, context)  # type: ignore[arg-type]
     assert "a deployment aggregates every period" in (server_error(folder) or "")
     assert server_error(folder, (tmp_path / "run.log").stat().st_size) is None
     assert server_error(tmp_path / "nobody") is None

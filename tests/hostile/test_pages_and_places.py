@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from judge import SMALL, Wrong, contents, refused, wrong
-from typer.testing import CliRunner
 
 from fedtide.cli.main import app
 
@@ -51,9 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_wrong_places(case: Wrong, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)
-    monkeypatch.setattr("fedtide.cli.study.do_runs", _begins)
-    monkeypatch.setattr("fedtide.cli.study.do_runs", _begins)
-    monkeypatch.setattr("fedtide.cli.study.do_runs", _begins)
+    monkeypatch.setattr("fedtide_lab.commands.do_runs", _begins)
     monkeypatch.setattr("fedtide_lab.theory.command.evaluate_problem", _begins)
     before = contents(made)
     refused(case)

@@ -31,9 +31,9 @@ CASES = [
     wrong("paper", "claims", "--seeds", "5000", says="more than 1000 seeds"),
     # where nothing can be computed
     wrong("paper", "R", "--backend", "nosuch", says="--backend 'nosuch' is not known; use local, dask or here"),
-    wrong("paper", "", says="word 2 of the command is empty"),
+    wrong("paper", "", says="argument 2 is empty"),
     wrong("paper", "\x00", says="NUL"),
-    wrong("paper", "R", "--backend", "", says="word 4 of the command is empty"),
+    wrong("paper", "R", "--backend", "", says="argument 4 is empty"),
     wrong("paper", "R", "--backend", "LOCAL", says="--backend 'LOCAL' is not known"),
     # names of the partition
     *(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 from judge import SMALL, refused, wrong
-from typer.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.parts.kinds import KINDS

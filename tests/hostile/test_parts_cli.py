@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from judge import SMALL, Wrong, refused, wrong
-from typer.testing import CliRunner
 
 from fedtide.cli.main import app
 
@@ -37,22 +37,22 @@ def run(*words: str, says: str) -> Wrong:
 
 
 NAMES = [
-    plan("policy.scheduler=randm", says="did you mean 'random'"),
-    plan("radio.channel=rayliegh", says="did you mean 'rayleigh'"),
-    plan("fleet.duration=unifrom", says="did you mean 'uniform'"),
-    plan("fleet.availability=allways", says="did you mean 'always'"),
-    plan("radio.allocation=equal_bit", says="did you mean 'equal_bits'"),
-    plan("data.partition=shard", says="did you mean 'shards'"),
-    plan("data.name=mnsit", says="did you mean 'mnist'"),
-    plan("learning.trainer=torhc", says="did you mean 'torch'"),
+    plan("policy.scheduler=randm", says="did you mean random"),
+    plan("radio.channel=rayliegh", says="did you mean rayleigh"),
+    plan("fleet.duration=unifrom", says="did you mean uniform"),
+    plan("fleet.availability=allways", says="did you mean always"),
+    plan("radio.allocation=equal_bit", says="did you mean equal_bits"),
+    plan("data.partition=shard", says="did you mean shards"),
+    plan("data.name=mnsit", says="did you mean mnist"),
+    plan("learning.trainer=torhc", says="did you mean torch"),
     plan("policy.scheduler=shards", says=r"it is one of data\.partition"),
     plan("radio.channel=equal_bits", says=r"it is one of radio\.allocation"),
     plan("data.name=tensorboard", says="it is one of tracker"),
     plan("policy.scheduler=''", says="scheduler='' is not known"),
     plan("policy.scheduler=' '", says="scheduler=' ' is not known"),
-    plan("policy.scheduler=", says="valid string"),
-    plan("radio.channel=3", says=r"radio\.channel=3.*valid string"),
-    plan("radio.channel=[rayleigh]", says="valid string"),
+    plan("policy.scheduler=", says="the name of a part"),
+    plan("radio.channel=3", says=r"radio\.channel=3.*the name of a part"),
+    plan("radio.channel=[rayleigh]", says="the name of a part"),
     plan("policy.scheduler=:first", says="nothing on one side of the colon"),
     plan("policy.scheduler='mine.py:'", says="nothing on one side of the colon"),
     plan("policy.scheduler=mine.py", says="'mine.py' is not known.*path/to/file.py:name"),
@@ -64,62 +64,67 @@ NAMES = [
 
 MAPPINGS = [
     plan("policy.scheduler={name: random, x: 1}", says="does not accept the arguments {'x': 1}.*it takes none"),
-    plan("policy.scheduler={name: random, args: {x: 1}}", says="does not accept the arguments"),
-    plan("policy.scheduler={name: random, x: 1}", "policy.scheduler_args={y: 1}", says="keep one of the two"),
-    plan("timeline.name={name: periodic, period: 0.5}", "timeline.args={period: 1}", says="keep one of the two"),
-    plan("policy.scheduler={x: 1}", says="has no name"),
-    plan("policy.scheduler={}", says="has no name"),
-    plan("policy.scheduler={name: }", says="has no name"),
-    plan("policy.scheduler={name: 3}", says="has no name"),
-    plan("policy.scheduler={name: [random]}", says="has no name"),
-    plan("policy.scheduler={name: {name: random}}", says="has no name"),
+    plan("policy.scheduler={name: random, x: 1}", "policy.scheduler={y: 1}", says="the arguments {'x': 1, 'y': 1}"),
+    plan(
+        "timeline.name={name: periodic, period: 0.5}",
+        "timeline.name={period: 1}",
+        says=r"it has a key of its own, timeline\.period",
+    ),
+    plan("policy.scheduler={x: 1}", says="scheduler='proposed' does not accept"),
+    plan("policy.scheduler={name: }", says="the name of a part"),
+    plan("policy.scheduler={name: 3}", says="the name of a part"),
+    plan("policy.scheduler={name: [random]}", says="the name of a part"),
+    plan("policy.scheduler={name: {name: random}}", says="the name of a part"),
     plan("radio.channel={name: nosuch, x: 1}", says="channel='nosuch' is not known"),
     plan("radio.channel={name: rayleigh, snr: 1}", says="'snr'; it takes num_devices, snr_db, large_scale"),
-    plan("radio={channel: {name: rayleigh, snr_db: [1]}}", says=r"snr_db=\[1\] cannot be"),
-    plan("fleet.duration={name: uniform, max_duration: true}", says="max_duration=True cannot be"),
-    plan("fleet.duration={name: uniform, max-duration: 1}", says="'max-duration' is no name of an argument"),
+    plan(
+        "radio={channel: {name: rayleigh, snr_db: [1]}}",
+        says=r"snr_db=\[1\] cannot be given here: it has a key of its own, radio\.snr_db",
+    ),
+    plan("fleet.duration={name: uniform, max_duration: true}", says="max_duration=True cannot be given here"),
+    plan("fleet.duration={name: uniform, max-duration: 1}", says="'max-duration' is no name of a parameter"),
     plan("policy.scheduler={name: mine.py:first, skp: 1}", says="does not accept the arguments {'skp': 1}"),
 ]
 
 ARGUMENTS = [
     *(
-        plan(f"{key}={value}", says="valid dictionary")
-        for key in ("data.args", "data.partition_args", "fleet.duration_args", "fleet.availability_args")
-        for value in ("3", "[1]", "x")
+        plan(f"{key}={value}", says="the name of a part")
+        for key in ("data.name", "data.partition", "fleet.duration", "fleet.availability")
+        for value in ("3", "[1]")
     ),
-    plan("radio.channel_args=", says="valid dictionary"),
-    plan("radio.channel_args={snr_db: loud}", says=r"snr_db='loud' cannot be.*average received SNR, in dB"),
-    plan("radio.channel_args={1: 2}", says="key 1 is not a word"),
-    plan("radio.allocation_args={x: 1}", says="it takes none"),
-    plan("fleet.availability_args={x: 1}", says="it takes none"),
-    plan("fleet.duration_args={min_duration: -1}", says="greater than or equal to 0"),
-    plan("data.partition_args={num_shards: 2.5}", says="valid integer"),
-    plan("data.args={num_train: -1}", says="num_train"),
-    plan("data.args={num_train: many}", says="num_train='many' cannot be"),
-    plan("data.args={num_train: 1000000000000}", says=r"data\.num_train=1000000000000.*GB"),
-    plan("data.args={say: x}", says="does not accept|say"),
-    plan("timeline.args={period: 0}", says="greater than 0"),
-    plan("timeline.args={period: 1.0e-9}", says=r"aggregations.*raise timeline\.period"),
-    plan("codec.args={num_levels: x}", says="valid integer"),
-    plan("codec.name=ideal", "codec.args={num_levels: 3}", says="it takes none"),
-    plan("learning.model_args={x: 1}", says="does not accept the arguments {'x': 1}.*it takes none"),
-    plan("learning.model_args={input_shape: 1}", says="does not accept the arguments"),
-    run("learning.trainer_args={x: 1}", says="does not accept the arguments"),
-    run("learning.trainer_args={task: 1}", says="does not accept the arguments"),
+    plan("radio.channel=", says="the name of a part"),
+    plan("radio.coverage={name: umi, power_dbm: loud}", says=r"power_dbm='loud' cannot be"),
+    plan("radio.channel={1: 2}", says="key 1 is not a word"),
+    plan("radio.allocation={x: 1}", says="it takes none"),
+    plan("fleet.availability={x: 1}", says="it takes none"),
+    plan("fleet.duration={name: log_normal, sigma: -1}", says="greater than or equal to 0"),
+    plan("data.partition={name: virtual_iid, samples_per_device: 2.5}", says="valid integer"),
+    plan("data.name={num_train: -1}", says="num_train"),
+    plan("data.name={num_train: many}", says="num_train='many' cannot be given here"),
+    plan("data.num_train=1000000000000", says=r"data\.num_train=1000000000000.*GB"),
+    plan("data.name={say: x}", says="does not accept|say"),
+    plan("timeline.name={period: 0}", says="period=0 cannot be given here"),
+    plan("timeline.period=1.0e-9", says=r"aggregations.*raise timeline\.period"),
+    plan("codec.name={name: qsgd, num_levels: x}", says="num_levels|does not accept"),
+    plan("codec.name=ideal", "codec.name={num_levels: 3}", says="it takes none"),
+    plan("learning.model={x: 1}", says="does not accept the arguments {'x': 1}.*it takes none"),
+    plan("learning.model={input_shape: 1}", says="does not accept the arguments"),
+    run("learning.trainer={x: 1}", says="does not accept the arguments"),
+    run("learning.trainer={task: 1}", says="does not accept the arguments"),
 ]
 
 TRACKERS = [
-    plan("tracker=tensorboard", says="a list of names.*valid list"),
-    plan("tracker={name: tensorboard}", says="valid list"),
-    plan("tracker=", says="valid list"),
-    plan("tracker=[3]", says=r"tracker\.0=3.*valid string"),
-    plan("tracker=[null]", says=r"tracker\.0=None.*valid string"),
-    plan("tracker=[[tensorboard]]", says="valid string"),
+    plan("tracker=tensorboard", says="a list of names.*valid tuple"),
+    plan("tracker={name: tensorboard}", says="valid tuple"),
+    plan("tracker=", says="valid tuple"),
+    plan("tracker=[3]", says=r"tracker\.0=3.*the name of a part"),
+    plan("tracker=[null]", says=r"tracker\.0=None.*the name of a part"),
+    plan("tracker=[[tensorboard]]", says="the name of a part"),
     plan("tracker=['']", says="tracker='' is not known"),
-    plan("tracker=[tensorbord]", says="did you mean 'tensorboard'"),
+    plan("tracker=[tensorbord]", says="did you mean tensorboard"),
     plan("tracker=[random]", says=r"it is one of policy\.scheduler"),
-    plan("tracker=[{logdir: x}]", says="has no name"),
-    plan("tracker=[{name: 3}]", says="has no name"),
+    plan("tracker=[{logdir: x}]", says="the name of a part"),
+    plan("tracker=[{name: 3}]", says="the name of a part"),
     run("tracker=[{name: tensorboard, logdirr: x}]", says="does not accept the arguments.*it takes logdir"),
     run("tracker=[mine.py:nosuch]", says="has no 'nosuch'"),
     run("tracker=[nowhere.py:x]", says="there is no file"),
@@ -149,8 +154,8 @@ def test_one_line_and_exit_2(here: Path, case: Wrong) -> None:
         ("policy.scheduler.name=random",),
         ("policy.scheduler={name: age_based, pool_share: 0.9}",),
         ("policy={scheduler: {name: age_based, pool_share: 0.9}}",),
-        ("policy.scheduler=age_based", "policy.scheduler_args={pool_share: 0.9}"),
-        ("policy.scheduler={name: age_based}", "policy.scheduler_args={pool_share: 0.9}"),
+        ("policy.scheduler=age_based", "policy.scheduler={pool_share: 0.9}"),
+        ("policy.scheduler={name: age_based}", "policy.scheduler={pool_share: 0.9}"),
         ("policy.scheduler={name: 'mine.py:first', skip: 0}",),
         ("tracker=[]",),
         ("learning.model={name: softmax}",),

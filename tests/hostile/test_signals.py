@@ -29,11 +29,11 @@ main()
 PARTS, RUN = ["parts", "scheduler", "--json"], ["run", *SMALL, "timeline.horizon=1", "-o", "r"]
 MOMENTS = {
     "fedtide.cli is imported": ("fedtide/cli/main.py", "<module>", PARTS),
-    "between the handlers and the first border": ("typer/main.py", "__call__", PARTS),
-    "between the borders, on the way out": ("click/core.py", "__exit__", PARTS),
+    "between the handlers and the border": ("cli/command.py", "main", PARTS),
+    "a command is left": ("click/core.py", "__exit__", PARTS),
     "on the way out": ("core/signals.py", "leave", PARTS),
     "the interpreter ends": ("threading.py", "_shutdown", PARTS),
-    "the output is flushed": ("cli/command.py", "_flush", PARTS),
+    "the output is flushed": ("cli/console.py", "flush", PARTS),
     "a run folder is opened": ("runs/folder.py", "open", RUN),
     "a run is finished": ("runs/folder.py", "finish", RUN),
     "the figure is drawn": ("plot/figure.py", "run_figure", RUN),
@@ -81,7 +81,7 @@ def test_a_signal_within_an_exec() -> None:
         "def app(**_):\n"
         "    try: exec('os.kill(os.getpid(), 15)')\n"
         "    except KeyboardInterrupt: raise SystemExit(143)\n"
-        "main.app = app\n__main__.main()\n"
+        "main.app.main = app\n__main__.main()\n"
     )
     Path("as_module.py").write_text(script)
     assert subprocess.run([sys.executable, "-m", "as_module"], timeout=60, check=False).returncode == 143

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from judge import Wrong, contents, refused
-from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy import stats
-from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app
@@ -54,8 +54,8 @@ def test_candidates_that_differ_in_weights_alone_do_weigh_differently(method: Me
     for run in tuning(ARENAS[0], [method]).runs:
         tree, policy = config.dump(run.experiment), run.experiment.policy
         fill = {"policy.age_base": policy.age_base}.__getitem__
-        weighting = resolve("weighting", policy.weighting, policy.weighting_args, fill)
-        for key in ("weighting", "weighting_args", "age_base"):
+        weighting = resolve("weighting", policy.weighting, policy.weighting, fill)
+        for key in ("weighting", "weighting", "age_base"):
             del tree["policy"][key]
         weights = weighting(np.full(3, 1500), np.array([0, 1, 3]))
         found.append((repr(tree), *np.round(weights, 12).tolist()))
@@ -354,7 +354,7 @@ def test_a_whole_season_by_the_command_line(tmp_path: Path, small: Arena, monkey
         "timeline": {"horizon": 1.0},
         "learning": {"model": "softmax"},
     }
-    monkeypatch.setattr(tune, "BASE", config.merge(tune.BASE, tiny))
+    monkeypatch.setattr(tune, "BASE", config.lay(tune.BASE, tiny))
     monkeypatch.setattr(tune, "ARENAS", ARENAS[:1])
     wild = {name: method._replace(rates=(0.07, 1e30)) for name, method in methods.METHODS.items()}  # half diverge
     groups = [group._replace(methods=tuple(wild[m.name] for m in group.methods if m.name in wild)) for group in GROUPS]

@@ -36,7 +36,6 @@ from helpers import small, small_dataset
 
 pytest.importorskip("distributed")
 pytestmark = [
-    pytest.mark.skipif(not native.is_built(), reason="no kernel"),
     pytest.mark.filterwarnings("default"),  # Dask's own, about sockets and clusters that are closed under it
 ]
 
@@ -53,7 +52,7 @@ WORLD: dict[str, Any] = {
 
 
 def on_dask(**args: Any) -> dict[str, Any]:
-    return {"learning": {"trainer": "dask", "trainer_args": args}}
+    return {"learning": {"trainer": {"name": "dask", **args}}}
 
 
 def simulated(folder: Path | None, *trees: Any, **more: Any) -> fedtide.Result:
@@ -273,7 +272,7 @@ def test_a_model_of_ones_own_goes_to_the_workers(tmp_path: Path) -> None:
         "from torch import nn\n\ndef make(width):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, 3))\n"
     )
-    model = {"model": f"{tmp_path}/mine.py:make", "model_args": {"width": 5}, "local_epochs": 1}
+    model = {"model": {"name": f"{tmp_path}/mine.py:make", "width": 5}, "local_epochs": 1}
     torch = {"learning": {**model, "trainer": "torch"}}
     simulated(tmp_path / "torch", torch)
     simulated(tmp_path / "dask", torch, on_dask(inner="torch", workers=2))
@@ -332,8 +331,8 @@ def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("fedtide.core.cluster.CONNECT_SECONDS", 1)
     said = refused(on_dask(address="tcp://127.0.0.1:9"))
     assert "no Dask scheduler answers at 'tcp://127.0.0.1:9'" in said
-    assert said.endswith("check learning.trainer_args.address")
-    assert "check learning.trainer_args.address" in refused(on_dask(address="nonsense://x"))
+    assert said.endswith("check learning.trainer.address")
+    assert "check learning.trainer.address" in refused(on_dask(address="nonsense://x"))
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,11 +400,11 @@ def test_where_it_trains_is_no_part_of_a_runs_identity() -> None:
     for place in ({"address": "tcp://there:8786"}, {"workers": 3}, {"address": "tcp://x:1", "workers": 9}):
         there = small(WORLD, on_dask(**place))
         assert config.digest(there) == config.digest(plain)
-        assert config.dump(there)["learning"]["trainer_args"] == place, "it is still written down"
+        assert config.dump(there)["learning"]["trainer"] == place, "it is still written down"
     assert config.digest(plain) != config.digest(native_)
     assert config.digest(small(WORLD, on_dask(inner_args={"momentum": 0.5}))) != config.digest(plain)
     # the same words mean something to another trainer
-    others = [small(WORLD, {"learning": {"trainer_args": each}}) for each in ({}, {"workers": 3})]
+    others = [small(WORLD, {"learning": {"trainer": each}}) for each in ({}, {"workers": 3})]
     assert config.digest(others[0]) != config.digest(others[1])
 
 
@@ -417,7 +416,7 @@ def test_the_places_are_arguments_of_the_trainer() -> None:
 
 def test_a_run_knows_path_size_and_trainer_without_a_cluster() -> None:
     from fedtide.runs import identity
-    from fedtide.runs.provenance import instruction_path
+    from fedtide.runs.manifest import instruction_path
 
     experiment = small(WORLD, on_dask(inner_args={"momentum": 0.5}))
     system = build(experiment, dataset=DATA)

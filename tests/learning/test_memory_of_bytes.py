@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from fedtide.learning import native
 from fedtide.learning.trainer import TRAINERS
 
 NUM_SAMPLES = 20_000  # 61 MB; as float32 245 MB
@@ -49,8 +48,6 @@ print(use(int(sys.argv[2])), peak() - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
 @pytest.mark.parametrize("name", TRAINERS)
 def test_training_and_scoring_take_little_more_than_the_bytes(name: str) -> None:
-    if name == "native" and not native.is_built():
-        pytest.skip("installed without the native kernel")
     if name == "dask":
         pytest.skip("it packs what goes to its workers, of which each has a copy")
     done = subprocess.run([sys.executable, "-c", PEAK, name, str(NUM_SAMPLES)], capture_output=True, text=True)

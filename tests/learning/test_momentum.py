@@ -19,8 +19,6 @@ from fedtide.learning.trainer import LocalWork, Task
 from fedtide.types import Job
 from helpers import small, small_dataset
 
-pytestmark = pytest.mark.skipif(not native.is_built(), reason="no kernel")
-
 DATA = small_dataset(num_train=40, side=28)
 
 
@@ -90,7 +88,7 @@ def test_every_job_begins_at_rest() -> None:
 def test_a_bad_value_is_one_line(momentum: Any, trainer: str) -> None:
     if trainer == "torch":
         pytest.importorskip("torch")
-    wanted = small({"learning": {"trainer": trainer, "trainer_args": {"momentum": momentum}}})
+    wanted = small({"learning": {"trainer": {"name": trainer, "momentum": momentum}}})
     with pytest.raises(FedtideError, match=r"momentum=.*cannot be") as caught:
         make_trainer(build(wanted, dataset=small_dataset()))
     assert "\n" not in str(caught.value)
@@ -101,8 +99,8 @@ def test_a_bad_value_is_one_line(momentum: Any, trainer: str) -> None:
 
 def test_it_is_part_of_what_a_run_is_known_by(tmp_path: Path) -> None:
     plain = small({"learning": {"trainer": "native"}})
-    some = config.experiment(plain, {"learning": {"trainer_args": {"momentum": 0.5}}})
-    assert config.digest(plain) == config.digest(config.experiment(plain, {"learning": {"trainer_args": {}}}))
+    some = config.experiment(plain, {"learning": {"trainer": {"momentum": 0.5}}})
+    assert config.digest(plain) == config.digest(config.experiment(plain, {"learning": {"trainer": {}}}))
     assert config.digest(plain) != config.digest(some)
     fedtide.simulate(some, tmp_path / "run", dataset=small_dataset())
     with pytest.raises(FedtideError):

@@ -33,8 +33,7 @@ from fedtide.learning.torch import build_module
 from fedtide.learning.trainer import LocalWork, Task
 from fedtide.types import Job, Samples
 
-pytestmark = pytest.mark.skipif(not native.is_built(), reason="installed without the native kernel")
-ISAS = native.isas() or ["none"]
+ISAS = native.isas()
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

@@ -116,11 +116,11 @@ def test_images_are_no_codes() -> None:
 
 
 def test_its_arguments() -> None:
-    wanted = fedtide.experiment(learning={"model": "char_gru", "trainer": "torch", "model_args": {"hidden": 16}})
+    wanted = fedtide.experiment(learning={"model": {"name": "char_gru", "hidden": 16}, "trainer": "torch"})
     model = system.make_model(wanted, (1, 1, 80), 81)
     assert isinstance(model, Model)
     assert model.layers[1] == GRU(16)
-    wanted = fedtide.experiment(learning={"model": "char_gru", "trainer": "torch", "model_args": {"hidden": 0}})
+    wanted = fedtide.experiment(learning={"model": {"name": "char_gru", "hidden": 0}, "trainer": "torch"})
     with pytest.raises(FedtideError, match="hidden=0 cannot be"):
         system.make_model(wanted, (1, 1, 80), 81)
 
@@ -147,8 +147,8 @@ def test_a_run_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.Monk
     play = "ACT I.\n\n" + "\n\n".join(f"ROLE {chr(65 + k)}.\n" + f"Who is {k}, there? " * 70 for k in range(6))
     monkeypatch.setattr("fedtide.data.shakespeare.load_plays", lambda folder, say: ([play], "made up"))
     wanted = fedtide.experiment(
-        data={"name": "shakespeare", "partition": "natural", "num_test": 20, "args": {"window": 10}},
-        learning={"model": "char_gru", "model_args": {"hidden": 4}, "trainer": "torch", "local_steps": 2},
+        data={"name": {"name": "shakespeare", "window": 10}, "partition": "natural", "num_test": 20},
+        learning={"model": {"name": "char_gru", "hidden": 4}, "trainer": "torch", "local_steps": 2},
         fleet={"num_devices": 5},
         timeline={"horizon": 2},
         policy={"limit": 2},

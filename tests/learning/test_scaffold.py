@@ -24,8 +24,6 @@ from fedtide.types import Job
 from helpers import small, small_dataset
 from remembering import OUTAGE
 
-pytestmark = pytest.mark.skipif(not native.is_built(), reason="no kernel")
-
 N = 6
 DATA = small_dataset(num_train=60, side=8)
 D = 3 * 64 + 3  # softmax: weights [3 64], then biases [3]
@@ -97,8 +95,8 @@ def test_it_is_what_its_paper_says(world: str, inner: str) -> None:
     if inner == "torch":
         pytest.importorskip("torch")
     more = {
-        "learning": {"trainer_args": {"inner": inner, "scale": 0.3}},
-        "policy": {"aggregator_args": {"inner_args": {"server_rate": 0.7}}},
+        "learning": {"trainer": {"inner": inner, "scale": 0.3}},
+        "policy": {"aggregator": {"inner_args": {"server_rate": 0.7}}},
     }
     wanted = small(*WORLDS[world], EXACT, SCAFFOLD, more)
     system = build(wanted, dataset=DATA)
@@ -223,7 +221,7 @@ def test_only_those_picked_are_trained_and_eager_changes_nothing(monkeypatch: py
 @pytest.mark.parametrize(("damping", "grows"), [(None, False), (1.0, True)])
 def test_what_a_noisy_codec_adds_to_control_variates_dies_out_if_damped(damping: float | None, grows: bool) -> None:
     noisy = {"codec": {"name": "sparse_quantized", "num_levels": 1}, "radio": {"num_symbols": 4000}}
-    more = {"learning": {"trainer_args": {"damping": damping, "scale": 0.3}}, "timeline": {"horizon": 15.0}}
+    more = {"learning": {"trainer": {"damping": damping, "scale": 0.3}}, "timeline": {"horizon": 15.0}}
     control = simulated(SCAFFOLD, noisy, more).model[D:] / 0.3
     assert (np.linalg.norm(control) > 100) == grows
 
@@ -233,7 +231,7 @@ class Stop(fedtide.FedtideError):
 
 
 def test_stopped_after_any_aggregation_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    inner = {"policy": {"aggregator_args": {"inner": "server_momentum"}}}
+    inner = {"policy": {"aggregator": {"inner": "server_momentum"}}}
     trees = [SCAFFOLD, OUTAGE, inner, {"radio": {"num_symbols": 2000}}]
     whole = simulated(*trees, folder=tmp_path / "whole")
     for after in range(1, whole.rounds[-1].index, 2):
@@ -270,26 +268,26 @@ def test_both_ways_cost_twice_as_much() -> None:
             [SCAFFOLD, {"learning": {"trainer": "native"}}],
             ("learning.trainer='native'", "add learning.trainer=scaffold"),
         ),
-        ([SCAFFOLD, {"learning": {"trainer_args": {"inner": "scaffold"}}}], ("inner='scaffold'", "native, torch")),
+        ([SCAFFOLD, {"learning": {"trainer": {"inner": "scaffold"}}}], ("inner='scaffold'", "native, torch")),
         (
-            [SCAFFOLD, {"learning": {"trainer_args": {"inner": "mine.py:Own"}}}],
+            [SCAFFOLD, {"learning": {"trainer": {"inner": "mine.py:Own"}}}],
             ("inner='mine.py:Own'", "native, torch"),
         ),
         (
-            [SCAFFOLD, {"learning": {"trainer_args": {"inner_args": {"momentum": 0.9}}}}],
+            [SCAFFOLD, {"learning": {"trainer": {"inner_args": {"momentum": 0.9}}}}],
             ("inner_args.momentum=0.9", "leave it out"),
         ),
-        ([SCAFFOLD, {"learning": {"trainer_args": {"inner_args": {"speed": 1}}}}], ("speed", "it takes momentum")),
-        ([SCAFFOLD, {"learning": {"trainer_args": {"scale": 0}}}], ("scale=0", "greater than 0")),
+        ([SCAFFOLD, {"learning": {"trainer": {"inner_args": {"speed": 1}}}}], ("speed", "it takes momentum")),
+        ([SCAFFOLD, {"learning": {"trainer": {"scale": 0}}}], ("scale=0", "greater than 0")),
         (
             [SCAFFOLD, {"learning": {"model": "collections:OrderedDict"}}],
-            ("a PyTorch module", "learning.trainer_args.inner=torch"),
+            ("a PyTorch module", "learning.trainer.inner=torch"),
         ),
         (
-            [SCAFFOLD, {"policy": {"aggregator": "server_adam", "aggregator_args": {"inner": "scaffold"}}}],
+            [SCAFFOLD, {"policy": {"aggregator": {"name": "server_adam", "inner": "scaffold"}}}],
             ("inner='scaffold'", "learning.trainer", "cannot be inside"),
         ),
-        ([SCAFFOLD, {"policy": {"aggregator_args": {"inner": "ef21"}}}], ("inner='ef21'", "codec.name")),
+        ([SCAFFOLD, {"policy": {"aggregator": {"inner": "ef21"}}}], ("inner='ef21'", "codec.name")),
     ],
 )
 def test_what_does_not_fit_is_one_line(trees: Any, words: tuple[str, ...]) -> None:
@@ -308,10 +306,10 @@ def test_a_model_without_its_half_is_not_scored() -> None:
 
 def test_the_records_say_who_trained() -> None:
     from fedtide.runs import trainer_name
-    from fedtide.runs.provenance import instruction_path
+    from fedtide.runs.manifest import instruction_path
 
     wanted = small(SCAFFOLD)
     assert trainer_name(make_trainer(build(wanted, dataset=DATA))).startswith("scaffold around native, scale=")
     assert instruction_path(wanted) == native.isa()
-    assert instruction_path(config.experiment(wanted, {"learning": {"trainer_args": {"inner": "torch"}}})) is None
+    assert instruction_path(config.experiment(wanted, {"learning": {"trainer": {"inner": "torch"}}})) is None
     assert registry.remembers(make_trainer(build(wanted, dataset=DATA)))

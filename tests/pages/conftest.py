@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,32 @@ def made_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             made[key] = tmp_path_factory.mktemp("run") / "run"
             fedtide.simulate(experiment, made[key])
         return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def deployed_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that makes the folder of a federation, whole or stopped after five periods, each once."""
+    pytest.importorskip("flwr", reason="needs Flower (extra `flower`)")
+    flower = str(Path(__file__).parents[1] / "flower")
+    if flower not in sys.path:
+        sys.path.insert(0, flower)
+    from memory_grid import Federation, terms
+
+    made: dict[bool, Path] = {}
+
+    def stop(status: Any) -> None:
+        if status.record.index == 5:
+            raise KeyboardInterrupt
+
+    def make(whole: bool) -> Path:
+        if whole not in made:
+            made[whole] = tmp_path_factory.mktemp("federation") / "run"
+            federation = Federation(terms(), made[whole], on_round=None if whole else stop)
+            with contextlib.suppress(KeyboardInterrupt):
+                federation.coordinator().run()
+        return made[whole]
 
     return make
 

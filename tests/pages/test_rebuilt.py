@@ -17,9 +17,8 @@ from fedtide.pages import run_rows
 from fedtide.pages.run import run_page
 from fedtide.pages.run_view import jobs_of, numbers, recorded, seen
 from fedtide.runs import read_run
-from helpers import ROOT, small
+from helpers import small
 
-FIXTURES = ROOT / "tests" / "fixtures"
 MARKOV = {"fleet": {"num_devices": 12, "availability": "markov"}, "radio": {"csi": "pilots"}, "policy": {"limit": 4}}
 MANY = {"data": {"partition": "iid"}, "fleet": {"num_devices": 400}, "timeline": {"horizon": 1.0}}
 WORLDS: list[dict[str, Any]] = [
@@ -43,7 +42,7 @@ def test_trainings_fit_the_records(made_run: Callable[..., Path], world: dict[st
     ages = [tick.index - tick.start for tick in system.ticks[: len(found.rounds)]]
     assert jobs.age[ended].tolist() == np.concatenate(ages).tolist()
     for row, each in enumerate(found.rounds):
-        if not each.lost and found.experiment.radio.csi == "perfect":
+        if not each.lost and found.experiment.radio.csi.name == "perfect":
             assert found.capacity[row, each.picked] == pytest.approx(each.capacity)
     assert found.label_counts is not None
     assert found.label_counts.tolist() == system.fleet.label_counts.tolist()
@@ -61,8 +60,8 @@ def test_whoever_was_gone_when_the_server_acted_was_away(made_run: Callable[...,
 
 def test_records_alone_tell_when_trainings_may_have_begun(made_run: Callable[..., Path]) -> None:
     folder = made_run()
-    experiment, rounds, _, complete = read_run(folder)
-    found = recorded(experiment, rounds, complete, "because")
+    run = read_run(folder)
+    found = recorded(run.experiment, run.rounds, run.complete, "because")
     whole = seen(folder)
     assert found.jobs.age.tolist() == whole.jobs.age.tolist()
     assert found.jobs.received.tolist() == whole.jobs.received.tolist()
@@ -78,10 +77,10 @@ def test_a_plan_that_does_not_fit_is_not_shown(made_run: Callable[..., Path], mo
     assert "not what was recorded" in run_page([folder])
 
 
-@pytest.mark.parametrize("name", ["v0.1/federation", "v0.1/federation-half", "before-open-parts/federation"])
-def test_a_deployment_is_read_from_its_trace(name: str) -> None:
-    found = seen(FIXTURES / name)
-    periods = trace.read_trace(FIXTURES / name).periods[: len(found.rounds)]
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_deployment_is_read_from_its_trace(deployed_run: Callable[[bool], Path], whole: bool) -> None:
+    found = seen(deployed_run(whole))
+    periods = trace.read_trace(deployed_run(whole)).periods[: len(found.rounds)]
     assert (found.kind, found.unit) == ("deployed", "s")
     ended = np.isfinite(found.jobs.ready)
     assert ended.sum() == sum(len(each.ready) for each in periods)
@@ -138,7 +137,7 @@ def test_records_that_do_not_name_the_ready_devices_show_the_same_page(
     """Those of a large fleet count them, and the plan knows who they were."""
     experiment = small({"learning": {"trainer": "native"}, "data": {"num_train": 48, "num_test": 20}})
     fedtide.simulate(experiment, tmp_path / "named")
-    monkeypatch.setattr("fedtide.config.effort.LARGE_FLEET_DEVICES", 5)
+    monkeypatch.setattr("fedtide.engine.simulate.LARGE_FLEET_DEVICES", 5)
     counted = fedtide.simulate(experiment, tmp_path / "counted").rounds
     assert not any(each.ready for each in counted)
     one, other = seen(tmp_path / "named"), seen(tmp_path / "counted")

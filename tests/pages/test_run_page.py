@@ -14,7 +14,6 @@ from fedtide import config
 from fedtide.pages import run as run_module
 from fedtide.pages.run import run_page
 from fedtide.runs import RoundRecord, read_run
-from helpers import ROOT
 
 FULL = {"timeline": {"horizon": 35.0}}  # 140 aggregations of 40 devices
 MANY = {"data": {"partition": "iid"}, "fleet": {"num_devices": 400}, "timeline": {"horizon": 1.0}}
@@ -150,9 +149,9 @@ def test_two_timelines_on_the_same_clock(made_run: Callable[..., Path], opened: 
         _check(page, [each for each in rounds if each.time <= times[5]][-1], run)
 
 
-@pytest.mark.parametrize("name", ["v0.1/federation", "before-open-parts/federation-half"])
-def test_a_deployment(name: str, opened: Callable[..., Any]) -> None:
-    folder = ROOT / "tests" / "fixtures" / name
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_deployment(whole: bool, deployed_run: Callable[[bool], Path], opened: Callable[..., Any]) -> None:
+    folder = deployed_run(whole)
     page = opened(run_page([folder]), "#t=2")
     assert "real devices" in page.find_element("id", "run0").text
     said = _now(page)
@@ -293,9 +292,9 @@ def test_paper_is_light_and_nothing_on_it_is_squeezed(
 
 
 def test_settings_are_listed_key_by_key(made_run: Callable[..., Path]) -> None:
-    made = run_page([made_run(radio={"channel": "rician", "channel_args": {"k_factor": 8.0}})])
-    assert "<code>radio.channel_args.k_factor</code></td>" in made
-    assert "<code>radio.channel_args</code>" not in made
+    made = run_page([made_run(radio={"channel": {"name": "rician", "k_factor": 8.0}})])
+    assert "<code>radio.channel.k_factor</code></td>" in made
+    assert "<code>radio.channel</code>" not in made
     both = run_page([made_run(), made_run(policy={"scheduler": "random"})])
     told = both[both.index('id="settings"') : both.index("</section>", both.index('id="settings"'))]
     assert told.count("<code>") == 1
@@ -323,21 +322,16 @@ def test_the_page_ends_with_numbers_and_says_what_made_them(
     assert found["seed"] == "0"
 
 
-def test_folders_of_earlier_versions_do_not_know_their_commit() -> None:
-    folder = ROOT / "tests" / "fixtures" / "v0.1" / "federation"
-    assert "<dt>commit</dt><dd><bdi>unknown</bdi></dd>" in run_page([folder])
-
-
 @pytest.mark.parametrize(
     ("radio", "named"),
     [
         ({}, "rayleigh 13 dB"),
         ({"snr_db": 5.0, "channel": "rician"}, "rician 5 dB"),
-        ({"channel_args": {"snr_db": 4.0}}, "rayleigh 4 dB"),
+        ({"channel": {"snr_db": 4.0}}, "rayleigh 4 dB"),
         ({"coverage": "umi"}, "rayleigh, umi"),
         ({"channel": "jakes", "coverage": "log_distance"}, "jakes, log_distance"),
         ({"channel": "trace"}, "trace"),
-        ({"channel": "trace", "channel_args": {"quantity": "gain"}}, "trace 13 dB"),
+        ({"channel": {"name": "trace", "quantity": "gain"}}, "trace 13 dB"),
         ({"channel": "mine.py:links"}, "mine.py:links"),
     ],
 )

@@ -76,13 +76,13 @@ def _with(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def _seal(folder: Path) -> None:
-    """Let the checkpoint vouch for what was changed, as whoever means harm would."""
+    """Let the manifest fit what was changed, as an attacker would."""
     with np.load(folder / "checkpoint.npz") as saved:
         arrays = {name: saved[name] for name in saved.files}
-    vouch = json.loads(str(arrays["vouch"]))
-    vouch["versions"] = (folder / "versions.json").read_text()
-    arrays["vouch"] = np.array(json.dumps(vouch))
-    arrays["experiment"] = np.array(config.digest(config.experiment(config.read_file(folder / "experiment.yaml"))))
+    manifest = json.loads(str(arrays["manifest"]))
+    manifest["versions"] = json.loads((folder / "versions.json").read_text())
+    manifest["experiment"] = config.digest(config.experiment(config.read_file(folder / "experiment.yaml")))
+    arrays["manifest"] = np.array(json.dumps(manifest))
     np.savez(folder / "checkpoint.npz", **arrays)
 
 

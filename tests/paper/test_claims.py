@@ -325,7 +325,7 @@ def test_settings_of_the_figures_are_the_papers():
         (40, 8, 300_000)
     }
     assert {(e.fleet.num_devices, e.policy.limit, e.radio.num_symbols) for e in only("weights")} == {(100, 30, 380_000)}
-    assert {e.codec.name for name in FIGURES for e in only(name)} == {"sparse_quantized"}
+    assert {e.part("codec").name for name in FIGURES for e in only(name)} == {"sparse_quantized"}
     assert {e.timeline.period for e in only("period")} == {0.125, 0.25, 0.5, 1.0}
     assert np.isclose(sorted({e.policy.age_base for e in only("weights")}), [0.846, 1.0, 1.182]).all()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy import stats
-from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli.main import app

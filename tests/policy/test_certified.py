@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dense_descent
 import fedtide
 from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.learning import native as kernel
-from fedtide.runs.identity import _described
-from fedtide.schedule import certified, label_variance, swaps
+from fedtide.extension import native
+from fedtide.runs.manifest import _described
+from fedtide.schedule import certified, label_variance
 from fedtide.schedule.certified import Certified, certify, rounding, separation
+from fedtide.schedule.label_variance import centred
 from fedtide.schedule.schedulers import Proposed
 from fedtide.types import Candidates, Selection
-
-pytestmark = pytest.mark.skipif(not kernel.is_built(), reason="the extension is not built")
+from twins import dense_descent
 
 
 def scaled(counts: np.ndarray, rows: Any) -> int:
@@ -82,8 +81,7 @@ def test_the_bound_is_one_and_with_steps_enough_the_set_is_the_best(
 def tree(
     counts: np.ndarray, size: int, reached: int, enough: int = 0, steps: int = 10**7
 ) -> tuple[list[int], int, int]:
-    native: Any = swaps.native()
-    picked, least, bound, taken = native.branch(swaps.centred(counts), size, reached, enough, steps)
+    picked, least, bound, taken = native.branch(centred(counts), size, reached, enough, steps)
     assert 0 <= taken <= steps
     return picked.tolist(), least, bound
 
@@ -115,7 +113,7 @@ def test_never_worse_than_two_hundred_descents(num_rows: int, size: int, alpha: 
     for seed in range(4):
         rng = np.random.default_rng(seed)
         counts = rng.multinomial(600, rng.dirichlet([alpha] * 10, num_rows))
-        rows = swaps.centred(counts).astype(float)
+        rows = centred(counts).astype(float)
         for restarts in (96, 200):
             _, value = dense_descent.descend(rows, size, np.random.default_rng(seed), restarts)
             assert certify(counts, size, np.random.default_rng(seed)).reached <= value / 100
@@ -143,7 +141,7 @@ def test_rounding_and_separation_are_below_every_set(problem: tuple[np.ndarray, 
     counts, size = problem
     least = least_of_all(counts, size)
     assert 0 <= rounding(counts, size) <= least
-    assert 0 <= separation(swaps.centred(counts), size) <= least
+    assert 0 <= separation(centred(counts), size) <= least
 
 
 def test_rounding_with_unequal_totals() -> None:
@@ -195,14 +193,6 @@ def test_more_steps_are_never_worse() -> None:
     reached = [each.reached for each in found]
     assert reached == sorted(reached, reverse=True)
     assert [each.proved for each in found] == [False, False, False, True]
-
-
-def test_without_the_extension_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swaps, "native", lambda: None)
-    counts = np.random.default_rng(0).integers(0, 300, (50, 10))
-    assert certify(counts[:10], 5, np.random.default_rng(0)).proved  # all subsets are looked at
-    with pytest.raises(FedtideError, match=r"needs the compiled extension.*search=swaps"):
-        certify(counts, 30, np.random.default_rng(0))
 
 
 def test_what_would_overflow_has_no_bound() -> None:
@@ -257,14 +247,14 @@ def test_metrics_of_a_scheduler_are_checked(metrics: Any) -> None:
 SMALL = {
     "data": {"name": "synthetic", "num_train": 400, "num_test": 20, "partition": "iid"},
     "fleet": {"num_devices": 60},
-    "policy": {"limit": 12, "scheduler_args": {"pool_share": 1.0}},
+    "policy": {"limit": 12, "scheduler": {"pool_share": 1.0}},
     "timeline": {"horizon": 1.0},
     "learning": {"local_epochs": 1, "model": "softmax"},
 }
 
 
 def rounds(folder: Path, scheduler_args: dict[str, Any]) -> list[dict[str, Any]]:
-    experiment = fedtide.experiment({**SMALL, "policy": {"limit": 12, "scheduler_args": scheduler_args}})
+    experiment = fedtide.experiment({**SMALL, "policy": {"limit": 12, "scheduler": scheduler_args}})
     fedtide.simulate(experiment, folder)
     return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
 
@@ -291,13 +281,13 @@ def test_the_record_has_them(tmp_path: Path) -> None:
 )
 def test_bad_arguments(args: dict[str, Any], says: str) -> None:
     with pytest.raises(FedtideError, match=says):
-        fedtide.plan(fedtide.experiment({**SMALL, "policy": {"scheduler_args": args}}))
+        fedtide.plan(fedtide.experiment({**SMALL, "policy": {"scheduler": args}}))
 
 
 def test_the_default_search_has_the_digest_of_always() -> None:
     assert certified.CERTIFIED_RESTARTS >= label_variance.SWAP_RESTARTS
     assert Proposed() == Proposed(0.5, "swaps", certified.STEPS)
-    before = fedtide.experiment({"policy": {"scheduler_args": {"pool_share": 0.5}}})
+    before = fedtide.experiment({"policy": {"scheduler": {"pool_share": 0.5}}})
     assert "search" not in json.dumps(before.model_dump(mode="json"))
     assert _described(Proposed()) == "Proposed(pool_share=0.5)"
     asked = "Proposed(pool_share=0.5, search='certified')"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedtide.schedule import label_variance, swaps
+from fedtide.schedule import label_variance
 from fedtide.schedule.label_variance import minimise
 
 
@@ -86,7 +86,7 @@ def test_descent_is_valid_never_worse_than_greedy_and_proves_only_what_is_true(
 def test_nothing_is_proved_where_devices_hold_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """[1, 0] alone reaches the least that a total of 1 allows, but [1, 1] is better."""
     monkeypatch.setattr(label_variance, "ENUMERATION_LIMIT", 0)
-    monkeypatch.setattr(swaps, "search", lambda *_: (np.array([0]), 2))
+    monkeypatch.setattr(label_variance, "search", lambda *_: (np.array([0]), 2))
     assert minimise(np.array([[1, 0], [1, 1]]), 1, np.random.default_rng(0))[1] is False
     assert minimise(np.array([[1, 0], [0, 1]]), 1, np.random.default_rng(0))[1] is True
 

@@ -55,7 +55,7 @@ def test_a_run_is_what_the_authors_code_does(schedule: str, outer: bool) -> None
     """Their table holds u / eta, and a step goes eta of now times the mean of the table."""
     args: Any = {"aggregator": "mifa"}
     if outer:  # no momentum: the inner one's step, but told the rates through the outer one
-        args = {"aggregator": "server_momentum", "aggregator_args": {"momentum": 0.0, "inner": "mifa"}}
+        args = {"aggregator": {"name": "server_momentum", "momentum": 0.0, "inner": "mifa"}}
     wanted = small(policy=args, codec={"name": "ideal"}, learning={"schedule": schedule})
     trainer, born = Slope(), {1: 0.0}
     result = fedtide.simulate(wanted, dataset=small_dataset(), trainer=trainer)

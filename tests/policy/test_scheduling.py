@@ -55,7 +55,7 @@ def test_bcbn2_takes_the_largest_norms_of_the_best_channels() -> None:
     rows = make_candidates([9, 8, 7, 6, 1, 1], num_devices=8, update_sq_norm=[1, 4, 2, 4, 99, 99])
     assert picks(BestChannelBestNorm(), rows, 2) == [1, 3]
     assert picks(BestChannelBestNorm(), rows, 1) == [1]
-    assert BestChannelBestNorm.needs_update_norm
+    assert BestChannelBestNorm.needs == ("update_sq_norm",)
 
 
 def test_age_based_takes_the_least_often_scheduled_of_the_best_channels() -> None:

@@ -12,7 +12,7 @@ from companions import with_companions
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
 from fedtide.runs import RoundRecord
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs.checkpoint import read_checkpoint
 from helpers import FakeTrainer, small, small_dataset
 
 REMEMBERING = [
@@ -20,7 +20,7 @@ REMEMBERING = [
     for name in builtin_parts("aggregator")
     if registry.remembers(registry.find_part("aggregator", name, builtin_parts("aggregator")))
 ]
-NESTED = {"aggregator": "server_yogi", "aggregator_args": {"inner": "ca2fl", "inner_args": {"server_rate": 0.5}}}
+NESTED = {"aggregator": {"name": "server_yogi", "inner": "ca2fl", "inner_args": {"server_rate": 0.5}}}
 POLICIES: dict[str, dict[str, Any]] = {**{name: {"aggregator": name} for name in REMEMBERING}, "nested": NESTED}
 
 

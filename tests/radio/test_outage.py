@@ -23,7 +23,7 @@ from helpers import FakeTrainer, small, small_dataset
 NOISY: dict[str, Any] = {
     "fleet": {"num_devices": 20},
     "policy": {"limit": 12},
-    "radio": {"csi": "noisy", "csi_args": {"error": 0.3}},
+    "radio": {"csi": {"name": "noisy", "error": 0.3}},
 }
 
 
@@ -44,7 +44,7 @@ def test_a_packet_that_fits_arrives_whatever_was_granted() -> None:
 @pytest.mark.parametrize("aggregator", ["average_models", "median"])
 @pytest.mark.parametrize("csi", ["noisy", "packet_error"])
 def test_lost_is_what_its_link_does_not_carry(codec: str, aggregator: str, csi: str) -> None:
-    radio = {"num_symbols": 5000, "csi": csi, "csi_args": {"error": 0.3} if csi == "noisy" else {}}
+    radio = {"num_symbols": 5000, "csi": {"name": csi, "error": 0.3} if csi == "noisy" else {}}
     system, rounds = simulated({"codec": {"name": codec}, "policy": {"aggregator": aggregator}, "radio": radio})
     fits, exceeds, wider = 0, 0, 0
     for record, tick in zip(rounds, system.ticks, strict=True):

@@ -41,7 +41,7 @@ def wanted(*trees: dict[str, Any]) -> fedtide.Experiment:
 
 
 def truncated(min_snr: float) -> dict[str, Any]:
-    return {"radio": {"access": "over_the_air", "access_args": {"min_snr": min_snr}}}
+    return {"radio": {"access": {"name": "over_the_air", "min_snr": min_snr}}}
 
 
 # ---- the papers, symbol by symbol
@@ -315,7 +315,7 @@ def test_arguments_and_inner_aggregators_count(name: str, args: dict[str, Any], 
     assert given.takes_sum is takes
     if not takes:
         with pytest.raises(FedtideError, match="one by one"):
-            build(wanted(AIR, {"policy": {"aggregator": name, "aggregator_args": args}}))
+            build(wanted(AIR, {"policy": {"aggregator": {"name": name, **args}}}))
 
 
 OWN = """

@@ -15,7 +15,7 @@ from fedtide.radio import cell, propagation
 from fedtide.radio import channel as radio_channel
 from fedtide.radio.channel import Jakes
 from fedtide.runs import RoundRecord, policy_files, read_rounds
-from fedtide.runs.identity import identity
+from fedtide.runs.manifest import identity
 from fedtide.types import Floats, Ints
 from helpers import FakeTrainer, run, small, small_dataset
 

@@ -56,12 +56,12 @@ def test_fading_holds_for_its_coherence_time_and_is_exponential() -> None:
 
 def test_a_quick_one_changes_nothing() -> None:
     plain = build(small(), dataset=small_dataset())
-    quick = build(small({"radio": {"downlink": "broadcast", "downlink_args": {"rate": 1e9}}}), dataset=small_dataset())
+    quick = build(small({"radio": {"downlink": {"name": "broadcast", "rate": 1e9}}}), dataset=small_dataset())
     assert [tick.ready.tolist() for tick in quick.ticks] == [tick.ready.tolist() for tick in plain.ticks]
 
 
 def test_a_model_that_takes_for_ever_to_arrive_is_told_of() -> None:
-    slow = small({"radio": {"downlink": "broadcast", "downlink_args": {"rate": 1.0}}})
+    slow = small({"radio": {"downlink": {"name": "broadcast", "rate": 1.0}}})
     with pytest.raises(FedtideError, match=r"no aggregation .* radio\.downlink=broadcast .* speed up the downlink"):
         build(slow, dataset=small_dataset())
 
@@ -69,7 +69,7 @@ def test_a_model_that_takes_for_ever_to_arrive_is_told_of() -> None:
 def test_a_download_of_a_period_is_a_period_more() -> None:
     plain = build(small(), dataset=small_dataset())
     model = 32.0 * _parameters(plain)
-    wanted = small({"radio": {"downlink": "broadcast", "downlink_args": {"rate": model / small().timeline.period}}})
+    wanted = small({"radio": {"downlink": {"name": "broadcast", "rate": model / small().timeline.period}}})
     later = build(wanted, dataset=small_dataset())
     age = {int(k): int(each.index - s) for each in plain.ticks for k, s in zip(each.ready, each.start, strict=True)}
     for tick in later.ticks:

@@ -68,7 +68,7 @@ def test_airtime_says_what_it_counts_and_when_it_cannot_be() -> None:
 
 
 def test_very_old_models_are_told_of() -> None:
-    away = {"fleet": {"availability": "markov", "availability_args": {"mean_on": 0.3, "mean_off": 5.0}}}
+    away = {"fleet": {"availability": {"name": "markov", "mean_on": 0.3, "mean_off": 5.0}}}
     rows, summary, _ = planned(away, {"timeline": {"horizon": 30.0}})
     assert summary["largest_age"] == max(age for row in rows for age in row["ready_age"]) > 12
     assert "aggregations ago" in (stale(summary["largest_age"], summary["aggregations"]) or "")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.errors import FedtideError
@@ -96,7 +96,7 @@ def filled(path: Path, folder: Path) -> Study:
     study, store = read_study(path), Store(folder)
     for run in study.runs:
         e = run.experiment
-        level = 0.5 + e.policy.limit / 100 + e.seed / 1000 + 0.2 * (e.data.partition == "iid")
+        level = 0.5 + e.policy.limit / 100 + e.seed / 1000 + 0.2 * (e.data.partition.name == "iid")
         put(store, run, level=level)
     return study
 

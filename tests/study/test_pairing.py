@@ -7,7 +7,7 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.studies import plot

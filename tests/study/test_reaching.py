@@ -5,14 +5,13 @@ import math
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.core import yaml12
 from fedtide.errors import FedtideError
 from fedtide.report.summary import summarise
 from fedtide.runs import Ledger, RoundRecord
-from fedtide.runs.ledger import Prices, joules, prices
 from fedtide.studies.statistics import reaching_named
 from fedtide.studies.store import RunResult, Store
 from fedtide.studies.table import table_rows
@@ -27,11 +26,11 @@ COLUMNS = {
     "bits": [100.0, 200.0, 300.0],
     "samples_trained": [5, 6, 7],
 }
-PRICED = {"radio": {"joules_per_symbol": 2.0}, "fleet": {"joules_per_sample": 0.5}}
+JOULES = [22.5, 43.0, 83.5]
 
 
-def made(experiment=PRICED, **more) -> RunResult:
-    return RunResult(experiment, {**COLUMNS, **more}, {})
+def made(**more) -> RunResult:
+    return RunResult({}, {**COLUMNS, **more}, {})
 
 
 @pytest.mark.parametrize(
@@ -48,20 +47,15 @@ def made(experiment=PRICED, **more) -> RunResult:
     ],
 )
 def test_the_first_evaluation_that_shows_it_counts(name, value):
-    found = reaching_named(name)(made())
+    found = reaching_named(name)(made(joules=JOULES))
     assert math.isnan(found) if value is None else found == value
 
 
-def test_what_was_counted_goes_before_the_prices():
+def test_what_was_not_counted_is_not_a_number():
     counted = {"joules": [1.0, 3.0, 9.0], "bits_down": [64.0, 128.0, 192.0], "air_time": [0.5, 1.5, 2.0]}
     for name, value in (("joules", 3.0), ("bits_down", 128.0), ("air_time", 1.5)):
-        assert (
-            reaching_named(f"{name}_to_0.8")(made(**counted))
-            == reaching_named(f"{name}_to_0.8")(made({}, **counted))
-            == value
-        )
-    another = {"fleet": {"energy": "cubic", "joules_per_sample": 0.5}}  # the prices are not its own
-    assert math.isnan(reaching_named("joules_to_0.8")(made(another)))
+        assert reaching_named(f"{name}_to_0.8")(made(**counted)) == value
+        assert math.isnan(reaching_named(f"{name}_to_0.8")(made()))
     assert reaching_named("air_time_to_0.8").reason([made()]).startswith("radio.symbol_rate is 0")
     assert reaching_named("bits_down_to_0.8").reason([made()]).startswith("stored by an older fedtide")
     assert reaching_named("bits_down_to_0.9").reason([made(**counted)]) == "0 of 1 seeds reach 0.9"
@@ -81,16 +75,8 @@ def test_why_there_is_no_number():
         reaching_named("time_to_0.9").reason([made(), made(test_accuracy=[0.9, 0.9, 0.9])]) == "1 of 2 seeds reach 0.9"
     )
     assert reaching_named("time_to_0.8").reason([made()]) == ""
-    assert "radio.joules_per_symbol and fleet.joules_per_sample" in reaching_named("joules_to_0.8").reason([made({})])
-    assert reaching_named("joules_to_0.9").reason([made()]) == "0 of 1 seeds reach 0.9"
-
-
-def test_joules():
-    assert joules([1, 2], [10, 30], 3.0, 0.5).tolist() == [8.0, 21.0]
-    assert prices({}) == prices(small()) == Prices(0.0, 0.0)
-    assert prices(PRICED) == Prices(2.0, 0.5)
-    assert Prices(0.0, 0.1).known
-    assert not Prices().known
+    assert "radio.joules_per_symbol and fleet.joules_per_sample" in reaching_named("joules_to_0.8").reason([made()])
+    assert reaching_named("joules_to_0.9").reason([made(joules=JOULES)]) == "0 of 1 seeds reach 0.9"
 
 
 def filled(folder: Path, levels) -> Store:
@@ -166,7 +152,7 @@ def test_an_unknown_metric_is_told_of_these(tmp_path):
 
 
 def test_the_command_shows_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedtide.cli.command.out._width", 200)
+    monkeypatch.setattr("fedtide.cli.console.out._width", 200)
     (tmp_path / "two.yaml").write_text(
         "version: 1\nname: two\nseeds: 1\nvariants: {a: {policy.limit: 1}, b: {policy.limit: 2}}\n"
         "base: {data: {name: synthetic, num_train: 100, num_test: 20, num_shards: 10}, fleet.num_devices: 4, "

@@ -32,7 +32,7 @@ seeds: [3, 5]
     assert [run.experiment.seed for run in study.runs] == [3] * 8 + [5] * 8
     assert study.labels[0] == "avg, num_symbols=1000, age_base=1.0"
     first = study.runs[0].experiment
-    assert (first.timeline.name, first.radio.num_symbols, first.policy.age_base) == ("synchronous", 1000, 1.0)
+    assert (first.part("timeline").name, first.radio.num_symbols, first.policy.age_base) == ("synchronous", 1000, 1.0)
 
 
 def test_equal_experiments_share_a_name():
@@ -109,7 +109,7 @@ def test_policies_are_looked_for_beside_the_study(tmp_path, monkeypatch):
     assert read_study(Path("s.yaml")).runs[0].name == before
     monkeypatch.chdir(tmp_path)
     run = read_study(Path("sub/s.yaml")).runs[0]
-    assert (run.name, run.experiment.policy.scheduler) == (before, "mine.py:first")  # the same run from anywhere
+    assert (run.name, run.experiment.policy.scheduler.name) == (before, "mine.py:first")  # the same run from anywhere
     (tmp_path / "mine.py").write_text("# another\n")
     with pytest.raises(FedtideError, match="twice with different contents"):
         read_study(Path("sub/s.yaml"))

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.config import merge
+from fedtide.config import lay
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.studies.run import expected_work, missing, run_study
 from fedtide.studies.spec import make_study, read_study
@@ -264,7 +264,7 @@ def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every)
     """From the moment of divergence on it is a guess, at all evaluations that the others have."""
     learning = {"training_loss": True, "evaluate_every": every}
     variants = {"good": {}, "diverges": {"learning": {"learning_rate": 1e30}}}
-    study, store = make_study("two", variants, [0, 1], merge(TINY, {"learning": learning})), Store(tmp_path / "store")
+    study, store = make_study("two", variants, [0, 1], lay(TINY, {"learning": learning})), Store(tmp_path / "store")
     assert run_study(study, store, workers=1, backend="here") == []
     assert missing(study, store) == []
     found = by_label(study, Store(tmp_path / "store"))
@@ -282,7 +282,7 @@ def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every)
     assert row["diverged_note"] == "2 of 2 diverged"
     assert reference["diverged_note"] == ""
     path = tmp_path / "two.yaml"
-    tree = {"version": 1, "name": "two", "base": merge(TINY, {"learning": learning}), "variants": variants, "seeds": 2}
+    tree = {"version": 1, "name": "two", "base": lay(TINY, {"learning": learning}), "variants": variants, "seeds": 2}
     path.write_text(yaml.safe_dump(tree))
     assert "2 of 2 diverged" in " ".join(invoke("show", path, "--store", tmp_path / "store").output.split())
 
@@ -445,7 +445,7 @@ def test_expected_work_goes_by_what_parts_declare_and_not_by_their_names(tmp_pat
     assert work(tmp_path, {"data.num_train": 6000}) == pytest.approx(paper / 10, rel=0.01)
     assert work(tmp_path, {"data.name": "synthetic"}) == pytest.approx(paper / 30, rel=0.01)  # 2,000 images
     assert work(tmp_path, {"learning.local_steps": 10}) == pytest.approx(140 * 8 * 500, rel=0.01)
-    assert work(tmp_path, {"timeline.args": {"period": 0.5}}) == pytest.approx(paper / 2, rel=0.01)
+    assert work(tmp_path, {"timeline.name": {"period": 0.5}}) == pytest.approx(paper / 2, rel=0.01)
     everyone = work(tmp_path, {"policy.scheduler": "best_channel_best_norm"})
     assert 2 * paper < everyone <= 5 * paper  # those who are ready, of 40
     assert work(tmp_path, {"policy.scheduler": "norm.py:first"}) == paper

@@ -262,7 +262,7 @@ def resolve_inner(name: str, args: Mapping[str, Any] | None, num_devices: int, o
     """
     if name not in builtin_parts("aggregator"):
         raise FedtideError(
-            f"aggregator_args.inner={name!r} is none of fedtide's own aggregators "
+            f"policy.aggregator.inner={name!r} is none of fedtide's own aggregators "
             f"({', '.join(builtin_parts('aggregator'))}): name one of "
             "these, or write the outer step into your own"
         )
@@ -270,7 +270,7 @@ def resolve_inner(name: str, args: Mapping[str, Any] | None, num_devices: int, o
     def fill(key: str) -> Any:
         if key != "fleet.num_devices":
             raise FedtideError(
-                f"aggregator_args.inner={name!r} goes with {key} and cannot be inside another aggregator: name another inside, or "
+                f"policy.aggregator.inner={name!r} goes with {key} and cannot be inside another aggregator: name another inside, or "
                 f"policy.aggregator={name} itself"
             )
         return num_devices
@@ -279,7 +279,7 @@ def resolve_inner(name: str, args: Mapping[str, Any] | None, num_devices: int, o
     while inside is not None:
         if type(inside) is type(outer):
             raise FedtideError(
-                f"aggregator_args.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
+                f"policy.aggregator.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
             )
         inside = getattr(inside, "_inner", None)
     return found

@@ -2,57 +2,66 @@
 
 from __future__ import annotations
 
-import importlib.util
-import math
-import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.live import Live
+import click
 from rich.markup import escape
-from rich.table import Table
 
-from fedtide import config
-from fedtide.cli.command import CORES, AsJson, err, friendly, out, print_json, say, warn
+from fedtide.cli import options
+from fedtide.cli.command import Group, command
+from fedtide.cli.console import err, out, print_json, print_line, print_table, say, warn
 from fedtide.errors import FedtideError
 
-deploy_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="Run the policies on real devices with Flower (needs the extra `flower`).",
-)
 
-_Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="An experiment file, then keys that differ.")
-]
+@click.group("deploy", cls=Group)
+def deploy() -> None:
+    """Run the policies on real devices with Flower (needs the extra `flower`)."""
 
 
 def _need_flower() -> None:
+    import importlib.util
+
     if importlib.util.find_spec("flwr") is None:
         raise FedtideError("this needs Flower: pip install 'fedtide[flower]'")
 
 
-@deploy_app.command("demo")
-@friendly
+@deploy.command("demo")
+@options.words
+@options.out("Run folder (default: runs/demo-<time>).")
+@click.option("--periods", type=click.IntRange(1), default=20, help="How many aggregations.")
+@click.option("--period", type=click.FloatRange(5), default=15.0, help="Seconds between two aggregations.")
+@click.option("--nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
+@click.option("--synthetic", is_flag=True, help="Synthetic images in place of MNIST.")
+@click.option("--secure", is_flag=True, help="TLS, and a key for every node.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Names every random stream.")
+@options.as_json
 def deploy_demo(
-    words: _Overrides = None,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder (default: runs/demo-<time>).")] = None,
-    periods: Annotated[int, typer.Option("--periods", min=1, help="How many aggregations.")] = 20,
-    period: Annotated[float, typer.Option("--period", min=5, help="Seconds between two aggregations.")] = 15.0,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=64, help="SuperNodes, about 190 MB each.")] = 6,
-    synthetic: Annotated[bool, typer.Option("--synthetic", help="Synthetic images in place of MNIST.")] = False,
-    secure: Annotated[bool, typer.Option("--secure", help="TLS, and a key for every node.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Names every random stream.")] = 0,
-    as_json: AsJson = False,
+    words: tuple[str, ...],
+    folder: Path | None,
+    periods: int,
+    period: float,
+    nodes: int,
+    synthetic: bool,
+    secure: bool,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Run a SuperLink and six SuperNodes of different speeds on this machine, and watch them learn.
 
     Everything that it starts is stopped again, also on Ctrl-C. The run folder is like any simulation's, plus a trace:
 
-    [dim]fedtide show RUN[/]   [dim]fedtide replay RUN[/]   [dim]fedtide replay RUN policy.scheduler=random[/]
+    fedtide show RUN
+    fedtide replay RUN
+    fedtide replay RUN policy.scheduler=random
     """
     _need_flower()
+    import math
+    import time
+
+    from rich.live import Live
+
+    from fedtide import config
     from fedtide.deploy.demo import Demo, View, demo_table, demo_terms, run_demo
     from fedtide.deploy.settings import doubts
     from fedtide.engine.system import build, load_dataset, make_trainer
@@ -60,7 +69,7 @@ def deploy_demo(
     if not math.isfinite(period):
         raise FedtideError(f"--period {period}: timeline.period is a number of seconds; give 5 or more")
     demo = Demo(nodes, periods, period, "synthetic" if synthetic else "mnist", seed, secure)
-    changes = config.read_words(words or [])
+    changes = config.read_words(words)
     terms = demo_terms(demo, changes)
     experiment = terms.experiment
     for problem in doubts(terms):
@@ -96,125 +105,108 @@ def _summary(folder: Path, as_json: bool) -> None:
     from fedtide.report.summary import summarise
     from fedtide.runs import read_run
 
-    experiment, rounds, num_parameters, _ = read_run(folder)
+    run = read_run(folder)
     if as_json:
-        print_json({"folder": str(folder), **summarise(experiment, rounds, num_parameters)})
+        print_json({"folder": str(folder), **summarise(run.experiment, run.rounds, run.num_parameters)})
         return
-    out.print(demo_table(experiment, View(rounds, read_trace(folder).periods, "done")), highlight=False)
-    out.print(
-        f"\n[dim]fedtide show {escape(str(folder))}\nfedtide replay {escape(str(folder))}[/]",
-        highlight=False,
-        soft_wrap=True,
-    )
+    out.print(demo_table(run.experiment, View(run.rounds, read_trace(folder).periods, "done")), highlight=False)
+    print_line(f"\n[dim]fedtide show {escape(str(folder))}\nfedtide replay {escape(str(folder))}[/]")
 
 
-@deploy_app.command("app")
-@friendly
+@deploy.command("app")
+@options.argument("target", "FOLDER", "Where to write the Flower app.", type=options.PATH)
+@options.words
+@click.option("--run", "run_folder", type=options.PATH, default=Path("run"), help="Run folder, on the server's host.")
+@click.option(
+    "--set", "-s", "setting", multiple=True, metavar="KEY=VALUE", help="A deployment setting; see --settings."
+)
+@click.option("--settings", "show_settings", is_flag=True, help="List the deployment settings, and stop.")
 def deploy_make_app(
-    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write the Flower app.")],
-    words: _Overrides = None,
-    run_folder: Annotated[Path, typer.Option("--run", help="Run folder, on the server's host.")] = Path("run"),
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="A deployment setting; see --settings.")
-    ] = None,
-    show_settings: Annotated[bool, typer.Option("--settings", help="List the deployment settings, and stop.")] = False,
+    target: Path, words: tuple[str, ...], run_folder: Path, setting: tuple[str, ...], show_settings: bool
 ) -> None:
     """Write the Flower app of a federation on real hosts; send it to a SuperLink with `flwr run FOLDER`.
 
-    [dim]fedtide deploy app federation fleet.num_devices=20 timeline.period=60 timeline.horizon=6000 -s min_nodes=20[/]
+    fedtide deploy app federation fleet.num_devices=20 timeline.period=60 timeline.horizon=6000 -s min_nodes=20
     """
     _need_flower()
-    from fedtide.deploy.app_folder import write_app
-    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts
+    from fedtide import config
+    from fedtide.deploy.settings import Deployment, Terms, check_terms, deployment, doubts, write_app
 
     if show_settings:
-        listed = Table(box=None, padding=(0, 2))
-        for heading in ("setting", "default", "meaning"):
-            listed.add_column(heading)
-        for name, field in Deployment.model_fields.items():
-            listed.add_row(f"[cyan]{name}[/]", escape(str(field.default)), escape(field.description or ""))
-        out.print(listed, highlight=False)
+        from fedtide.cli.parts import key_row, print_keys
+
+        print_keys({name: key_row(field.default, field) for name, field in Deployment.model_fields.items()}, False)
         return
-    terms = Terms(config.experiment(config.read_words(words or [])), deployment(config.parse_overrides(setting or [])))
+    terms = Terms(config.experiment(config.read_words(words)), deployment(config.parse_overrides(setting)))
     check_terms(terms)
     for problem in doubts(terms):
         warn(problem)
     write_app(target, terms, run_folder.absolute())
     periods = round(terms.experiment.timeline.horizon / terms.experiment.timeline.period)
-    out.print(
+    print_line(
         f"{escape(str(target))}: {terms.experiment.fleet.num_devices} devices, {periods} periods of "
-        f"{terms.experiment.timeline.period:g} s\n[dim]flwr run {escape(str(target))} <connection>[/]",
-        highlight=False,
-        soft_wrap=True,
+        f"{terms.experiment.timeline.period:g} s\n[dim]flwr run {escape(str(target))} <connection>[/]"
     )
 
 
-@deploy_app.command("keys")
-@friendly
-def deploy_keys(
-    folder: Annotated[Path, typer.Argument(help="A new folder for the files.")],
-    nodes: Annotated[int, typer.Option("--nodes", min=0, help="How many nodes get a key pair.")] = 6,
-    host: Annotated[list[str] | None, typer.Option("--host", help="Name or address of the SuperLink; repeat.")] = None,
-    days: Annotated[int, typer.Option("--days", min=1, help="How long the certificates are valid.")] = 365,
-) -> None:
+@deploy.command("keys")
+@options.argument("folder", "FOLDER", "A new folder for the files.", type=options.PATH)
+@click.option("--nodes", type=click.IntRange(0), default=6, help="How many nodes get a key pair.")
+@click.option("--host", multiple=True, help="Name or address of the SuperLink; repeat.")
+@click.option("--days", type=click.IntRange(1), default=365, help="How long the certificates are valid.")
+def deploy_keys(folder: Path, nodes: int, host: tuple[str, ...], days: int) -> None:
     """Make certificates and keys for a test federation: an authority, the SuperLink's certificate, a key per node."""
     _need_flower()
     from fedtide.deploy.credentials import make_credentials
 
-    made = make_credentials(folder, host or ["localhost", "127.0.0.1"], nodes, days)
+    made = make_credentials(folder, list(host) or ["localhost", "127.0.0.1"], nodes, days)
     for path in (made.authority, made.certificate, made.key, *(path for pair in made.nodes for path in pair)):
-        out.print(escape(str(path)), highlight=False, soft_wrap=True)
+        print_line(escape(str(path)))
 
 
-@deploy_app.command("privacy")
-@friendly
-def deploy_privacy(
-    words: _Overrides = None,
-    epsilon: Annotated[list[float] | None, typer.Option("--epsilon", "-e", help="Repeat for several.")] = None,
-    draws: Annotated[int, typer.Option("--draws", min=1, help="Draws of the noise.")] = 10,
-    as_json: AsJson = False,
-) -> None:
+@deploy.command("privacy")
+@options.words
+@click.option("--epsilon", "-e", type=float, multiple=True, help="Repeat for several.")
+@click.option("--draws", type=click.IntRange(1), default=10, help="Draws of the noise.")
+@options.as_json
+def deploy_privacy(words: tuple[str, ...], epsilon: tuple[float, ...], draws: int, as_json: bool) -> None:
     """Show what private label histograms cost the schedule; nothing is trained."""
+    from fedtide import config
     from fedtide.deploy.privacy import privacy_cost
+    from fedtide.report.terminal import TableColumn
 
-    experiment = config.experiment(config.read_words(words or []))
-    prices = privacy_cost(experiment, epsilon or [0.001, 0.003, 0.01, 0.03, 0.1, 1.0], draws)
+    experiment = config.experiment(config.read_words(words))
+    prices = privacy_cost(experiment, list(epsilon) or [0.001, 0.003, 0.01, 0.03, 0.1, 1.0], draws)
     if as_json:
         print_json([price._asdict() for price in prices])
         return
-    listed = Table(box=None, padding=(0, 2))
-    for heading in ("epsilon", "label variance", "of what labels save"):
-        listed.add_column(heading, justify="right")
-    listed.add_row("exact counts", f"{prices[0].exact:.4g}", "100 %")
+    rows = [("exact counts", f"{prices[0].exact:.4g}", "100 %")]
     for price in reversed(prices):
-        saved = (
-            (price.random - price.label_variance) / (price.random - price.exact) if price.random > price.exact else 0.0
-        )
-        listed.add_row(f"{price.epsilon:g}", f"{price.label_variance:.4g}", f"{100 * saved:.0f} %")
-    listed.add_row("random schedule", f"{prices[0].random:.4g}", "0 %")
-    out.print(listed, highlight=False)
+        all_saved = price.random - price.exact
+        saved = (price.random - price.label_variance) / all_saved if all_saved > 0 else 0.0
+        rows.append((f"{price.epsilon:g}", f"{price.label_variance:.4g}", f"{100 * saved:.0f} %"))
+    rows.append(("random schedule", f"{prices[0].random:.4g}", "0 %"))
+    names = ("epsilon", "label variance", "of what labels save")
+    print_table([TableColumn(name, right=True) for name in names], rows)
 
 
-@friendly
-def replay(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder of a deployment.")],
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="What would be different; nothing: check the bits."),
-    ] = None,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the replayed run.")] = None,
-    threads: Annotated[int, typer.Option("--threads", "-j", min=1, help="Devices trained at a time.")] = CORES,
-    as_json: AsJson = False,
-) -> None:
+@command("replay")
+@options.argument("run", "RUN", "The run folder of a deployment.", type=options.PATH)
+@options.argument("words", "[KEY=VALUE]...", "What would be different; nothing: check the bits.", nargs=-1)
+@options.out("A folder for the replayed run.")
+@options.threads
+@options.as_json
+def replay(run: Path, words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool) -> None:
     """Play a deployment's trace again in the simulator: to the bit, or with another scheduler, weighting or codec.
 
-    [dim]fedtide replay runs/demo[/]   the same models, bit for bit
-    [dim]fedtide replay runs/demo policy.scheduler=random[/]   the same devices and links, another policy
+    fedtide replay runs/demo                           the same models, bit for bit
+    fedtide replay runs/demo policy.scheduler=random   the same devices and links, another policy
     """
+    from fedtide import config
     from fedtide.deploy.replay import replay as play
     from fedtide.runs import read_rounds
 
-    result = play(run, config.parse_overrides(words or []), folder, threads)
+    result = play(run, config.parse_overrides(words), folder, threads)
     before, after = (each[-1].test_accuracy if each else None for each in (read_rounds(run), result.rounds))
     same = result.first_difference is None if result.compared else None
     tree = {
@@ -233,9 +225,9 @@ def replay(
         print_json(tree)
     else:
         for line in _told(tree):
-            out.print(line, highlight=False, soft_wrap=True)
+            print_line(line)
     if same is False:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _told(tree: dict[str, Any]) -> list[str]:

@@ -2,74 +2,72 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
-import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 from rich.markup import escape
-from rich.table import Table
 
-from fedtide import config
-from fedtide.cli.command import AsJson, friendly, out, print_json, print_text, say
-from fedtide.config import Experiment
-from fedtide.config.presets import scenario, scenario_names
-from fedtide.core import signals
+from fedtide.cli import options
+from fedtide.cli.command import Group, command
+from fedtide.cli.console import out, print_json, print_text, say
 from fedtide.errors import FedtideError, RunFolderError
 
-# `fedtide report` and `fedtide explore`: pages for a browser.
+if TYPE_CHECKING:
+    from fedtide.config import Experiment
+
+# ---- `fedtide report` and `fedtide explore`: pages for a browser
+
+_paths_argument = options.argument(
+    "paths",
+    "RUN [RUN] | STUDY",
+    "A run folder, two to be beside each other, or a study.",
+    nargs=-1,
+    required=True,
+    type=options.PATH,
+)
+_store_option = click.option("--store", type=options.PATH, help="Where the results of a study file are.")
 
 
-_PagePaths = Annotated[
-    list[Path],
-    typer.Argument(metavar="RUN [RUN] | STUDY", help="A run folder, two to be beside each other, or a study."),
-]
-StoreOf = Annotated[Path | None, typer.Option("--store", help="Where the results of a study file are.")]
-
-
-@friendly
-def report(
-    paths: _PagePaths,
-    to: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
-    store: StoreOf = None,
-) -> None:
+@command("report")
+@_paths_argument
+@options.out("The file to write.", "to", default=Path("report.html"))
+@_store_option
+def report(paths: tuple[Path, ...], to: Path, store: Path | None) -> None:
     """Write a page to look at in a browser, one file without network: of a run, of two runs or of a study.
 
-    [dim]fedtide report runs/mine -o report.html[/]
-    [dim]fedtide report runs/proposed runs/random -o both.html[/]   two schedulers on the same clock
+    fedtide report runs/mine -o report.html
+    fedtide report runs/proposed runs/random -o both.html   two schedulers on the same clock
     """
     written = _written(paths, to, store)
     say(f"written: {to} ({written / 1000:,.0f} kB)")
 
 
-@friendly
-def explore(
-    paths: _PagePaths,
-    live: Annotated[bool, typer.Option("--live", help="Follow a run under way, until Ctrl-C.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --live: 0 is any that is free.")] = 0,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the browser, or only say where.")
-    ] = True,
-    store: StoreOf = None,
-) -> None:
+@command("explore")
+@_paths_argument
+@click.option("--live", is_flag=True, help="Follow a run under way, until Ctrl-C.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --live: 0 is any that is free.")
+@click.option("--browser/--no-browser", default=True, help="Open the browser, or only say where.")
+@_store_option
+def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store: Path | None) -> None:
     """Open the page of a run, of two runs or of a study in the browser.
 
-    [dim]fedtide explore runs/mine[/]
-    [dim]fedtide explore runs/mine --live[/]   follows it while it trains; only this machine can look
+    fedtide explore runs/mine
+    fedtide explore runs/mine --live   follows it while it trains; only this machine can look
     """
     if live:
         _follow(paths, port, browser)
         return
     if port:
         raise FedtideError(f"--port {port} is where a run is followed: say --live too, or leave it out")
+    import tempfile
+
     to = Path(tempfile.mkdtemp(prefix="fedtide-")) / "report.html"
     _written(paths, to, store)
     _open(to.as_uri(), browser)
 
 
-def _written(paths: list[Path], to: Path, store: Path | None) -> int:
+def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
     from fedtide.core.files import is_there, refuse_other_kind, write_output
     from fedtide.pages.choose import are_runs, page_of
@@ -87,7 +85,10 @@ def _written(paths: list[Path], to: Path, store: Path | None) -> int:
     return len(content)
 
 
-def _follow(paths: list[Path], port: int, browser: bool) -> None:
+def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
+    import time
+
+    from fedtide.core import signals
     from fedtide.pages.choose import are_runs
     from fedtide.pages.live import serve
     from fedtide.pages.run import check_count
@@ -113,43 +114,52 @@ def _follow(paths: list[Path], port: int, browser: bool) -> None:
 
 
 def _is_empty(folder: Path) -> bool:
-    from fedtide.runs import is_complete, read_run
+    from fedtide.runs import read_run
 
-    return not read_run(folder).rounds and not is_complete(folder)
+    run = read_run(folder)
+    return not run.rounds and not run.complete
 
 
 def _open(address: str, browser: bool, more: str = "") -> None:
+    import webbrowser
+
     say(f"{address}{more}")
     if browser and not webbrowser.open(address):
         say("no browser could be opened: open that address yourself")
 
 
-# `fedtide scenario`: the worlds that the package brings along.
+# ---- `fedtide scenario`: the worlds that the package brings along
 
-
-scenario_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="Worlds to learn in: data, devices and radio of a paper's system section, by one name.\n\n"
-    "[dim]fedtide run scenario=paper[/]",
-)
 # What a radio is made of, each with the name that is not worth a word.
 _RADIO = {"coverage": "equal", "channel": "", "csi": "perfect", "allocation": "equal_bits", "downlink": "instant"}
 
 
-@scenario_app.command("list")
-@friendly
-def list_scenarios(as_json: AsJson = False) -> None:
+@click.group("scenario", cls=Group)
+def scenario() -> None:
+    """Worlds to learn in: data, devices and radio of a paper's system section, by one name.
+
+    fedtide run scenario=paper
+    """
+
+
+@scenario.command("list")
+@options.as_json
+def list_scenarios(as_json: bool) -> None:
     """List the scenarios: what world each one is, its data set, its devices and its radio.
 
-    [dim]fedtide scenario list[/]
+    fedtide scenario list
     """
+    from rich.table import Table
+
+    from fedtide import config
+    from fedtide.config import presets
+
     rows = {}
-    for name in scenario_names():
+    for name in presets.scenario_names():
         experiment = config.experiment(scenario=name)
         rows[name] = {
-            "about": scenario(name).about,
-            "data": experiment.data.name,
+            "about": presets.scenario(name).about,
+            "data": experiment.part("data").name,
             "num_devices": experiment.fleet.num_devices,
             "radio": _radio(experiment),
         }
@@ -164,25 +174,26 @@ def list_scenarios(as_json: AsJson = False) -> None:
         table.add_row(name, f"{escape(str(row['about']))}\n[dim]{escape(made_of)}[/]")
     out.print(table, highlight=False)
     out.print(
-        "\nfedtide run scenario=NAME [KEY=VALUE]... runs one; keys that you give yourself win. `fedtide scenario show NAME` "
+        "\nfedtide run scenario=NAME [KEY=VALUE]... runs one; keys that you give override it. `fedtide scenario show NAME` "
         "prints its file.",
         highlight=False,
         style="dim",
     )
 
 
-@scenario_app.command()
-@friendly
-def show_scenario(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="One of `fedtide scenario list`.")],
-    as_json: AsJson = False,
-) -> None:
+@scenario.command("show")
+@options.argument("name", "NAME", "One of `fedtide scenario list`.")
+@options.as_json
+def show_scenario(name: str, as_json: bool) -> None:
     """Print the file of a scenario: its keys, and in its comments the papers that it follows and what differs.
 
-    [dim]fedtide scenario show paper[/]
-    [dim]fedtide scenario show paper > mine.yaml[/]     a world of your own to begin with: fedtide run mine.yaml
-    """  # fmt: skip
-    found = scenario(name)
+    fedtide scenario show paper
+    fedtide scenario show paper > mine.yaml     a world of your own to begin with: fedtide run mine.yaml
+    """
+    from fedtide import config
+    from fedtide.config import presets
+
+    found = presets.scenario(name)
     if as_json:
         resolved = config.dump(config.experiment(scenario=name))
         print_json({"name": name, "about": found.about, "keys": found.keys, "text": found.text, "experiment": resolved})

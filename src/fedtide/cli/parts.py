@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import types
 import typing
@@ -18,14 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedtide import config
-from fedtide.cli.command import choices, out, print_json
+from fedtide.cli.console import out, print_json, print_table
 from fedtide.config import presets as config_presets
 from fedtide.config.presets import scenario_names
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import NO_DEFAULT, Parameter
-from fedtide.parts.kinds import KINDS, Kind, builtin_parts
-from fedtide.report.terminal import TableColumn, listed
+from fedtide.parts.kinds import KINDS, builtin_parts
+from fedtide.report.terminal import TableColumn
 
 # Frameworks, profiles and scenarios: names for several keys at once, as the lists of the command line show them.
 
@@ -53,9 +52,8 @@ _RUN = "run."  # begins what a driver fills in, which no experiment can give
 def list_parts(kind: str | None, as_json: bool) -> None:
     """Print all kinds, or one of them in detail."""
     if kind is not None and kind not in KINDS:
-        near = difflib.get_close_matches(kind.lower().rstrip("s"), KINDS, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise FedtideError(f"{kind!r} is no kind of part; {hint}There are {', '.join(KINDS)}")
+        hint = did_you_mean(kind.lower().rstrip("s"), KINDS)
+        raise FedtideError(f"{kind!r} is no kind of part; {hint and f'{hint} '}There are {', '.join(KINDS)}")
     listed = {name: described(name) for name in ([kind] if kind else KINDS)}
     if as_json:
         print_json(listed if kind else {**listed, **presets()})
@@ -83,36 +81,11 @@ def described(kind: str) -> dict[str, Any]:
     return {
         "about": known.job,
         "key": known.key,
-        "args": known.args or None,
-        "called": _signatures(known, known.calls),
-        "with_memory": _with_memory(known),
+        "called": [*known.signatures],
+        "with_memory": [*known.memory],
         "fills": {**known.fills},
         "parts": {name: _described(kind, name, origin) for name, origin in registry.named_parts(kind).items()},
     }
-
-
-def _signatures(known: Kind, calls: Mapping[str, tuple[str, ...]], keeps: str | None = None) -> list[str]:
-    """Write how a part is made, if that is all, or called. keeps: the method that returns memory besides its answer."""
-    if not calls:
-        return [_signature("", (*known.made_with, "**arguments"), known.gives[""])]
-    made = []
-    for method, given in calls.items():
-        answer = known.gives.get(method, "None")
-        made.append(_signature(method, given, f"({answer}, memory)" if method == keeps else answer))
-    return made
-
-
-def _signature(method: str, given: tuple[str, ...], answer: str) -> str:
-    return f"{method}({', '.join(given)}) -> {answer}"
-
-
-def _with_memory(known: Kind) -> list[str]:
-    if known.remembers is None:
-        return []
-    keeps = next(iter(known.remembers))
-    if known.remembers == known.calls:  # a trainer: what it remembers comes with the jobs
-        return [_signature("init", known.init, "memory of a device"), "train(jobs) -> Trained(updates [r d], memory)"]
-    return [_signature("init", known.init, "memory"), *_signatures(known, known.remembers, keeps)]
 
 
 def _described(kind: str, name: str, origin: str) -> dict[str, Any]:
@@ -262,12 +235,12 @@ def _how(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _own(kind: str, listed: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Say how one is named, with arguments, ours or one's own."""
-    key, args = listed["key"], listed["args"]
+    key = listed["key"]
     by_name = {name: each for name, each in listed["parts"].items() if not _lacks(each)}  # enough by its name
     given = list(_with_argument(by_name))[:1]
-    if args:
+    if kind != "tracker":
         lines = [f"{key}={list(by_name or listed['parts'])[-1]}", *(f"'{key}={each}'" for each in given)]
-        lines.append(f"{key}=mine.py:mine '{args}={{x: 1}}'")
+        lines.append(f"{key}=mine.py:mine {key}.x=1")
     else:
         lines = [f"{key}=[{next(iter(listed['parts']))}]", *(f"'{key}=[{each}, mine.py:mine]'" for each in given)]
     taken = "It is made with its arguments"
@@ -296,25 +269,7 @@ def _lacks(part: Mapping[str, Any]) -> bool:
     return any(about["required"] for about in part["parameters"].values())
 
 
-# Lists of what there is to choose by key: `fedtide policies`, and `--keys` of the commands that take keys.
-
-
-def list_policies(as_json: bool) -> None:
-    """Print everything that can be chosen by name, by key, with what it does: `fedtide parts` in one table."""
-    kinds = {KINDS[kind].key: described(kind)["parts"] for kind in KINDS}
-    listed = {key: {name: each["about"] for name, each in known.items()} for key, known in kinds.items()} | presets()
-    if as_json:
-        print_json(listed)
-        return
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)  # every column counts in 80
-    for heading in ("key", "value"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("what it does", overflow="fold")  # a value too long for the line is wrapped, not cut off
-    for key, known in listed.items():
-        for position, (name, text) in enumerate(known.items()):
-            table.add_row(f"[bold]{key}[/]" if position == 0 else "", f"[cyan]{escape(name)}[/]", escape(text))
-    out.print(table, highlight=False)
-    out.print("\nMore, with parameters and how to bring your own: fedtide parts, fedtide parts KIND.", highlight=False)
+# ---- `--keys` of the commands that take keys
 
 
 def list_keys(as_json: bool) -> None:
@@ -362,7 +317,11 @@ def print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
     for key, row in rows.items():
         about = escape(row["about"] or "")
         if "choices" in row:
-            about += f"\n[dim]{escape(choices(row['choices']))}[/]"
+            about += f"\n[dim]{escape(', '.join(map(_as_typed, row['choices'])))}[/]"
         told.append((key, escape(str(row["default"])), about))
     columns = (TableColumn("key", style="cyan"), TableColumn("default", wraps=True), TableColumn("meaning", wraps=True))
-    out.print(listed(columns, told, out.width), highlight=False)
+    print_table(columns, told)
+
+
+def _as_typed(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

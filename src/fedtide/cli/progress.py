@@ -12,8 +12,7 @@ from typing import Any
 from rich.markup import escape
 
 from fedtide import config
-from fedtide.cli.command import err, say
-from fedtide.config import Experiment
+from fedtide.cli.console import err, say
 from fedtide.core import signals
 
 # Where a run goes if nobody says: runs/<framework>-<scheduler>-<data>-s<seed>-<hash>.
@@ -23,14 +22,14 @@ _RUNS = Path("runs")
 _LONGEST = 40  # characters of a part's name: the folder's stays below the 255 that file systems allow
 
 
-def folder_name(experiment: Experiment) -> str:
+def folder_name(experiment: config.Experiment) -> str:
     """Return what a person would look for: framework, scheduler, data set, seed, and a hash that tells the rest."""
-    framework = experiment.framework or experiment.timeline.name
-    words = [_plain(name) for name in (framework, experiment.policy.scheduler, experiment.data.name)]
+    timeline, scheduler, data = (experiment.part(kind).name for kind in ("timeline", "scheduler", "data"))
+    words = [_plain(name) for name in (experiment.framework or timeline, scheduler, data)]
     return "-".join([*words, f"s{experiment.seed}", _hash(experiment)])
 
 
-def default_folder(experiment: Experiment, runs: Path = _RUNS) -> Path:
+def default_folder(experiment: config.Experiment, runs: Path = _RUNS) -> Path:
     """Return the folder of an experiment: the one that is there under whatever name with its hash, else a new one.
 
     The same experiment may be written in several ways (a framework, or its keys one by one), and earlier versions named
@@ -41,7 +40,7 @@ def default_folder(experiment: Experiment, runs: Path = _RUNS) -> Path:
     return next((each for each in there if (each / "experiment.yaml").is_file()), wanted)
 
 
-def _hash(experiment: Experiment) -> str:
+def _hash(experiment: config.Experiment) -> str:
     return config.digest(experiment)[:8]
 
 

@@ -2,68 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+import click
 from rich.markup import escape
 
-from fedtide.cli.command import CORES, AsJson, err, friendly, out, print_json, say, warn
-from fedtide.cli.drawing import SCREEN_STYLE, DrawingStyle
-from fedtide.cli.progress import study_progress
+from fedtide.cli import options
+from fedtide.cli.command import Group
+from fedtide.cli.console import err, out, print_json, print_line, print_table, say, tell, warn
 from fedtide.errors import FedtideError
-from fedtide.report.terminal import NOT_REACHED, TableColumn, listed
-from fedtide.studies.paths import Mode, plan_paths
-from fedtide.studies.run import Failure, Outcome, expected_work, missing, run_study
-from fedtide.studies.spec import Study, read_study
-from fedtide.studies.statistics import HELP, METRICS
-from fedtide.studies.store import Store
 
-study_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated.",
+if TYPE_CHECKING:
+    from fedtide.studies.run import Failure, Outcome
+    from fedtide.studies.spec import Study
+    from fedtide.studies.store import Store
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+
+_file_argument = options.argument("file", "FILE", "A study file (YAML).", type=options.PATH)
+_against_option = click.option(
+    "--against",
+    help="With what: a variant for all, or a part of labels (scheduler=random, a name, a value), all else being equal.",
 )
-
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file (YAML).")]
-StorePath = Annotated[Path, typer.Option("--store", "-s", help="Where results are kept, one small file per run.")]
-Workers = Annotated[int, typer.Option("--workers", "-j", min=1, max=1000, help="Runs at a time, one thread each.")]
-Backend = Annotated[
-    str,
-    typer.Option(
-        "--backend",
-        help="local: processes on this machine; dask: the cluster at --address, or one started for it; here: this process.",
-    ),
-]
-Address = Annotated[str | None, typer.Option("--address", help="A Dask scheduler, as in tcp://host:8786.")]
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--isa-strict", help="Do what is missing on the instruction path of the stored runs of the same seed."
-    ),
-]
-Redo = Annotated[
-    bool,
-    typer.Option(
-        "--isa-redo", help="As --isa-strict; a seed whose path this machine lacks is done anew on its own, beside it."
-    ),
-]
-Against = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
-        help="With what: a variant for all, or a part of labels (scheduler=random, a name, a value), all else being equal.",
-    ),
-]
-Metric = Annotated[
-    str, typer.Option("--metric", "-m", help=f"The number per run that is compared: {', '.join(METRICS)}, or {HELP}.")
-]
-
-
-def mode_of(strict: bool, redo: bool) -> Mode:
-    """Return what two options say about instruction paths."""
-    return "redo" if redo else "pair" if strict else "any"
 
 
 def do_runs(
@@ -73,17 +35,23 @@ def do_runs(
     workers: int,
     backend: str,
     address: str | None,
-    mode: Mode = "any",
+    isa_strict: bool,
+    isa_redo: bool,
 ) -> list[Failure]:
     """Run what is missing of some studies under a progress bar; tell every cause of a failure once, when it is met."""
-    study = Study(name, tuple({run.name: run for part in studies for run in part.runs}.values()))
-    plans = plan_paths(studies, store, mode)
-    todo, have = plans.todo, len(study.runs) - len(missing(study, store))
+    from fedtide.cli.progress import study_progress
+    from fedtide.studies.paths import plan_paths
+    from fedtide.studies.run import expected_work, missing, run_study
+    from fedtide.studies.spec import Study
+
+    whole = Study(name, tuple({run.name: run for part in studies for run in part.runs}.values()))
+    plans = plan_paths(studies, store, "redo" if isa_redo else "pair" if isa_strict else "any")
+    todo, have = plans.todo, len(whole.runs) - len(missing(whole, store))
     if have:
-        say(f"{have} of {len(study.runs)} runs are in {store.folder} already")
+        say(f"{have} of {len(whole.runs)} runs are in {store.folder} already")
     for line in plans.warnings:
         warn(line)
-    with study_progress(study.name, len(todo), sum(expected_work(run) for run in todo)) as advance:
+    with study_progress(name, len(todo), sum(expected_work(run) for run in todo)) as advance:
         done, causes = 0, set[str]()
 
         def on_done(outcome: Outcome) -> None:
@@ -98,14 +66,13 @@ def do_runs(
             advance(expected_work(outcome.run), done, text)
             if outcome.reason is not None and outcome.reason not in causes:  # many runs may fail for one
                 causes.add(outcome.reason)
-                line = f"[red]failed:[/] {escape(f'{which}: {outcome.reason}')}"
-                err.print(line, highlight=False, soft_wrap=True)
+                tell(f"[red]failed:[/] {escape(f'{which}: {outcome.reason}')}")
             elif outcome.result is not None and not err.is_terminal:
                 say(text)
 
         try:
             return run_study(
-                study, store, workers=workers, backend=backend, address=address, plan=plans, on_done=on_done
+                whole, store, workers=workers, backend=backend, address=address, plan=plans, on_done=on_done
             )
         except KeyboardInterrupt:
             say("stopped. Finished runs are kept, others continue from where they are: give the same command again")
@@ -124,100 +91,105 @@ def finish(failures: Sequence[Failure]) -> None:
         raise error
 
 
-@study_app.command("run")
-@friendly
-def study_run(
-    file: File,
-    store: StorePath = Path("results"),
-    workers: Workers = CORES,
-    backend: Backend = "local",
-    address: Address = None,
-    isa_strict: Strict = False,
-    isa_redo: Redo = False,
-) -> None:
+@click.group("study", cls=Group)
+def study() -> None:
+    """Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated."""
+
+
+def _opened(file: Path, store: Path) -> tuple[Study, Store]:
+    from fedtide.studies.spec import read_study
+    from fedtide.studies.store import Store
+
+    return read_study(file), Store(store)
+
+
+@study.command("run")
+@_file_argument
+@options.store()
+@options.work
+def study_run(file: Path, store: Path, **work: Any) -> None:
     """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
-    study = read_study(file)
-    mode = mode_of(isa_strict, isa_redo)
-    failures = do_runs(study.name, [study], Store(store), workers, backend, address, mode)
-    _print_table(study, Store(store), "mean_accuracy")
+    made, kept = _opened(file, store)
+    failures = do_runs(made.name, [made], kept, **work)
+    _print_table(made, kept, "mean_accuracy")
     finish(failures)
 
 
-@study_app.command("show")
-@friendly
-def study_show(
-    file: File,
-    store: StorePath = Path("results"),
-    metric: Metric = "mean_accuracy",
-    against: Against = None,
-    as_json: AsJson = False,
-) -> None:
+@study.command("show")
+@_file_argument
+@options.store()
+@click.option(
+    "--metric",
+    "-m",
+    default="mean_accuracy",
+    help="The number per run that is compared: mean_accuracy, final_accuracy, mean_train_loss, final_train_loss, variation, "
+    "roughness, or time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9.",
+)
+@_against_option
+@options.as_json
+def study_show(file: Path, store: Path, metric: str, against: str | None, as_json: bool) -> None:
     """Show every variant's mean, and its paired difference from another one with its interval.
 
     That is the one with the first value on the first axis (or the first variant), all else being equal; or see --against.
     """
-    study = read_study(file)
-    if len(missing(study, Store(store))) == len({run.name for run in study.runs}):
+    from fedtide.studies.run import missing
+    from fedtide.studies.table import table_rows
+
+    made, kept = _opened(file, store)
+    if len(missing(made, kept)) == len({run.name for run in made.runs}):
         raise FedtideError(
-            f"{store} holds no run of {study.name!r}: `fedtide study run {file}` first, or name its --store"
+            f"{store} holds no run of {made.name!r}: `fedtide study run {file}` first, or name its --store"
         )
     if as_json:
-        print_json(_rows(study, Store(store), metric, against))
+        print_json(table_rows(made, kept, metric, against))
     else:
-        _print_table(study, Store(store), metric, against)
+        _print_table(made, kept, metric, against)
 
 
-@study_app.command("plot")
-@friendly
+@study.command("plot")
+@_file_argument
+@options.store()
+@options.out("File name without ending (default: the study's).")
+@click.option("--column", default="test_accuracy", help="What to plot: test_accuracy, test_loss, train_loss, ...")
+@click.option("--over", default="time", help="Against what: time, index, bits, symbols, samples_trained.")
+@_against_option
+@options.style
 def study_plot(
-    file: File,
-    store: StorePath = Path("results"),
-    to: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File name without ending (default: the study's).")
-    ] = None,
-    column: Annotated[
-        str, typer.Option("--column", help="What to plot: test_accuracy, test_loss, train_loss, ...")
-    ] = "test_accuracy",
-    over: Annotated[
-        str, typer.Option("--over", help="Against what: time, index, bits, symbols, samples_trained.")
-    ] = "time",
-    against: Against = None,
-    style: DrawingStyle = SCREEN_STYLE,
+    file: Path, store: Path, folder: Path | None, column: str, over: str, against: str | None, style: str
 ) -> None:
-    """Plot mean curves, seeds and 95 % intervals, as PDF, SVG and PNG; with --against paired gains, averaged up to then."""
+    """Plot mean curves, seeds and 95 % intervals, as PDF, SVG and PNG; with --against the cumulative mean of paired gains."""
     from fedtide.studies.plot import draw_study
 
-    study = read_study(file)
-    for path in draw_study(study, Store(store), to or Path(study.stem), column, over, against, style):
-        out.print(escape(str(path)), highlight=False, soft_wrap=True)
+    made, kept = _opened(file, store)
+    for path in draw_study(made, kept, folder or Path(made.stem), column, over, against, style):
+        print_line(escape(str(path)))
 
 
-@study_app.command("export")
-@friendly
-def study_export(
-    file: File,
-    to: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
-    store: StorePath = Path("results"),
-) -> None:
+@study.command("export")
+@_file_argument
+@options.out("A .csv or .parquet file.", "to", required=True)
+@options.store()
+def study_export(file: Path, to: Path, store: Path) -> None:
     """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""
     from fedtide.studies.table import export
 
-    count = export(read_study(file), Store(store), to)
-    out.print(f"{count:,} rows in {escape(str(to))}", highlight=False, soft_wrap=True)
+    count = export(*_opened(file, store), to)
+    print_line(f"{count:,} rows in {escape(str(to))}")
 
 
-@study_app.command("paths")
-@friendly
-def study_paths(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A folder of results.")] = Path("results"),
-    identify: Annotated[
-        bool,
-        typer.Option("--identify", help="Find out unknown instruction paths by doing the first evaluations again."),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@study.command("paths")
+@options.argument(
+    "store", "[STORE]", "A folder of results. Default: results.", type=options.PATH, default=Path("results")
+)
+@click.option(
+    "--identify", is_flag=True, help="Find out unknown instruction paths by doing the first evaluations again."
+)
+@options.as_json
+def study_paths(store: Path, identify: bool, as_json: bool) -> None:
     """List on which instruction paths, and by which version, the results of a store were made."""
+    from fedtide.report.terminal import TableColumn
     from fedtide.studies import identify as identifying
+    from fedtide.studies.store import Store
 
     kept = Store(store)
     if not kept.all_files():
@@ -238,13 +210,7 @@ def study_paths(
     ]
     names = ("instruction path", "found by", "version", "commit")
     columns = (TableColumn("results", right=True), *(TableColumn(name, wraps=True) for name in names))
-    out.print(listed(columns, rows, out.width, escape(str(store))), highlight=False)
-
-
-def _rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
-    from fedtide.studies.table import table_rows
-
-    return table_rows(study, store, metric, against)
+    print_table(columns, rows, str(store))
 
 
 def _compared(row: dict[str, Any]) -> tuple[str, str]:
@@ -265,6 +231,7 @@ def _middle(row: dict[str, Any]) -> str:
 
 def _nothing(row: dict[str, Any]) -> str:
     """Say in the place of a number that there is none, and whether that is because a target was not reached."""
+    from fedtide.report.terminal import NOT_REACHED
     from fedtide.studies.statistics import UNCOUNTED
 
     counted = not any(row["reason"].endswith(each) for each in UNCOUNTED.values())
@@ -272,7 +239,10 @@ def _nothing(row: dict[str, Any]) -> str:
 
 
 def _print_table(study: Study, store: Store, metric: str, against: str | None = None) -> None:
-    rows = _rows(study, store, metric, against)
+    from fedtide.report.terminal import TableColumn
+    from fedtide.studies.table import table_rows
+
+    rows = table_rows(study, store, metric, against)
     other = next((row["against_part"] for row in rows if row["against_part"]), "another")
     columns = [
         TableColumn("variant", wraps=True),
@@ -289,7 +259,7 @@ def _print_table(study: Study, store: Store, metric: str, against: str | None = 
         columns.append(TableColumn("uploads lost", right=True))
         for row, cell in zip(rows, cells, strict=True):
             cell.append("-" if row["lost_share"] is None else f"{row['lost_share']:.1%}")
-    out.print(listed(columns, cells, out.width, escape(f"{study.name}: {metric}")), highlight=False)
+    print_table(columns, cells, f"{study.name}: {metric}")
     for line in _foot(study, store, any(row["paths_note"] for row in rows)):
         out.print(f"[dim]{escape(line)}[/]", highlight=False)
 

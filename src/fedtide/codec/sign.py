@@ -68,8 +68,7 @@ class Sign:
         scale = np.float32(np.abs(run).mean(dtype=np.float64))
         signs = int.from_bytes(np.packbits(negative).tobytes(), "big") >> -r % 8
         fields = [int(scale.view(np.uint32)) if self.scaled else 0, begin, signs]
-        payload, bits = join(list(zip(fields, [*self._before(d, r), r], strict=True)))
-        return packet(self.code, d, r, payload, bits, self.scaled)
+        return packet(self.code, d, r, *join(fields, [*self._before(d, r), r]), self.scaled)
 
     def decode(self, packet: Packet) -> Vector:
         """Return the signs in their places, times the scale; the rest is zero."""

@@ -15,9 +15,8 @@ from typing import Annotated, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.codec.base import Packet, PacketError, join, packet, split, unseal
+from fedtide.codec.base import Packet, PacketError, index_bits, join, packet, rank, split, unrank, unseal
 from fedtide.codec.sparse_quantized import NORM_BITS, max_kept
-from fedtide.codec.subsets import index_bits, rank, unrank
 from fedtide.parts.arguments import arg
 from fedtide.types import Ints, Rng, Vector
 
@@ -69,10 +68,12 @@ class TopK:
         values: npt.NDArray[np.floating] = update[kept].astype(">f4")
         if self.value_bits == 16:
             values = np.ldexp(update[kept].astype(np.float64), -octave).astype(">f2")
-        fields = [rank(kept, d) if k < d else 0, octave + _OCTAVE_OFFSET, int.from_bytes(values.tobytes(), "big")]
-        fields[1] = fields[1] if self.value_bits == 16 else 0
-        payload, bits = join(list(zip(fields, self._widths(d, k), strict=True)))
-        return packet(self.code, d, k, payload, bits, self.value_bits)
+        fields = [
+            rank(kept, d) if k < d else 0,
+            octave + _OCTAVE_OFFSET if self.value_bits == 16 else 0,
+            int.from_bytes(values.tobytes(), "big"),
+        ]
+        return packet(self.code, d, k, *join(fields, self._widths(d, k)), self.value_bits)
 
     def decode(self, packet: Packet) -> Vector:
         """Put the values back in their places; the rest is zero."""
@@ -89,8 +90,6 @@ class TopK:
             return update
         number, octave, whole = split(payload, widths)
         kept = np.arange(d) if k == d else unrank(number, k, d)
-        if kept is None:
-            raise PacketError(f"a packet's index set is not one of the C({d}, {k})")
         values = np.frombuffer(whole.to_bytes(k * self.value_bits // 8, "big"), f">f{self.value_bits // 8}")
         if not np.isfinite(values).all():
             raise PacketError("a packet holds numbers that are not finite")

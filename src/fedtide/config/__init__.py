@@ -7,31 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedtide.config.build import experiment, nearest, read_words
-    from fedtide.config.identity import POLICY_KEYS, digest, dump, experiment_argument_files, own_files
+    from fedtide.config.identity import digest, dump, experiment_argument_files, own_files
     from fedtide.config.keys import (
         CodecConfig,
         Data,
         Experiment,
         FleetConfig,
         Learning,
+        Part,
         PolicyConfig,
         Radio,
         TimelineConfig,
         all_keys,
         key_value,
     )
-    from fedtide.config.presets import FRAMEWORKS, PROFILES, lay, merge, nest
-    from fedtide.core.reading import parse_overrides, read_file
+    from fedtide.config.presets import FRAMEWORKS, PROFILES
+    from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides
+    from fedtide.core.reading import read_file
 
 __all__ = [
     "FRAMEWORKS",
-    "POLICY_KEYS",
+    "PART_KEYS",
     "PROFILES",
     "CodecConfig",
     "Data",
     "Experiment",
     "FleetConfig",
     "Learning",
+    "Part",
     "PolicyConfig",
     "Radio",
     "TimelineConfig",
@@ -42,7 +45,6 @@ __all__ = [
     "experiment_argument_files",
     "key_value",
     "lay",
-    "merge",
     "nearest",
     "nest",
     "own_files",
@@ -52,7 +54,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("POLICY_KEYS", "experiment_argument_files", "digest", "dump", "own_files"), "config.identity"),
+    **dict.fromkeys(("experiment_argument_files", "digest", "dump", "own_files"), "config.identity"),
     **dict.fromkeys(
         (
             "CodecConfig",
@@ -60,6 +62,7 @@ _HOMES = {
             "Experiment",
             "FleetConfig",
             "Learning",
+            "Part",
             "PolicyConfig",
             "Radio",
             "TimelineConfig",
@@ -70,8 +73,8 @@ _HOMES = {
     ),
     **dict.fromkeys(("experiment", "nearest", "read_words"), "config.build"),
     **dict.fromkeys(("FRAMEWORKS", "PROFILES"), "config.presets"),
-    **dict.fromkeys(("lay", "merge", "nest"), "config.presets"),
-    **dict.fromkeys(("parse_overrides", "read_file"), "core.reading"),
+    **dict.fromkeys(("PART_KEYS", "lay", "nest", "parse_overrides"), "config.trees"),
+    "read_file": "core.reading",
 }
 
 

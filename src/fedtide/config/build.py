@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import os
@@ -13,22 +12,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedtide.config.identity import POLICY_KEYS, dump
-from fedtide.config.keys import Experiment, all_keys, explain_validation, has_all_keys
-from fedtide.config.presets import lay, merge, nest, split_parts, with_room
-from fedtide.core.reading import files_beside, locate_file, parse_overrides, read_file
+from fedtide.config.identity import dump
+from fedtide.config.keys import Experiment, Part, all_keys, explain_validation, has_all_keys
+from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
+from fedtide.core.reading import files_beside, locate_file, read_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
-from fedtide.parts.arguments import left_to_the_run, part_parameters
-from fedtide.parts.kinds import NAMED, builtin_parts
+from fedtide.parts.arguments import NO_DEFAULT, given_elsewhere, part_parameters
+from fedtide.parts.kinds import builtin_parts
 
 # Parts handed over as Python objects: each becomes its name (`file.py:name`) and arguments, as in an experiment file.
 #
 # So a run knows the source file by its content, and a resume, a study's worker or a node finds the part again.
-
-
-_KEYS = {kind.key: name for name, kind in NAMED.items()}
 
 
 def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
@@ -36,10 +32,12 @@ def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     for key, each in tree.items():
         whole = f"{above}{key}"
-        if whole in _KEYS:
+        if whole in PART_KEYS:
             made[key] = object_value(whole, each)
-        elif isinstance(each, Mapping) and not above and not str(key).endswith("args"):
+        elif isinstance(each, Mapping) and not above:
             made[key] = replaced(each, f"{key}.")
+        elif isinstance(each, (list, tuple)):  # of trackers
+            made[key] = [part.entry if isinstance(part, Part) else part for part in each]
         else:
             made[key] = each
     return made
@@ -47,14 +45,16 @@ def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
 
 def object_value(key: str, part: Any) -> Any:
     """Return what a key is given, with a name (and arguments) in the place of a part that is a Python object."""
-    if key not in _KEYS:
+    if isinstance(part, Part):
+        return part.entry
+    if key not in PART_KEYS:
         return part
     if isinstance(part, Mapping) and _is_object(part.get("name")):
-        name, args = _named(_KEYS[key], part["name"])
+        name, args = _named(PART_KEYS[key], part["name"])
         return {**args, **part, "name": name}
     if not _is_object(part):
         return part
-    name, args = _named(_KEYS[key], part)
+    name, args = _named(PART_KEYS[key], part)
     return {"name": name, **args} if args else name
 
 
@@ -77,7 +77,7 @@ def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
         fields = {each.name: getattr(part, each.name) for each in dataclasses.fields(part) if each.init}
         given = {name: value for name, value in fields.items() if name not in _left_open(part)}
         for each in part_parameters(type(part)):
-            if each.name in given and (remedy := left_to_the_run(each)):
+            if each.name in given and (remedy := given_elsewhere(each)):
                 raise FedtideError(f"{kind}: {each.name}={shown(given[each.name])} cannot be given with it: {remedy}")
         return _found(kind, type(part)), given
     if not (inspect.isroutine(part) or inspect.isclass(part)):
@@ -89,11 +89,14 @@ def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _left_open(part: Any) -> set[str]:
-    """Return the fields of an object that an experiment's key fills and that were not given, as far as can be seen."""
+    """Return the fields of an object that an experiment's key fills: those not given, as far as can be seen.
+
+    One that has to be given for the object to be made, such as N, is left to the experiment, too.
+    """
     keyed = [each for each in part_parameters(type(part)) if each.about.key is not None]
     plain = (bool, int, float, str, type(None))
     known = [each for each in keyed if isinstance(each.default, plain) or str(each.about.key).startswith("run.")]
-    unset = {each.name for each in keyed if left_to_the_run(each) and getattr(part, each.name) is None}
+    unset = {each.name for each in keyed if getattr(part, each.name) is None or each.default is NO_DEFAULT}
     return unset | {each.name for each in known if _is_plainly(getattr(part, each.name), each.default)}
 
 
@@ -137,56 +140,42 @@ def read_words(words: Iterable[str]) -> dict[str, Any]:
     """Read what a command line says of an experiment: a file, if the first word is not key=value, then keys on top."""
     given = list(words)
     tree = _read_experiment(Path(given.pop(0))) if given and "=" not in given[0] else {}
-    return _on_top(tree, split_parts(parse_overrides(given)))
+    return _on_top(tree, parse_overrides(given))
 
 
 def _read_experiment(path: Path) -> dict[str, Any]:
-    """Read an experiment file; the user's own policies are looked for beside it, too."""
+    """Read an experiment file; files that its parts name are looked for beside it, too."""
     tree = read_file(path)
     if tree.keys() & {"axes", "variants"} or tree.keys() >= {"version", "name"}:
         raise FedtideError(
             f"{path} is a study file (it has {shown(', '.join(tree))}), not an experiment: use `fedtide study run {path}`"
         )
-    tree = split_parts(nest(tree))
-    for key in POLICY_KEYS:
-        group, _, name = key.partition(".")
+    tree = nest(tree)
+    for key, kind in PART_KEYS.items():
+        group, _, leaf = key.partition(".")
         inner = tree.get(group)
-        if isinstance(inner, Mapping) and isinstance(inner.get(name), str):
-            tree = merge(tree, {group: {name: files_beside(inner[name], path.parent)}})
-    trackers = tree.get("tracker")
-    if isinstance(trackers, list):
-        tree["tracker"] = [_beside(each, path.parent) for each in trackers]
-    return _with_files_beside(tree, path.parent)
-
-
-def _beside(tracker: Any, folder: Path) -> Any:
-    """Return what a list of trackers has, with a file of the user's own named such that it is found from anywhere."""
-    if isinstance(tracker, str):
-        return files_beside(tracker, folder)
-    if isinstance(tracker, Mapping) and isinstance(tracker.get("name"), str):
-        return {**tracker, "name": files_beside(tracker["name"], folder)}
-    return tracker
-
-
-def _with_files_beside(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Name the files that parts' arguments name such that they are found from anywhere, if they lie in this folder alone."""
-    for kind, each in NAMED.items():
-        group, _, leaf = each.args.partition(".")
-        inner = tree.get(group)
-        args, name = (
-            (inner.get(leaf), inner.get(each.key.partition(".")[2])) if isinstance(inner, Mapping) else ({}, None)
-        )
-        if not isinstance(args, Mapping) or not isinstance(name, str):
-            continue
-        with user_code.search_folder(folder):
-            files = {key: each for key, each in registry.part_argument_files(kind, name, args).items() if key in args}
-        full = {
-            key: os.path.abspath(locate_file(place, folder))
-            for key, place in files.items()
-            if not os.path.exists(place)
-        }
-        tree = merge(tree, {group: {leaf: {**args, **full}}}) if full else tree
+        if isinstance(inner, Mapping) and leaf in inner:
+            tree[group] = {**inner, leaf: _beside(kind, inner[leaf], path.parent)}
+    if isinstance(trackers := tree.get("tracker"), list):
+        tree["tracker"] = [_beside("tracker", each, path.parent) for each in trackers]
     return tree
+
+
+def _beside(kind: str, entry: Any, folder: Path) -> Any:
+    """Return a part's entry with the files that it names given in full where they lie in the experiment's folder alone."""
+    if isinstance(entry, str):
+        return files_beside(entry, folder)
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        return entry
+    args = {name: value for name, value in entry.items() if name != "name"}
+    with user_code.search_folder(folder):
+        files = registry.part_argument_files(kind, entry["name"], args)
+    full = {
+        name: os.path.abspath(locate_file(place, folder))
+        for name, place in files.items()
+        if name in args and not os.path.exists(place)
+    }
+    return {**entry, **full, "name": files_beside(entry["name"], folder)}
 
 
 def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any) -> Experiment:
@@ -221,7 +210,7 @@ def _tree(given: Any) -> dict[str, Any]:
         tree = plain_tree(replaced(given))
     except ConfigSyntaxError as error:
         raise FedtideError(str(error)) from None
-    return split_parts(nest(tree))
+    return nest(tree)
 
 
 def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -229,13 +218,12 @@ def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     if not over or has_all_keys(over):
         return over or under
     if not has_all_keys(under):
-        return merge(under, over)
+        return lay(under, over)
     for key in ("scenario", "framework", "profile"):
-        before = under.get(key)  # a file of an earlier version knows no scenario
-        if key in over and over[key] != before:
+        if key in over and over[key] != under[key]:
             raise FedtideError(
                 f"{key}={shown(over[key])} fills in what is left out, and this experiment has every key already "
-                f"({key}={shown(before)}): give the keys themselves, or begin without it"
+                f"({key}={shown(under[key])}): give the keys themselves, or begin without it"
             )
     return lay(with_room(under, over), over)
 
@@ -245,9 +233,13 @@ def nearest(key: str) -> str:
     inside = [name for name in all_keys() if name.startswith(f"{key}.")]
     if inside:
         return f": it is a group of keys; name one of {', '.join(inside)}"
+    former = key.removesuffix("_args") if key.endswith("_args") else key.removesuffix("args") + "name"
+    if former in PART_KEYS and former != key:
+        return f": parameters belong to the part itself: {former}.PARAMETER=VALUE, or {former}={{name: ..., PARAMETER: VALUE}}"
     leaf = [each for each in all_keys() if each.rpartition(".")[2] == key.rpartition(".")[2]]
-    near = leaf or difflib.get_close_matches(key, [*all_keys(), *Experiment.model_fields], 1, 0.5)
-    return f": did you mean {near[0]}?" if near else ": see `fedtide run --keys` for all keys"
+    if leaf:
+        return f": did you mean {leaf[0]}?"
+    return ": " + did_you_mean(key, [*all_keys(), *Experiment.model_fields], "see `fedtide run --keys` for all keys")
 
 
 def _about(key: str) -> str | None:

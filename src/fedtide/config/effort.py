@@ -28,11 +28,12 @@ _IMAGE_BYTES: Final = 28 * 28 * 4
 
 def _timeline(e: Experiment) -> Any:
     """Return the timeline of ours that an experiment names; None for a user's own, or one that its arguments do not make."""
-    if e.timeline.name not in builtin_parts("timeline"):
+    timeline = e.part("timeline")
+    if timeline.name not in builtin_parts("timeline"):
         return None
     from fedtide.config.keys import key_value
 
-    return registry.resolve("timeline", e.timeline.name, e.timeline.args, lambda key: key_value(e, key))
+    return registry.resolve("timeline", timeline.name, timeline.args, lambda key: key_value(e, key))
 
 
 def timeline_problem(e: Experiment) -> str | None:
@@ -54,7 +55,7 @@ def least_ticks(e: Experiment, slowest: float | None = None) -> float:
 
 def _is_usual(e: Experiment) -> bool:
     """Say whether no device ever takes longer than fleet.max_duration from one model to the next."""
-    return (e.fleet.duration, e.fleet.availability, e.radio.downlink) == ("uniform", "always", "instant")
+    return [e.part(kind).name for kind in ("duration", "availability", "downlink")] == ["uniform", "always", "instant"]
 
 
 def num_train(e: Experiment) -> int | None:
@@ -68,16 +69,13 @@ def num_test(e: Experiment) -> int | None:
 
 
 def _size(e: Experiment, key: str, wanted: int | None) -> int | None:
-    ours = builtin_parts("data")
-    if e.data.name not in ours:
+    ours, name = builtin_parts("data"), e.part("data").name
+    if name not in ours:
         return wanted
-    declared = part_parameters(
-        registry.find_part("data", e.data.name, ours)
-    )  # one that is named by its place is imported
-    found = next((each for each in declared if each.about.key == key), None)
+    found = next(
+        (each for each in part_parameters(registry.find_part("data", name, ours)) if each.about.key == key), None
+    )
     most = int(found.about.le) if found and found.about.le is not None else None
-    given = e.data.args.get(found.name) if found else None
-    wanted = given if isinstance(given, int) else wanted  # what is no number is refused when the part is made
     wanted = wanted or (found.default if found and isinstance(found.default, int) else most)
     return min(wanted, most) if wanted and most else wanted
 
@@ -109,7 +107,9 @@ def beyond_reach(e: Experiment) -> str | None:
             f"take {fleet.num_devices * 200 / 1e9:,.3g} GB; use fewer"
         )
     train, test = max(e.data.num_train or 0, num_train(e) or 0), max(e.data.num_test or 0, num_test(e) or 0)
-    if (num_train(e) or 0) > MOST_IMAGES or (e.data.name in builtin_parts("data") and train + test > MOST_IMAGES):
+    if (num_train(e) or 0) > MOST_IMAGES or (
+        e.part("data").name in builtin_parts("data") and train + test > MOST_IMAGES
+    ):
         return (
             f"data.num_train={train}, data.num_test={test}: the images would take "
             f"{(train + test) * _IMAGE_BYTES / 1e9:,.3g} GB; the {e.data.name} set has at most {MOST_IMAGES:,}"

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from fedtide.config.keys import Experiment, all_keys, is_later, key_value
+from fedtide.config.keys import Experiment
 from fedtide.core.reading import is_own_file
 from fedtide.parts import registry
 from fedtide.parts.kinds import NAMED
@@ -17,27 +17,23 @@ def dump(experiment: Experiment) -> dict[str, Any]:
     return experiment.model_dump(mode="json")
 
 
-# Keys that may name a file of the user's own, as file.py:name.
-POLICY_KEYS = tuple(kind.key for kind in NAMED.values())
-
-
 def own_files(experiment: Experiment) -> dict[str, str]:
     """Return the keys that name a file of the user's own, there or not, each with the name (`file.py:attribute`)."""
-    tree = dump(experiment)
-    names = {key: tree[group][leaf] for key in POLICY_KEYS for group, leaf in [key.split(".")]}
+    names = {kind.key: experiment.part(name).name for name, kind in NAMED.items()}
     return {key: name for key, name in names.items() if is_own_file(name)}
 
 
 def experiment_argument_files(experiment: Experiment) -> dict[str, str]:
-    """Return the arguments of the user's own parts that name a file, by dotted key, each with the name as it was given."""
+    """Return the parameters of parts that name a file, by dotted key, each with the name as it was given."""
     found: dict[str, str] = {}
     for name, kind in NAMED.items():
-        files = registry.part_argument_files(name, key_value(experiment, kind.key), key_value(experiment, kind.args))
-        found |= {f"{kind.args}.{each}": place for each, place in files.items()}
+        part = experiment.part(name)
+        files = registry.part_argument_files(name, part.name, part.args)
+        found |= {f"{kind.key}.{parameter}": place for parameter, place in files.items()}
     return found
 
 
-# Arguments of ours that say where work is done, by trainer: they change no result.
+# Parameters of ours that say where work is done, by trainer: they change no result.
 PLACES = {"dask": ("address", "workers")}
 
 
@@ -46,14 +42,10 @@ def digest(experiment: Experiment) -> str:
 
     Where the data files lie, which workers train, who watches and which preset filled the values do not change a result, so
     they do not count.
-    Nor does a key that came later, at its default: what was stored before it came is still found.
     """
     tree = dump(experiment)
     del tree["scenario"], tree["framework"], tree["profile"], tree["data"]["folder"], tree["tracker"]
-    for name in PLACES.get(tree["learning"]["trainer"], ()):
-        tree["learning"]["trainer_args"].pop(name, None)
-    for key, field in all_keys().items():
-        group, _, name = key.rpartition(".")
-        if is_later(field) and group and tree[group][name] == field.get_default(call_default_factory=True):
-            del tree[group][name]
+    trainer = experiment.learning.trainer
+    kept = {name: value for name, value in trainer.args.items() if name not in PLACES.get(trainer.name, ())}
+    tree["learning"]["trainer"] = {"name": trainer.name, **kept} if kept else trainer.name
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,21 +19,23 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, core_schema
 
 from fedtide.config import effort
-from fedtide.config.presets import FRAMEWORKS, PROFILES, lay, merge, scenario, split_parts, with_room
+from fedtide.config.presets import FRAMEWORKS, PROFILES, scenario
+from fedtide.config.trees import PART_KEYS, lay, with_room
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.help_text import document
 from fedtide.parts import registry
-from fedtide.parts.kinds import NAMED
+from fedtide.parts.kinds import KINDS, NAMED
 
 # The types of keys, and one line for whatever a key is given that it does not take.
 
 
 _EXACT = 2**53  # beyond it a float leaves integers out
 _FIRST = 3  # problems that one line tells of
+_LONGEST_NAME = 500  # characters of a part's name, which may be a path
 
 
 def _number(value: Any) -> Any:
@@ -49,12 +52,55 @@ def _whole(value: Any) -> Any:
     return _number(value)
 
 
-def _named(args: dict[str, Any]) -> dict[str, Any]:
-    """Refuse arguments that no function can have."""
-    for name in args:
-        if not name.isidentifier():
-            raise PydanticCustomError("no_name", "{name} is no name of an argument", {"name": shown(name)})
-    return args
+@dataclass(frozen=True)
+class Part:
+    """One entry of an experiment: which part, and with which parameters.
+
+    >>> Part.of({"name": "rician", "k_factor": 8}).args
+    {'k_factor': 8}
+    """
+
+    name: str
+    parameters: str = "{}"  # as JSON, keys sorted: so that an experiment can be hashed
+
+    @classmethod
+    def of(cls, entry: Any) -> Part:
+        """Return the part that a name or {name: ..., parameters} stands for."""
+        if isinstance(entry, Part):
+            return entry
+        args = {name: value for name, value in entry.items() if name != "name"} if isinstance(entry, Mapping) else {}
+        name = entry.get("name") if isinstance(entry, Mapping) else entry
+        if not isinstance(name, str):
+            raise PydanticCustomError("no_part", "write the name of a part, or {name: ..., parameters}")
+        if len(name) > _LONGEST_NAME:
+            raise PydanticCustomError("no_part", "a name has {most} characters at most", {"most": _LONGEST_NAME})
+        for parameter in args:
+            if not str(parameter).isidentifier():
+                raise PydanticCustomError("no_name", "{name} is no name of a parameter", {"name": shown(parameter)})
+        try:
+            return cls(name, json.dumps(args, sort_keys=True))
+        except (TypeError, ValueError) as error:
+            raise PydanticCustomError("no_part", "{why}; give plain numbers and texts", {"why": str(error)}) from None
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The parameters that were given, by name."""
+        found: dict[str, Any] = json.loads(self.parameters)
+        return found
+
+    @property
+    def entry(self) -> str | dict[str, Any]:
+        """The part as an experiment file has it: its name alone if no parameter was given."""
+        args = self.args
+        return {"name": self.name, **args} if args else self.name
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: Any) -> core_schema.CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(lambda part: part.entry)
+        return core_schema.no_info_plain_validator_function(cls.of, serialization=written)
 
 
 Decibels = Annotated[float, Field(ge=-300, le=300, allow_inf_nan=False), BeforeValidator(_number)]
@@ -66,8 +112,7 @@ Scale = Annotated[
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
 NonNegativeInt = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=1, lt=2**63), BeforeValidator(_whole)]
-Name = Annotated[str, Field(max_length=500)]  # of a policy: ours, or a path
-Args = Annotated[dict[str, Any], AfterValidator(_named)]
+Name = Annotated[str, Field(max_length=_LONGEST_NAME)]
 
 
 def explain_validation(
@@ -100,25 +145,18 @@ def _line(error: Any, about: Callable[[str], str | None], unknown: Callable[[str
 # An experiment, as a frozen value: every key, its default (the paper's), its bounds. Nothing else is configuration.
 
 
-def _later(default: Any, description: str) -> Any:
-    """Return the field of a key that came after the first version: at its default it changes no digest."""
-    given: Any = {"default_factory": default} if callable(default) else {"default": default}
-    return Field(**given, description=description, json_schema_extra={"later": True})
+def _part(name: str, description: str) -> Any:
+    """Return the field of a key that names a part."""
+    return Field(Part(name), description=description)
 
 
 def _kind(value: Any) -> str:
-    return "<list>" if isinstance(value, list) else "<number>"
+    return "<list>" if isinstance(value, (list, tuple)) else "<number>"
 
 
 # Told apart by what was given, so that a wrong value is told of once.
 OneOrSeveral = Annotated[
-    Annotated[Scale, Tag("<number>")] | Annotated[list[Scale], Tag("<list>")], Discriminator(_kind)
-]
-
-
-NameOrMapping = Annotated[
-    Annotated[Name, Tag("<name>")] | Annotated[dict[str, Any], Tag("<mapping>")],
-    Discriminator(lambda value: "<mapping>" if isinstance(value, Mapping) else "<name>"),
+    Annotated[Scale, Tag("<number>")] | Annotated[tuple[Scale, ...], Tag("<list>")], Discriminator(_kind)
 ]
 
 
@@ -143,13 +181,11 @@ class _Group(BaseModel):
 class Data(_Group):
     """What is learned, and how it is dealt out."""
 
-    name: Name = Field("mnist", description="the data set")
-    args: Args = _later(dict, "arguments of the data set")
+    name: Part = _part("mnist", "the data set")
     folder: Path | None = Field(None, description="where the set's official files lie (default: cache, then download)")
     num_train: Count | None = Field(None, description="use only so many training samples")
     num_test: Count | None = Field(None, description="use only so many test samples")
-    partition: Name = Field("shards", description="who holds what; shards is the paper's non-i.i.d. setting")
-    partition_args: Args = _later(dict, "arguments of the partition")
+    partition: Part = _part("shards", "who holds what; shards is the paper's non-i.i.d. setting")
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
     concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
         0.5, description="of the Dirichlet partition; smaller is more skewed"
@@ -165,16 +201,15 @@ class FleetConfig(_Group):
     num_devices: Count = Field(40, description="N")
     min_duration: NotNegative = Field(0.0, description="T_min; T_k ~ U(T_min, T_max)")
     max_duration: Positive = Field(1.0, description="T_max; times are in units of your choice, the default is T_max")
-    duration: Name = _later("uniform", "how long a local training takes")
-    duration_args: Args = _later(dict, "arguments of the duration")
-    availability: Name = _later("always", "when a device is there")
-    availability_args: Args = _later(dict, "arguments of the availability")
-    cycles_per_sample: NotNegative = _later(1e7, "c: CPU cycles of visiting one sample in training")
-    min_frequency: Positive = _later(1e9, "f_k ~ U(min, max), CPU frequency in cycles per second")
-    max_frequency: Positive = _later(1e9, "f_k ~ U(min, max), CPU frequency in cycles per second")
-    energy: Name = _later("per_unit", "what devices spend in energy")
-    energy_args: Args = _later(dict, "arguments of the energy")
-    joules_per_sample: NotNegative = _later(0.0, "energy of visiting one sample in training, in J; 0: not counted")
+    duration: Part = _part("uniform", "how long a local training takes")
+    availability: Part = _part("always", "when a device is there")
+    cycles_per_sample: NotNegative = Field(1e7, description="c: CPU cycles of visiting one sample in training")
+    min_frequency: Positive = Field(1e9, description="f_k ~ U(min, max), CPU frequency in cycles per second")
+    max_frequency: Positive = Field(1e9, description="f_k ~ U(min, max), CPU frequency in cycles per second")
+    energy: Part = _part("per_unit", "what devices spend in energy")
+    joules_per_sample: NotNegative = Field(
+        0.0, description="energy of visiting one sample in training, in J; 0: not counted"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> FleetConfig:
@@ -192,13 +227,12 @@ class FleetConfig(_Group):
 class TimelineConfig(_Group):
     """When the server acts."""
 
-    name: Name = Field("periodic", description="when the server acts")
-    args: Args = Field(default_factory=dict, description="arguments of the timeline")
+    name: Part = _part("periodic", "when the server acts")
     period: Positive = Field(0.25, description="T~ of the periodic timeline")
     buffer_size: Count = Field(8, description="how many finished devices the buffered timeline waits for")
     horizon: Positive = Field(35.0, description="simulated time in all")
-    upload_time: NotNegative = _later(
-        0.0, "how long the uploads of an aggregation take; the new model is there after them"
+    upload_time: NotNegative = Field(
+        0.0, description="how long the uploads of an aggregation take; the new model is there after them"
     )
 
 
@@ -208,42 +242,32 @@ class Radio(_Group):
     num_symbols: Scale = Field(300_000, description="n, symbols per T_max/4; scaled to the timeline's own pace")
     snr_db: Decibels = Field(13.0, description="average received SNR in dB")
     large_scale: OneOrSeveral = Field(1.0, description="beta_k: one number, or one per device")
-    channel: Name = _later("rayleigh", "what the uplinks carry")
-    channel_args: Args = _later(dict, "arguments of the channel")
-    coverage: Name = _later("equal", "how strong a device is received on average")
-    coverage_args: Args = _later(dict, "arguments of the coverage")
-    csi: Name = _later("perfect", "what the server knows of the uplinks")
-    csi_args: Args = _later(dict, "arguments of the csi")
-    access: Name = _later("orthogonal", "how the picked devices share the symbols: one by one, or all at once")
-    access_args: Args = _later(dict, "arguments of the access")
-    downlink: Name = _later("instant", "how long a device takes to receive a model")
-    downlink_args: Args = _later(dict, "arguments of the downlink")
-    symbol_rate: NotNegative = _later(
-        0.0, "symbols per unit of time (the bandwidth); 0: time on the air is not counted"
+    channel: Part = _part("rayleigh", "what the uplinks carry")
+    coverage: Part = _part("equal", "how strong a device is received on average")
+    csi: Part = _part("perfect", "what the server knows of the uplinks")
+    access: Part = _part("orthogonal", "how the picked devices share the symbols: one by one, or all at once")
+    downlink: Part = _part("instant", "how long a device takes to receive a model")
+    symbol_rate: NotNegative = Field(
+        0.0, description="symbols per unit of time (the bandwidth); 0: time on the air is not counted"
     )
-    allocation: Name = _later("equal_bits", "how a tick's symbols are shared")
-    allocation_args: Args = _later(dict, "arguments of the allocation")
-    joules_per_symbol: NotNegative = _later(0.0, "energy of sending one symbol, in J; 0: not counted")
+    allocation: Part = _part("equal_bits", "how a tick's symbols are shared")
+    joules_per_symbol: NotNegative = Field(0.0, description="energy of sending one symbol, in J; 0: not counted")
 
 
 class PolicyConfig(_Group):
     """Who uploads, and how what arrives is weighed and combined."""
 
-    scheduler: Name = Field("proposed", description="who uploads; see `fedtide parts`")
-    scheduler_args: Args = Field(default_factory=dict, description="arguments of the scheduler")
+    scheduler: Part = _part("proposed", "who uploads; see `fedtide parts`")
     limit: Count = Field(8, description="R, uploads per aggregation at most")
-    weighting: Name = Field("age_aware", description="how much each arrived update counts")
-    weighting_args: Args = Field(default_factory=dict, description="arguments of your own weighting")
+    weighting: Part = _part("age_aware", "how much each arrived update counts")
     age_base: Positive = Field(1.0, description="gamma: below 1 favours fresh updates, above 1 old ones")
-    aggregator: Name = Field("average_models", description="how arrived updates become the next model")
-    aggregator_args: Args = Field(default_factory=dict, description="arguments of the aggregator, e.g. {mixing: 0.4}")
+    aggregator: Part = _part("average_models", "how arrived updates become the next model")
 
 
 class CodecConfig(_Group):
     """How updates become bits."""
 
-    name: Name = Field("sparse_quantized", description="how an update becomes bits; sparse_quantized is the paper's")
-    args: Args = Field(default_factory=dict, description="arguments of your own codec")
+    name: Part = _part("sparse_quantized", "how an update becomes bits; sparse_quantized is the paper's")
     num_levels: Annotated[Count, Field(le=32_767)] = Field(4, description="nu, quantisation levels")
     element_bits: Annotated[Count, Field(le=64)] | None = Field(
         None, description="bits per kept element (default: ceil(log2(nu+1)) + 1)"
@@ -253,10 +277,8 @@ class CodecConfig(_Group):
 class Learning(_Group):
     """What a device does with a model, and how models are scored."""
 
-    model: Name = Field("paper_cnn", description="what is trained; file.py:make for a PyTorch module")
-    model_args: Args = _later(dict, "arguments of the model")
-    trainer: Name = Field("native", description="who trains: native is the C++ kernel, torch is PyTorch")
-    trainer_args: Args = _later(dict, "arguments of the trainer")
+    model: Part = _part("paper_cnn", "what is trained; file.py:make for a PyTorch module")
+    trainer: Part = _part("native", "who trains: native is the C++ kernel, torch is PyTorch")
     local_epochs: Count | None = Field(3, description="E as passes over the device's data")
     local_steps: Count | None = Field(None, description="E as steps; takes the place of local_epochs")
     batch_size: Count = Field(50, description="samples per step")
@@ -276,8 +298,9 @@ class Experiment(_Group):
         None, description="a preset for timeline, aggregation and learning; keys you give yourself win"
     )
     profile: Literal["paper", "released-code"] = Field("paper", description="whose values fill what you leave out")
-    scenario: Name | None = _later(
-        None, "a preset for the world: data, devices, radio and their times; framework and keys of your own win"
+    scenario: Name | None = Field(
+        None,
+        description="a preset for the world: data, devices, radio and their times; framework and keys of your own win",
     )
     data: Data = Data()
     fleet: FleetConfig = FleetConfig()
@@ -286,18 +309,18 @@ class Experiment(_Group):
     policy: PolicyConfig = PolicyConfig()
     codec: CodecConfig = CodecConfig()
     learning: Learning = Learning()
-    tracker: list[NameOrMapping] = _later(list, "who watches the run: a list of names, or of {name: ..., arguments}")
+    tracker: tuple[Part, ...] = Field(
+        (), description="who watches the run: a list of names, or of {name: ..., arguments}"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
+        if not isinstance(given, Mapping) or has_all_keys(given):  # whoever has every key was filled in before
             return given
-        given = split_parts(given)
-        filled = merge(PROFILES.get(str(given.get("profile", "paper")), {}), {})
+        filled = lay(_default_parts(), PROFILES.get(str(given.get("profile", "paper")), {}))
         preset = FRAMEWORKS.get(str(given.get("framework")), {})
-        # Whoever has every key was filled in before: what its scenario says by now is nothing to it.
-        if isinstance(name := given.get("scenario"), str) and not has_all_keys(given):
+        if isinstance(name := given.get("scenario"), str):
             world = scenario(name).keys
             filled = lay(with_room(filled, world), world)
             preset = _in_units_of(world.get("fleet", {}).get("max_duration", 1.0), preset)
@@ -312,18 +335,15 @@ class Experiment(_Group):
                 f"policy.limit={self.policy.limit} (R) exceeds fleet.num_devices={fleet.num_devices} (N); "
                 "lower it or add devices"
             )
-        if isinstance(self.radio.large_scale, list) and len(self.radio.large_scale) != fleet.num_devices:
+        if isinstance(self.radio.large_scale, tuple) and len(self.radio.large_scale) != fleet.num_devices:
             raise ValueError(
                 f"radio.large_scale has {len(self.radio.large_scale)} values for fleet.num_devices={fleet.num_devices}; "
                 "give one number or one per device"
             )
         for kind in NAMED:
-            registry.check_name(kind, str(key_value(self, NAMED[kind].key)))
-        for each in self.tracker:
-            name = each.get("name") if isinstance(each, Mapping) else each
-            if not isinstance(name, str):
-                raise ValueError(f"tracker={shown(each)} has no name; write {{name: tensorboard, ...}}")
-            registry.check_name("tracker", name)
+            registry.check_name(kind, self.part(kind).name)
+        for tracker in self.tracker:
+            registry.check_name("tracker", tracker.name)
         if problem := effort.timeline_problem(self):
             raise ValueError(problem)
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
@@ -337,6 +357,11 @@ class Experiment(_Group):
             raise ValueError(problem)
         return self
 
+    def part(self, kind: str) -> Part:
+        """Return the part of a kind: its name and parameters."""
+        found: Part = key_value(self, KINDS[kind].key)
+        return found
+
 
 def _looked_up(preset: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return a preset with values in the place of its references (`=group.key`): those of a tree, or the defaults."""
@@ -346,21 +371,29 @@ def _looked_up(preset: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, 
                 other, _, leaf = each[1:].partition(".")
                 there = tree.get(other, {})
                 found = there.get(leaf) if isinstance(there, Mapping) else None
-                preset = merge(preset, {group: {name: all_keys()[each[1:]].default if found is None else found}})
+                preset = lay(preset, {group: {name: all_keys()[each[1:]].default if found is None else found}})
     return dict(preset)
 
 
 def _in_units_of(longest: float, preset: dict[str, Any]) -> dict[str, Any]:
     """Return a framework with the times that it gives, which are those of T_max = 1, in those of a world's T_max."""
     every = preset.get("learning", {}).get("evaluate_every")
-    return preset if every is None else merge(preset, {"learning": {"evaluate_every": every * longest}})
+    return preset if every is None else lay(preset, {"learning": {"evaluate_every": every * longest}})
+
+
+@functools.cache
+def _default_parts() -> dict[str, Any]:
+    """Return the names of the parts of the default experiment, so that parameters alone have a part to go with."""
+    found: dict[str, Any] = {}
+    for key in PART_KEYS:
+        group, _, leaf = key.partition(".")
+        found.setdefault(group, {})[leaf] = all_keys()[key].default.name
+    return found
 
 
 def has_all_keys(tree: Mapping[str, Any]) -> bool:
-    """Say whether a tree has every key of the first version, so that there is nothing to fill in."""
-    for key, field in all_keys().items():
-        if is_later(field):  # a file of an earlier version has every key it knows
-            continue
+    """Say whether a tree has every key, so that there is nothing to fill in."""
+    for key in all_keys():
         group, _, name = key.rpartition(".")
         inner = tree.get(group) if group else tree
         if not isinstance(inner, Mapping) or name not in inner:
@@ -387,11 +420,6 @@ def all_keys() -> dict[str, Any]:
         else:
             found[name] = field
     return found
-
-
-def is_later(field: Any) -> bool:
-    """Say whether a key came after the first version."""
-    return bool((field.json_schema_extra or {}).get("later"))
 
 
 document(Experiment)  # help() tells of every key

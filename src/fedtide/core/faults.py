@@ -1,4 +1,4 @@
-"""What the machine, and a user's own code, may do to us: any exception as one line and an exit code."""
+"""Any exception as one line and an exit code: those of the system, of a user's own code, and ours."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 from fedtide.errors import FedtideError, TrainingError
 
 MACHINE = 6  # the exit code of "the machine cannot"
-_DEFECT = 1
-_LONGEST = 900  # characters of a line; more is cut out of its middle
+_LINE_CHARACTERS = 900  # at most; more is cut out of the middle
 
 _PLACE = "name another place, or ask for the right to it"
 _FULL = "free space, or name another disk"
@@ -39,7 +38,7 @@ _REMEDIES = {
     errno.ENOMEM: _MEMORY,
     errno.EAGAIN: "too many processes or threads: end some, or ask for fewer",
 }
-_OF_THE_FILES = (None, errno.ENOENT, errno.EISDIR)  # what lies there, not what the machine can do
+_ABOUT_FILES = (None, errno.ENOENT, errno.EISDIR)  # what lies there, not what the machine can do
 _TOO_BIG = re.compile(
     r"array is too big|maximum (allowed|supported) (size|dimension)|maximum possible size", re.IGNORECASE
 )
@@ -53,7 +52,7 @@ def said(error: BaseException) -> str:
         return ""
 
 
-def part_name(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an exception as `Kind: what it says`."""
     text = said(error)
     return f"{type(error).__name__}{': ' if text else ''}{text[:300]}"
@@ -62,23 +61,23 @@ def part_name(error: BaseException) -> str:
 def explain(error: BaseException, about: str | None = None) -> tuple[str, int]:
     """Return the line that tells a user what happened, and the exit code. about: what an error of the machine is about."""
     line, code = _explain(error, about)
-    line = re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", lambda found: repr(found.group())[1:-1], line)
+    line = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found.group())[1:-1], line)
     line = re.sub(r"\S{200,}", lambda found: f"{found.group()[:80]}...{found.group()[-40:]}", line)
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 300]} ... {line[-290:]}", code
+    return line if len(line) <= _LINE_CHARACTERS else f"{line[: _LINE_CHARACTERS - 300]} ... {line[-290:]}", code
 
 
 def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
     if isinstance(error, FedtideError):
-        text, cause = _text(error), machine(error)
+        text, cause = said(error) or type(error).__name__, machine(error)
         if cause is not None and "damaged" in text:  # what the machine refuses to read is not damaged
             return _explain(cause, about)
         return text, error.exit_code
     own = _own_file(error)
     if own is not None:
-        return f"your own code raised {part_name(error)} ({own}); correct it there", TrainingError.exit_code
+        return f"your own code raised {error_text(error)} ({own}); correct it there", TrainingError.exit_code
     if isinstance(error, MemoryError):
-        text = said(error)
-        return f"this machine has not enough memory{f' ({text})' if text else ''}: {_MEMORY}", MACHINE
+        text = f" ({said(error)})" if said(error) else ""
+        return f"this machine has not enough memory{text}: {_MEMORY}", MACHINE
     if isinstance(error, OverflowError) or (isinstance(error, ValueError) and _TOO_BIG.search(said(error))):
         return f"a number is too large for this machine ({said(error)}): lower the sizes that you gave", MACHINE
     if isinstance(error, RecursionError):
@@ -90,11 +89,14 @@ def _explain(error: BaseException, about: str | None) -> tuple[str, int]:
     if about is not None and not isinstance(error, OSError):
         return f"{about}: {said(error)}; it was closed by a policy of your own, or by whoever called", MACHINE
     if isinstance(error, OSError) and error.errno is not None:
-        return _of_the_machine(error, about), MACHINE
+        names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+        what = about or " and ".join(names)
+        told = f"{what}: {fault_reason(error)}" if what else f"{fault_reason(error)} ({_where(error)})"
+        return f"{told}; {remedy(error)}", MACHINE
     return (
-        f"this is a defect of fedtide, not of what you gave: {part_name(error)} ({_where(error)}); set FEDTIDE_TRACEBACK=1 "
+        f"this is a defect of fedtide, not of what you gave: {error_text(error)} ({_where(error)}); set FEDTIDE_TRACEBACK=1 "
         "to see how it came to it, and report it with the command",
-        _DEFECT,
+        1,
     )
 
 
@@ -108,28 +110,14 @@ def remedy(error: OSError) -> str:
     return _REMEDIES.get(error.errno or 0, "check it, and try again")
 
 
-def _text(error: FedtideError) -> str:
-    try:
-        return str(error)
-    except BaseException:
-        return type(error).__name__
-
-
 def machine(error: BaseException) -> BaseException | None:
     """Return the refusal of the machine that an error of ours came from, if it did: then no file is to blame."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno not in _OF_THE_FILES):
+        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno not in _ABOUT_FILES):
             return seen
         seen = seen.__cause__
     return None
-
-
-def _of_the_machine(error: OSError, about: str | None) -> str:
-    names = [os.fsdecode(each) for each in (error.filename, error.filename2) if isinstance(each, str | bytes)]
-    what = about or " and ".join(names)
-    told = f"{what}: {fault_reason(error)}" if what else f"{fault_reason(error)} ({_where(error)})"
-    return f"{told}; {remedy(error)}"
 
 
 def _own_file(error: BaseException) -> str | None:
@@ -144,7 +132,7 @@ def _own_file(error: BaseException) -> str | None:
 def _where(error: BaseException) -> str:
     """Return file:line of the last step in fedtide, or of the last one."""
     steps = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]  # the package
     ours = [step for step in steps if here in Path(step[0]).parents and Path(step[0]).name != "command.py"]
     file, line = (ours or steps or [("no file", 0)])[-1]
     return f"{Path(file).relative_to(here.parent) if here in Path(file).parents else file}:{line}"

@@ -82,7 +82,7 @@ def refuse_other_kind(path: Path, kind: bytes, what: str) -> None:
         raise FedtideError(f"{path} is there and is not {what}: name another file, or move that one away")
 
 
-def check_folder(path: Path) -> None:
+def require_writable(path: Path) -> None:
     """Raise if no folder can be made there, or written to: before hours of runs, not after."""
     above = next(each for each in (path, *path.absolute().parents) if is_there(each))
     if not above.is_dir() or not os.access(above, os.W_OK):
@@ -140,14 +140,12 @@ def remove_temporary(folder: Path) -> None:
 
 def _runs(process: int) -> bool:
     """Say whether a process of this number runs here; True if that cannot be told."""
-    if os.name != "posix":  # elsewhere signal 0 is not a question
-        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True
+        pass
     return True
 
 
@@ -160,7 +158,7 @@ PIPE_SECONDS = 5.0  # for `<(command)` of a shell to say all it has to say
 
 def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
     """Return what a file holds, at most so many bytes, or a pipe that somebody writes to; OSError says why it cannot be had."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISDIR(mode):

@@ -6,7 +6,6 @@ import codecs
 import json
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,28 +53,6 @@ def parse_word(word: str) -> tuple[str, Any]:
     if not equals or not all(part and part.isprintable() for part in name.split(".")):
         raise FedtideError(f"{shown(word)} is not key=value; write for example policy.limit=8")
     return name, _value(word, text)
-
-
-def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """Turn `group.key=value` words into a nested mapping; of two words for one key the later counts."""
-    tree: dict[str, Any] = {}
-    for word in words:
-        name, value = parse_word(word)
-        path = name.split(".")
-        here = tree
-        for part in path[:-1]:
-            inner = here.setdefault(part, {})
-            if not isinstance(inner, dict):
-                raise FedtideError(
-                    f"{shown(word)} goes below {part!r}, which was given a value already; give one of the two"
-                )
-            here = inner
-        before = here.get(path[-1])
-        # A whole group goes on top of its single keys; it does not wipe them out.
-        if isinstance(value, dict) and isinstance(before, dict) and not path[-1].endswith("args"):
-            value = {**before, **value}
-        here[path[-1]] = value
-    return tree
 
 
 def _value(word: str, text: str) -> Any:

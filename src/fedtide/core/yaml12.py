@@ -6,6 +6,7 @@ truth, ninety and a date. A key comes once. Whoever sends a bomb (depth, aliases
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -43,152 +44,106 @@ def parse_yaml(text: str) -> Any:
     if found := _CONTROL.search(text):
         line = text.count("\n", 0, found.start()) + 1
         raise ConfigSyntaxError(f"line {line}: {_strange(found[0])}")
-    builder = _Builder()
     try:
-        for event in _events(text):
-            builder.take(event)
+        return _Reader(text).document()
     except yaml.YAMLError as error:
-        raise ConfigSyntaxError(_problem(error)) from error
-    return builder.root
+        mark = getattr(error, "problem_mark", None)
+        told = (str(each) for each in (getattr(error, "context", None), getattr(error, "problem", None)) if each)
+        reason = " ".join((", ".join(told) or str(error)).split())[:300]
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise ConfigSyntaxError(place + reason) from error
 
 
-def _events(text: str) -> Iterator[Any]:
-    # libyaml where PyYAML was built with it: it is ten times as fast. Both know no schema: that is ours.
-    events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return events
+class _Reader:
+    """Data from a parser's events, within bounds. The parser (libyaml where there is one) knows no schema: that is ours."""
 
+    def __init__(self, text: str) -> None:
+        self._events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        self._count = 0  # values so far, those behind aliases counted each time
+        self._anchors: dict[str, tuple[Any, int] | None] = {}  # value and count; None while it is not at its end
 
-def _problem(error: yaml.YAMLError) -> str:
-    """Say in one line what the parser found, without its drawing of the place."""
-    mark = getattr(error, "problem_mark", None)
-    what = ", ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
-    text = " ".join((what or str(error)).split())[:300]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark is not None else text
+    def document(self) -> Any:
+        value, is_read = None, False
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if is_read:
+                    raise _problem(event, "a second document begins; keep one")
+                value, is_read = self._value(next(self._events), 0), True
+        return value
 
-
-class _Frame:
-    """A list or a mapping that is not at its end yet."""
-
-    def __init__(self, event: Any, begun: int) -> None:
-        self.value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self.anchor, self.line, self.begun = event.anchor, event.start_mark.line + 1, begun
-        self.key: str | None = None  # whose value comes next
-        self.merging = False  # ... or `<<` was the key
-        self.lines: dict[str, int] = {}  # of the keys
-        self.under: list[dict[str, Any]] = []  # what `<<` named
-
-    @property
-    def wants_key(self) -> bool:
-        return isinstance(self.value, dict) and self.key is None and not self.merging
-
-
-class _Builder:
-    """Data from a parser's events, without recursion and within bounds."""
-
-    def __init__(self) -> None:
-        self.root: Any = None
-        self._documents = self._nodes = 0
-        self._open: list[_Frame] = []
-        self._anchors: dict[str, tuple[Any, int] | None] = {}  # value and size; None while it is not at its end
-
-    def take(self, event: Any) -> None:
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                raise ConfigSyntaxError(f"line {line}: a second document begins; keep one")
-        elif isinstance(event, yaml.AliasEvent):
-            self._alias(str(event.anchor), line)
-        elif isinstance(event, yaml.ScalarEvent):
-            _no_tag(event, line)
-            self._count(1, line)
+    def _value(self, event: Any, depth: int) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        if event.tag is not None:
+            raise _problem(event, f"the tag {_cut(event.tag)} is not read here; write the value without it")
+        before = self._count
+        self._add(1, event)
+        self._anchors |= {event.anchor: None} if event.anchor else {}
+        if isinstance(event, yaml.ScalarEvent):
+            line = _line(event)
             value = _scalar(event.value, line) if event.implicit[0] else _text(event.value, line)
-            if event.anchor:
-                self._anchors[event.anchor] = (value, 1)
-            if self._open and self._open[-1].wants_key:
-                self._key(value, event.implicit[0], line)
-            else:
-                self._put(value, line)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self._begin(event, line)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._end()
-
-    def _count(self, nodes: int, line: int) -> None:
-        self._nodes += nodes
-        if self._nodes > _MOST_NODES:
-            raise ConfigSyntaxError(f"line {line}: more than {_MOST_NODES:,} values, aliases counted; make it smaller")
-
-    def _alias(self, name: str, line: int) -> None:
-        if name not in self._anchors:
-            raise ConfigSyntaxError(f"line {line}: the alias *{_cut(name)} has no anchor &{_cut(name)} before it")
-        found = self._anchors[name]
-        if found is None:
-            raise ConfigSyntaxError(
-                f"line {line}: the alias *{_cut(name)} stands inside what it names; write the values out"
-            )
-        if self._open and self._open[-1].wants_key:
-            raise ConfigSyntaxError(f"line {line}: an alias stands for a key; write the key out")
-        self._count(found[1], line)
-        self._put(found[0], line)
-
-    def _begin(self, event: Any, line: int) -> None:
-        _no_tag(event, line)
-        if self._open and self._open[-1].wants_key:
-            raise ConfigSyntaxError(f"line {line}: a key is a list or a mapping; a key is a word")
-        if len(self._open) >= _DEEPEST:
-            raise ConfigSyntaxError(f"line {line}: nested more than {_DEEPEST} deep; nothing here needs that")
-        self._count(1, line)
-        if event.anchor:
-            self._anchors[event.anchor] = None
-        self._open.append(_Frame(event, self._nodes - 1))
-
-    def _end(self) -> None:
-        frame = self._open.pop()
-        if frame.under:  # what stands in the mapping itself wins, then what was named first
-            below: dict[str, Any] = {}
-            for each in reversed(frame.under):
-                below |= each
-            frame.value = below | frame.value
-        if frame.anchor:
-            self._anchors[frame.anchor] = (frame.value, self._nodes - frame.begun)
-        self._put(frame.value, frame.line)
-
-    def _key(self, value: Any, is_plain: bool, line: int) -> None:
-        frame = self._open[-1]
-        if not isinstance(value, str):
-            raise ConfigSyntaxError(
-                f"line {line}: the key {_cut(str(value))} is not a word; put it in quotes if it is meant as one"
-            )
-        if value in frame.lines:
-            raise ConfigSyntaxError(
-                f"line {line}: the key {shown(value)} is there twice, first in line {frame.lines[value]}; "
-                "keep one, or put both together"
-            )
-        frame.lines[value] = line
-        frame.merging = is_plain and value == "<<"
-        frame.key = None if frame.merging else value
-
-    def _put(self, value: Any, line: int) -> None:
-        if not self._open:
-            self.root = value
-            return
-        frame = self._open[-1]
-        if isinstance(frame.value, list):
-            frame.value.append(value)
-        elif frame.merging:
-            under = value if isinstance(value, list) else [value]
-            if not all(isinstance(each, dict) for each in under):
-                raise ConfigSyntaxError(f"line {line}: << takes the keys of a mapping; {shown(value)} is none")
-            frame.under, frame.merging = under, False
+        elif depth >= _DEEPEST:
+            raise _problem(event, f"nested more than {_DEEPEST} deep; nothing here needs that")
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = [self._value(inner, depth + 1) for inner in self._until(yaml.SequenceEndEvent)]
         else:
-            frame.value[frame.key] = value
-            frame.key = None
+            value = self._mapping(depth)
+        self._anchors |= {event.anchor: (value, self._count - before)} if event.anchor else {}
+        return value
+
+    def _until(self, end: type) -> Iterator[Any]:
+        return itertools.takewhile(lambda event: not isinstance(event, end), self._events)
+
+    def _add(self, count: int, event: Any) -> None:
+        self._count += count
+        if self._count > _MOST_NODES:
+            raise _problem(event, f"more than {_MOST_NODES:,} values, aliases counted; make it smaller")
+
+    def _alias(self, event: Any) -> Any:
+        name = _cut(event.anchor)
+        if event.anchor not in self._anchors:
+            raise _problem(event, f"the alias *{name} has no anchor &{name} before it")
+        if (found := self._anchors[event.anchor]) is None:
+            raise _problem(event, f"the alias *{name} stands inside what it names; write the values out")
+        self._add(found[1], event)
+        return found[0]
+
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        merged: list[Any] = []
+        for event in self._until(yaml.MappingEndEvent):
+            if isinstance(event, yaml.AliasEvent):
+                self._alias(event)  # raises if it names nothing
+                raise _problem(event, "an alias stands for a key; write the key out")
+            if not isinstance(event, yaml.ScalarEvent):
+                raise _problem(event, "a key is a list or a mapping; a key is a word")
+            key = self._value(event, depth)
+            if not isinstance(key, str):
+                raise _problem(event, f"the key {_cut(str(key))} is not a word; put it in quotes if it is meant as one")
+            if key in lines:
+                first = f"first in line {lines[key]}"
+                raise _problem(event, f"the key {shown(key)} is there twice, {first}; keep one, or put both together")
+            lines[key] = _line(event)
+            value = self._value(next(self._events), depth + 1)
+            if key != "<<" or not event.implicit[0]:
+                found[key] = value
+                continue
+            merged = value if isinstance(value, list) else [value]
+            if not all(isinstance(each, dict) for each in merged):
+                raise _problem(event, f"<< takes the keys of a mapping; {shown(value)} is none")
+        below = [
+            item for each in reversed(merged) for item in each.items()
+        ]  # what is named first wins, then the mapping
+        return {**dict(below), **found}
 
 
-def _no_tag(event: Any, line: int) -> None:
-    if event.tag is not None:
-        raise ConfigSyntaxError(f"line {line}: the tag {_cut(event.tag)} is not read here; write the value without it")
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+def _problem(event: Any, reason: str) -> ConfigSyntaxError:
+    return ConfigSyntaxError(f"line {_line(event)}: {reason}")
 
 
 def _scalar(text: str, line: int) -> Any:

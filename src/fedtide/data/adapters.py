@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -11,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.core.yaml12 import shown
-from fedtide.data.idx import Bytes
+from fedtide.data.dataset import check_dataset
+from fedtide.data.fetch import Bytes
 from fedtide.errors import DataError
 from fedtide.types import Dataset, Ints, Samples
 
-# Pictures as bytes: what each byte stands for, and PNGs read into arrays.
-
-
-Batch: TypeAlias = tuple[str, Bytes, Bytes]  # its name, pixels [n 3 32 32], labels [n]
+Channels: TypeAlias = Literal["auto", "first", "last"]
+_MOST_CHANNELS: Final = 4  # if their axis is to be guessed
 
 
 def byte_values(mean: Sequence[float], std: Sequence[float]) -> npt.NDArray[np.float32]:
@@ -26,29 +24,6 @@ def byte_values(mean: Sequence[float], std: Sequence[float]) -> npt.NDArray[np.f
     share = np.arange(256) / 255
     values: npt.NDArray[np.float32] = ((share - np.array(mean)[:, None]) / np.array(std)[:, None]).astype(np.float32)
     return values
-
-
-def from_png(data: bytes, name: str, size: tuple[int, int]) -> Bytes:
-    """Return the pixels of a picture in colour of so many rows and columns [rows columns 3]; DataError if it is not one."""
-    from PIL import Image  # matplotlib brings it; only pictures need it
-
-    try:
-        with Image.open(io.BytesIO(data), formats=("PNG",)) as picture:
-            if picture.mode != "RGB" or picture.size != (size[1], size[0]):  # known before anything is unpacked
-                raise DataError(
-                    f"{name} is a picture of {picture.size[1]} rows and {picture.size[0]} columns ({picture.mode}), "
-                    f"expected {size[0]} and {size[1]} (RGB)"
-                )
-            return np.asarray(picture)
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise DataError(f"{name} is damaged ({' '.join(str(error).split())})") from error
-
-
-# A data set out of arrays of the user's own: which axis is which, what bytes stand for, how labels are counted.
-
-
-Channels: TypeAlias = Literal["auto", "first", "last"]
-_FEW: Final = 4  # channels at most, if their axis is to be guessed
 
 
 class Part(NamedTuple):
@@ -71,31 +46,26 @@ def dataset(
 
     owners: who each training sample belongs to, numbers or words; they are numbered in order. DataError if it cannot be.
     """
-    images = [_images(each.images, f"{source}: {part}", channels) for each, part in ((train, "train"), (test, "test"))]
-    labels = [_labels(each.labels, f"{source}: {part}") for each, part in ((train, "train"), (test, "test"))]
-    for part, pixels, answers in zip(("train", "test"), images, labels, strict=True):
-        if len(pixels) != len(answers):
-            raise DataError(
-                f"{source}: {part} has {len(pixels)} images and {len(answers)} labels: give one label for each image"
-            )
-    if images[0].shape[1:] != images[1].shape[1:] or images[0].dtype != images[1].dtype:
-        raise DataError(
-            f"{source}: train has images {images[0].dtype}{list(images[0].shape[1:])} and test "
-            f"{images[1].dtype}{list(images[1].shape[1:])}: give images of one shape and one type"
-        )
-    most = 1 + max(int(each.max()) for each in labels)
+    named = ((train, f"{source}: train"), (test, f"{source}: test"))
+    images = [_images(part.images, label, channels) for part, label in named]
+    labels = [_labels(part.labels, label) for part, label in named]
+    if images[0].dtype != images[1].dtype:
+        raise DataError(f"{source}: train has images {images[0].dtype} and test {images[1].dtype}: give one type")
+    most = 1 + max(int(part.max()) for part in labels)
     if num_labels is not None and num_labels < most:
         raise DataError(f"{source}: there is a label {most - 1}: num_labels must be at least {most}")
     values = byte_values(*_moments(images[0])) if images[0].dtype == np.uint8 else None
-    made = [Samples(pixels, answers, values) for pixels, answers in zip(images, labels, strict=True)]
+    parts = [Samples(pixels, answers, values) for pixels, answers in zip(images, labels, strict=True)]
     holders = None if owners is None else _owners(owners, len(labels[0]), source)
-    return Dataset(name, made[0], made[1], most if num_labels is None else num_labels, source, holders)
+    made = Dataset(name, parts[0], parts[1], most if num_labels is None else num_labels, source, holders)
+    check_dataset(made, source)
+    return made
 
 
 def _images(given: Any, label: str, channels: Channels) -> npt.NDArray[Any]:
     """Return images [n channels h w] as uint8 or float32, C-contiguous."""
     array = np.asarray(given)
-    if array.dtype.kind not in "f" and array.dtype != np.uint8:
+    if array.dtype.kind != "f" and array.dtype != np.uint8:
         raise DataError(f"{label} has images of type {array.dtype}: give uint8, or floating point numbers")
     if array.ndim not in (3, 4) or 0 in array.shape:
         raise DataError(
@@ -104,27 +74,19 @@ def _images(given: Any, label: str, channels: Channels) -> npt.NDArray[Any]:
         )
     if array.ndim == 3:
         array = array[:, None]
-    elif _is_last(array.shape, channels, label):
+    elif channels == "last" or (channels == "auto" and _are_last(array.shape, label)):
         array = array.transpose(0, 3, 1, 2)
-    if array.dtype == np.uint8:
-        return np.ascontiguousarray(array)
     with np.errstate(over="ignore"):
-        floats = np.ascontiguousarray(array, np.float32)
-    if not np.isfinite(floats).all():
-        raise DataError(f"{label} has images with NaN or infinity: give finite numbers")
-    return floats
+        return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.float32)
 
 
-def _is_last(shape: tuple[int, ...], channels: Channels, label: str) -> bool:
-    """Say whether the channels are the last axis; raise if it must be said and is not."""
-    if channels != "auto":
-        return channels == "last"
-    first, last = shape[1] <= _FEW, shape[3] <= _FEW
-    if first == last:
+def _are_last(shape: tuple[int, ...], label: str) -> bool:
+    """Say whether the channels are the last axis; raise if it must be said."""
+    if (shape[1] <= _MOST_CHANNELS) == (shape[3] <= _MOST_CHANNELS):
         raise DataError(
             f"{label} has images {list(shape)}, whose channels may be first or last: say channels=first or last"
         )
-    return last
+    return shape[3] <= _MOST_CHANNELS
 
 
 def _labels(given: Any, label: str) -> Bytes:
@@ -153,9 +115,10 @@ def _moments(images: Bytes) -> tuple[list[float], list[float]]:
     """Return mean and deviation of each channel, as shares of 255; of a channel that never varies the deviation is 1."""
     byte = np.arange(256)
     counts = [np.bincount(images[:, channel].ravel(), minlength=256) for channel in range(images.shape[1])]
-    means = [float((each * byte).sum() / each.sum()) for each in counts]
+    means = [float((count * byte).sum() / count.sum()) for count in counts]
     stds = [
-        float(np.sqrt((each * (byte - mean) ** 2).sum() / each.sum())) for each, mean in zip(counts, means, strict=True)
+        float(np.sqrt((count * (byte - mean) ** 2).sum() / count.sum()))
+        for count, mean in zip(counts, means, strict=True)
     ]
     return [mean / 255 for mean in means], [std / 255 or 1.0 for std in stds]
 
@@ -176,8 +139,8 @@ def from_torchvision(
     every item is asked for once, and what the transforms make of it is kept, so a random one is drawn once. owners: who each
     training sample belongs to [n].
     """
-    parts = [_stored(each) or _items(_pairs(each, part), part) for each, part in ((train, "train"), (test, "test"))]
-    return _made(name, "handed over from torchvision", parts, owners, num_labels)
+    parts = [_stored(given) or _items(given, part) for given, part in ((train, "train"), (test, "test"))]
+    return dataset(name, "handed over from torchvision", parts[0], parts[1], owners, "first", num_labels)
 
 
 def from_huggingface(
@@ -193,28 +156,22 @@ def from_huggingface(
     image, label, owner: the columns. Labels are numbers, or words, which are numbered in their order; owners likewise.
     """
     columns = [image, label] + ([] if owner is None else [owner])
-    splits = [_rows(each, columns, part) for each, part in ((train, "train"), (test, "test"))]
-    answers, count = _numbered([labels for _, labels, _ in splits], getattr(train, "features", None), label)
-    parts = [(Part(images, own), how) for (images, _, how), own in zip(splits, answers, strict=True)]
-    owners = None if owner is None else [row[owner] for row in _only(train, [owner])]
-    return _made(name, "handed over from datasets", parts, owners, count)
+    splits = [
+        _gathered(((row[image], row[label]) for row in _rows(given, columns, part)), part)
+        for given, part in ((train, "train"), (test, "test"))
+    ]
+    answers, count = _numbered([labels for _, labels in splits], getattr(train, "features", None), label)
+    parts = [Part(images, numbers) for (images, _), numbers in zip(splits, answers, strict=True)]
+    owners = None
+    if owner is not None:  # no picture is unpacked for a name, if the set can leave out the other columns
+        select: Callable[[list[str]], Any] = getattr(train, "select_columns", lambda _: train)
+        owners = [row[owner] for row in _rows(select([owner]), [owner], "train")]
+    return dataset(name, "handed over from datasets", parts[0], parts[1], owners, "first", count)
 
 
-def _made(name: str, source: str, parts: list[tuple[Part, Channels]], owners: Any, num_labels: int | None) -> Dataset:
-    (train, how), (test, how_test) = parts
-    if how != how_test and np.ndim(train.images) == np.ndim(test.images) == 4:
-        test = test._replace(images=_first_to(test.images, how_test))
-        train, how = train._replace(images=_first_to(train.images, how)), "first"
-    return dataset(name, source, train, test, owners, how, num_labels)
-
-
-def _first_to(images: npt.NDArray[Any], how: Channels) -> npt.NDArray[Any]:
-    return images.transpose(0, 3, 1, 2) if how == "last" else images
-
-
-def _stored(given: Any) -> tuple[Part, Channels] | None:
-    """Return the arrays of a torchvision set to which nothing is to be done; None if it has none."""
-    if any(getattr(given, each, None) is not None for each in ("transform", "target_transform", "transforms")):
+def _stored(given: Any) -> Part | None:
+    """Return the arrays of a torchvision set to which nothing is to be done, channels first; None if it has none."""
+    if any(getattr(given, name, None) is not None for name in ("transform", "target_transform", "transforms")):
         return None
     images, labels = getattr(given, "data", None), getattr(given, "targets", None)
     labels = getattr(given, "labels", None) if labels is None else labels
@@ -224,14 +181,22 @@ def _stored(given: Any) -> tuple[Part, Channels] | None:
     if array.ndim not in (3, 4) or array.dtype.kind not in "fu":  # names of files, say
         return None
     # [n 3 h w] as SVHN and STL10 have it; [n h w 3] as CIFAR has it
-    last = array.ndim == 4 and array.shape[3] <= 4 < array.shape[1]
-    return Part(array, _array(labels)), "last" if last else "first"
+    last = array.ndim == 4 and array.shape[3] <= _MOST_CHANNELS < array.shape[1]
+    return Part(array.transpose(0, 3, 1, 2) if last else array, _array(labels))
+
+
+def _items(given: Any, part: str) -> Part:
+    images, labels = _gathered(_pairs(given, part), part)
+    try:
+        return Part(images, np.array([operator.index(label) for label in labels], np.int64))
+    except TypeError as error:
+        wrong = next(label for label in labels if not hasattr(label, "__index__"))
+        raise DataError(f"{part} has the label {shown(wrong)}: give whole numbers from 0 on") from error
 
 
 def _pairs(given: Any, part: str) -> Iterator[tuple[Any, Any]]:
     try:
-        count = len(given)
-        for number in range(count):
+        for number in range(len(given)):
             image, label = given[number]
             yield image, label
     except (TypeError, ValueError, KeyError) as error:
@@ -241,64 +206,37 @@ def _pairs(given: Any, part: str) -> Iterator[tuple[Any, Any]]:
         ) from error
 
 
-def _items(pairs: Iterable[tuple[Any, Any]], part: str) -> tuple[Part, Channels]:
-    images, labels, how = _gathered(pairs, part)
-    return Part(images, np.array([_whole(each, part) for each in labels], np.int64)), how
-
-
-def _whole(label: Any, part: str) -> int:
-    try:
-        return operator.index(label)
-    except TypeError as error:
-        raise DataError(f"{part} has the label {shown(label)}: give whole numbers from 0 on") from error
-
-
-def _rows(given: Any, columns: list[str], part: str) -> tuple[npt.NDArray[Any], list[Any], Channels]:
-    return _gathered(((row[columns[0]], row[columns[1]]) for row in _checked(given, columns, part)), part)
-
-
-def _checked(given: Any, columns: list[str], part: str) -> Iterator[Mapping[str, Any]]:
-    try:
-        rows = iter(given)
-    except TypeError as error:
-        raise DataError(
-            f"{part} is a {type(given).__name__}, not rows: hand over one split, as dataset['train']"
-        ) from error
-    for row in rows:
+def _rows(given: Any, columns: list[str], part: str) -> Iterator[Mapping[str, Any]]:
+    if not hasattr(given, "__iter__"):
+        raise DataError(f"{part} is a {type(given).__name__}, not rows: hand over one split, as dataset['train']")
+    for row in given:
         if not isinstance(row, Mapping):
             raise DataError(f"{part} gives a {type(row).__name__}, not rows: hand over one split, as dataset['train']")
-        missing = [each for each in columns if each not in row]
-        if missing:
+        if missing := [name for name in columns if name not in row]:
             raise DataError(
                 f"{part} has the columns {', '.join(map(str, row))}, and no {missing[0]!r}: name it in from_huggingface"
             )
         yield row
 
 
-def _only(given: Any, columns: list[str]) -> Iterable[Mapping[str, Any]]:
-    """Return the rows with these columns alone, if the set can leave out the others: no picture is unpacked for a name."""
-    select: Callable[[list[str]], Any] | None = getattr(given, "select_columns", None)
-    return _checked(given if select is None else select(columns), columns, "train")
-
-
-def _gathered(pairs: Iterable[tuple[Any, Any]], part: str) -> tuple[npt.NDArray[Any], list[Any], Channels]:
-    """Return all images in one array, their labels, and where the channels are."""
+def _gathered(pairs: Iterable[tuple[Any, Any]], part: str) -> tuple[npt.NDArray[Any], list[Any]]:
+    """Return all images in one array, channels first, and their labels."""
     images: list[npt.NDArray[Any]] = []
     labels: list[Any] = []
-    how: Channels = "last"
+    first = False
     for image, label in pairs:
-        how = "first" if hasattr(image, "detach") else "last"  # PyTorch has them first
-        array = _array(image)
-        if images and array.shape != images[0].shape:
-            raise DataError(
-                f"{part} has an image {list(array.shape)} (number {len(images)}) and one {list(images[0].shape)}: bring all "
-                "of them to one size and one number of channels"
-            )
-        images.append(array)
+        first = hasattr(image, "detach")  # PyTorch has the channels first
+        images.append(_array(image))
         labels.append(label)
+        if images[-1].shape != images[0].shape:
+            raise DataError(
+                f"{part} has an image {list(images[-1].shape)} (number {len(images) - 1}) and one {list(images[0].shape)}: "
+                "bring all of them to one size and one number of channels"
+            )
     if not images:
         raise DataError(f"{part} has no samples: hand over at least one")
-    return np.stack(images), labels, how
+    stacked = np.stack(images)
+    return stacked.transpose(0, 3, 1, 2) if stacked.ndim == 4 and not first else stacked, labels
 
 
 def _array(given: Any) -> npt.NDArray[Any]:
@@ -310,10 +248,11 @@ def _array(given: Any) -> npt.NDArray[Any]:
 def _numbered(parts: list[list[Any]], features: Any, label: str) -> tuple[list[npt.NDArray[np.int64]], int | None]:
     """Return labels as numbers, and how many there are if the set says so or they are words."""
     declared = getattr(features.get(label) if isinstance(features, Mapping) else None, "num_classes", None)
-    if all(isinstance(each, int | np.integer) for labels in parts for each in labels):
+    kinds = {type(answer) for labels in parts for answer in labels}
+    if all(issubclass(kind, int | np.integer) for kind in kinds):
         return [np.array(labels, np.int64) for labels in parts], declared
-    if not all(isinstance(each, str) for labels in parts for each in labels):
-        kinds = sorted({type(each).__name__ for labels in parts for each in labels})
-        raise DataError(f"the labels in {label!r} are of type {', '.join(kinds)}: give whole numbers, or words")
-    words = {word: number for number, word in enumerate(sorted({each for labels in parts for each in labels}))}
-    return [np.array([words[each] for each in labels], np.int64) for labels in parts], len(words)
+    if not all(issubclass(kind, str) for kind in kinds):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise DataError(f"the labels in {label!r} are of type {names}: give whole numbers, or words")
+    words = {word: number for number, word in enumerate(sorted({answer for labels in parts for answer in labels}))}
+    return [np.array([words[answer] for answer in labels], np.int64) for labels in parts], len(words)

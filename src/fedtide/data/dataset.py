@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from fedtide.core.yaml12 import shown
 from fedtide.errors import DataError, FedtideError
 from fedtide.types import Dataset, Samples
 
-# Is something a data set that can be shared out and trained on?
+Item = TypeVar("Item")
 
 
 def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = False) -> None:
@@ -25,44 +27,45 @@ def check_dataset(dataset: Any, label: str = "dataset", may_be_empty: bool = Fal
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= 256:
         raise DataError(f"{whose} has num_labels={shown(count)}: it must be a whole number from 1 to 256")
     for part, samples in (("train", dataset.train), ("test", dataset.test)):
-        if not isinstance(samples, Samples) or not all(isinstance(each, np.ndarray) for each in samples[:2]):
+        if not isinstance(samples, Samples) or not all(isinstance(array, np.ndarray) for array in samples[:2]):
             raise DataError(f"{whose}'s {part} is a {_kind(samples)}: give Samples(images, labels) of NumPy arrays")
-        images, labels = samples.images, samples.labels
-        bytes_ = images.dtype == np.uint8
-        if (
-            images.ndim != 4
-            or 0 in images.shape[1:]
-            or (images.dtype.kind != "f" and not bytes_)
-            or labels.dtype.kind not in "iu"
-            or labels.shape != images.shape[:1]
-        ):
-            raise DataError(
-                f"{whose}'s {part} has images {images.dtype}{list(images.shape)} and labels {labels.dtype}"
-                f"{list(labels.shape)}: give float32 [n channels height width] and uint8 [n]"
-            )
-        if wrong := wrong_values(samples):
+        if wrong := _wrong_samples(samples, int(count), may_be_empty):
             raise DataError(f"{whose}'s {part} has {wrong}")
-        if may_be_empty and not len(labels):
-            continue
-        if not len(labels) or labels.min() < 0 or labels.max() >= dataset.num_labels:
-            has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no samples"
-            raise DataError(f"{whose}'s {part} has {has}: give at least one, labels 0 to {dataset.num_labels - 1}")
-        if not bytes_ and not np.isfinite(images).all():
-            raise DataError(f"{whose}'s {part} has images with NaN or infinity: give finite numbers")
-    if dataset.test.images.shape[1:] != dataset.train.images.shape[1:]:
+    shapes = [list(samples.images.shape[1:]) for samples in (dataset.test, dataset.train)]
+    if shapes[0] != shapes[1]:
         raise DataError(
-            f"{whose}'s test has images {list(dataset.test.images.shape[1:])} and its train "
-            f"{list(dataset.train.images.shape[1:])}: give images of one shape [channels height width]"
+            f"{whose}'s test has images {shapes[0]} and its train {shapes[1]}: give images of one shape [channels height width]"
         )
-    owners = dataset.owners
-    if owners is not None and (
-        not isinstance(owners, np.ndarray)
-        or owners.dtype.kind not in "iu"
-        or owners.shape != dataset.train.labels.shape
+    owners, wanted = dataset.owners, dataset.train.labels.shape
+    if owners is not None and not (
+        isinstance(owners, np.ndarray) and owners.dtype.kind in "iu" and owners.shape == wanted
     ):
-        raise DataError(
-            f"{whose}'s owners must be whole numbers, one for each of the {len(dataset.train.labels)} samples"
+        raise DataError(f"{whose}'s owners must be whole numbers, one for each of the {wanted[0]} samples")
+
+
+def _wrong_samples(samples: Samples, num_labels: int, may_be_empty: bool) -> str | None:
+    """Say what is wrong with the arrays, and what to do; None if nothing is."""
+    images, labels = samples.images, samples.labels
+    if (
+        images.ndim != 4
+        or 0 in images.shape[1:]
+        or (images.dtype.kind != "f" and images.dtype != np.uint8)
+        or labels.dtype.kind not in "iu"
+        or labels.shape != images.shape[:1]
+    ):
+        return (
+            f"images {images.dtype}{list(images.shape)} and labels {labels.dtype}{list(labels.shape)}: give float32 "
+            "[n channels height width] and uint8 [n]"
         )
+    if wrong := wrong_values(samples):
+        return wrong
+    if not len(labels):
+        return None if may_be_empty else f"no samples: give at least one, labels 0 to {num_labels - 1}"
+    if labels.min() < 0 or labels.max() >= num_labels:
+        return f"labels from {labels.min()} to {labels.max()}: give at least one, labels 0 to {num_labels - 1}"
+    if images.dtype != np.uint8 and not np.isfinite(images).all():
+        return "images with NaN or infinity: give finite numbers"
+    return None
 
 
 def wrong_values(samples: Samples) -> str | None:
@@ -88,7 +91,7 @@ def checked_dataset(dataset: Any, label: str) -> Dataset:
     with np.errstate(over="ignore"):
         train, test = _ours(dataset.train), _ours(dataset.test)
     made: Dataset = dataset._replace(train=train, test=test)
-    if not {each.images.dtype for each in (dataset.train, dataset.test)} <= {np.dtype(np.float32), np.dtype(np.uint8)}:
+    if not {part.images.dtype for part in (dataset.train, dataset.test)} <= {np.dtype(np.float32), np.dtype(np.uint8)}:
         check_dataset(made, label)  # what is finite in double precision may not be in ours
     return made
 
@@ -104,9 +107,6 @@ def _kind(thing: Any) -> str:
     return type(thing).__name__
 
 
-# The first so many samples of a data set.
-
-
 def first_samples(whole: Dataset, num_train: int | None, num_test: int | None) -> Dataset:
     """Return a data set with only its first samples; None: all of them."""
     train, test = _first(whole.train, num_train, "num_train"), _first(whole.test, num_test, "num_test")
@@ -120,3 +120,9 @@ def _first(samples: Samples, num: int | None, name: str) -> Samples:
     if not 1 <= num <= len(samples.labels):
         raise FedtideError(f"{name} = {num}: must be from 1 to {len(samples.labels)}")
     return Samples(samples.images[:num], samples.labels[:num], samples.values)
+
+
+def in_turn(columns: Sequence[Sequence[Item]]) -> list[Item]:
+    """Return the items of several lists, one of each in turn, so that the first ones are spread evenly over the lists."""
+    nothing = object()
+    return [item for item in chain.from_iterable(zip_longest(*columns, fillvalue=nothing)) if item is not nothing]  # type: ignore[misc]

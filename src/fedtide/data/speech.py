@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.core.memory_budget import require
-from fedtide.data.official import in_turn, named_folder, regular
+from fedtide.data.dataset import in_turn
+from fedtide.data.fetch import named_folder, regular
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Samples
@@ -43,40 +44,37 @@ def speech_commands(
     logarithm of their power, normalised by mean and deviation of the training set.
     """
     place = named_folder("Speech Commands", folder, _HOLDS, _GET)
-    words = sorted(each.name for each in place.iterdir() if each.is_dir() and each.name != _NOISE)
-    lists = {name: _listed(place / f"{name}_list.txt") for name in ("validation", "testing")}
+    words = sorted(path.name for path in place.iterdir() if path.is_dir() and path.name != _NOISE)
     files = [sorted(f"{word}/{path.name}" for path in (place / word).glob("*.wav")) for word in words]
+    validation, testing = (_listed(place / f"{name}_list.txt") for name in ("validation", "testing"))
     if not any(files) or len(words) > 256:
         raise DataError(
             f"Speech Commands: {place} holds {len(words)} folders with {sum(map(len, files))} wav files; expected {_HOLDS}"
         )
-    known = {each for column in files for each in column}
-    if missing := sorted((lists["validation"] | lists["testing"]) - known):
+    if missing := sorted((validation | testing) - {name for column in files for name in column}):
         raise DataError(f"Speech Commands: {place / missing[0]} is listed and not there: unpack the archive anew")
-    kept = lists["validation"] | lists["testing"]
-    train = _first(in_turn([[each for each in column if each not in kept] for column in files]), num_train, "num_train")
-    test = _first(
-        in_turn([[each for each in column if each in lists["testing"]] for column in files]), num_test, "num_test"
-    )
+    training = [[name for name in column if name not in validation | testing] for column in files]
+    tested = [[name for name in column if name in testing] for column in files]
+    parts = _first(in_turn(training), num_train, "num_train"), _first(in_turn(tested), num_test, "num_test")
     number = {word: at for at, word in enumerate(words)}
-    labels = [np.array([number[each.partition("/")[0]] for each in part], np.uint8) for part in (train, test)]
-    speakers = np.array([each.partition("/")[2].partition("_")[0] for each in train])
+    labels = [np.array([number[name.partition("/")[0]] for name in part], np.uint8) for part in parts]
+    speakers = [name.partition("/")[2].partition("_")[0] for name in parts[0]]
     owners = np.unique(speakers, return_inverse=True)[1].astype(np.int64)
-    shapes = [(len(part), 1, _NUM_MELS, _NUM_FRAMES) for part in (train, test)]
+    shapes = [(len(part), 1, _NUM_MELS, _NUM_FRAMES) for part in parts]
     if not images:
         spectra = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
     else:
         require(4.0 * sum(map(math.prod, shapes)), "reading the recordings", "lower data.num_train or data.num_test")
         spectra = [np.empty(shape, np.float32) for shape in shapes]
-        for made, part in zip(spectra, (train, test), strict=True):
+        for made, part in zip(spectra, parts, strict=True):
             for at, name in enumerate(part):
                 made[at, 0] = log_mel(_recording(place / name))
         mean, std = spectra[0].mean(dtype=np.float64), spectra[0].std(dtype=np.float64) or 1.0
         for made in spectra:
             made -= np.float32(mean)
             made /= np.float32(std)
-    samples = [Samples(pixels, answers) for pixels, answers in zip(spectra, labels, strict=True)]
-    return Dataset("speech_commands", samples[0], samples[1], len(words), str(place), owners)
+    train, test = (Samples(pixels, answers) for pixels, answers in zip(spectra, labels, strict=True))
+    return Dataset("speech_commands", train, test, len(words), str(place), owners)
 
 
 def _speech_files(folder: Path) -> list[Path]:
@@ -130,7 +128,7 @@ def log_mel(sound: Floats) -> npt.NDArray[np.float32]:
 
 def _bands() -> Floats:
     """Return triangles over the frequencies, evenly spaced in mel = 2595 log10(1 + f/700) [NUM_MELS FFT/2 + 1]."""
-    low, high = (2595 * np.log10(1 + each / 700) for each in (_LOWEST, _HIGHEST))
+    low, high = (2595 * np.log10(1 + hertz / 700) for hertz in (_LOWEST, _HIGHEST))
     edges = 700 * (10 ** (np.linspace(low, high, _NUM_MELS + 2) / 2595) - 1)
     frequency = np.arange(_FFT // 2 + 1) * _RATE / _FFT
     left, middle, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedtide.data.adapters import Part, dataset
 from fedtide.data.dataset import first_samples
-from fedtide.data.official import check_md5, named_folder
+from fedtide.data.fetch import check_md5, named_folder
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset
@@ -50,15 +50,10 @@ def _part(path: Path, md5: str) -> Part:
         raise DataError(
             f"{path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())}); get it anew"
         ) from error
-    if (
-        images.dtype != np.uint8
-        or images.ndim != 4
-        or images.shape[:3] != (32, 32, 3)
-        or images.shape[3] != len(labels)
-    ):
+    right = images.dtype == np.uint8 and images.shape == (32, 32, 3, len(labels)) and labels.dtype.kind in "iu"
+    if not right or not len(labels) or labels.min() < 1 or labels.max() > 10:
         raise DataError(
-            f"{path} has X {images.dtype}{list(images.shape)} and {len(labels)} labels, expected uint8 [32 32 3 n] and n"
+            f"{path} has X {images.dtype}{list(images.shape)} and {len(labels)} labels, expected uint8 [32 32 3 n] and n "
+            "labels from 1 to 10: get it anew"
         )
-    if not len(labels) or labels.dtype.kind not in "iu" or labels.min() < 1 or labels.max() > 10:
-        raise DataError(f"{path} has labels other than 1 to 10: get it anew")
     return Part(images.transpose(3, 2, 0, 1), labels.astype(np.int64) % 10)

@@ -7,13 +7,14 @@ max-pooling happen here too.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtide.core.memory_budget import require
 from fedtide.errors import FedtideError
+from fedtide.parts.arguments import arg
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Rng, Samples
 
@@ -55,6 +56,15 @@ def synthetic(
         for part, num in ((1, num_train), (2, num_test))
     )
     return Dataset("synthetic", train, test, num_labels, f"synthetic, seed {seed}")
+
+
+def drawn(
+    seed: Annotated[int, arg("names the drawing", key="seed")] = 0,
+    num_train: Annotated[int | None, arg("training images (2000)", key="data.num_train")] = 2000,
+    num_test: Annotated[int | None, arg("test images (500)", key="data.num_test")] = 500,
+) -> Dataset:
+    """Images of ten made-up shapes, drawn from the seed: learnable, not trivial, and quick to make."""
+    return synthetic(seed, 2000 if num_train is None else num_train, 500 if num_test is None else num_test)
 
 
 def _strokes(rng: Rng, num: int, strokes: int, side: int) -> Floats:

@@ -14,14 +14,27 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.data.idx import Raw
 from fedtide.errors import DataError
 
 _KINDS: Final = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"})  # element types admitted
 _ORDERS: Final = frozenset({"<", ">", "|", "="})
 _AGAIN: Final = "get the file from its source again"
 _LARGEST_KEY: Final = 2**53  # larger whole numbers can be chosen such that looking them up takes for ever
-_MOST_BYTES: Final = 64  # that a pickle may spell as text: those of one number
+_MOST_TEXT_BYTES: Final = 64  # that a pickle may spell as text: those of one number
+
+
+def read_pickle(data: bytes | bytearray) -> Any:
+    """Return what the pickle holds: arrays, mappings, lists, numbers and words; DataError if it is damaged or asks for more.
+
+    Text of Python 2 is read as Latin-1. Whoever checks the values refuses what else it may hold (bytes, stand-ins).
+    """
+    try:
+        return _loaded(data)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        said = " ".join(str(error).split())[:100]
+        raise DataError(f"damaged pickle, or none ({type(error).__name__}: {said}); {_AGAIN}") from error
 
 
 def _encoded(value: object) -> bytes:
@@ -41,41 +54,39 @@ class _Kind:
                 f"the pickle has elements of type {self.kind!r}, expected one of {sorted(_KINDS)}; {_AGAIN}"
             )
 
-    def build(self, state: tuple[Any, ...]) -> None:
+    def build(self, state: tuple[Any, ...]) -> _Kind:
         self.order = _encoded(state[1]).decode("ascii")
         if self.order not in _ORDERS:
             raise DataError(f"the pickle has elements in the byte order {self.order!r}; {_AGAIN}")
-
-    def flat(self, data: object) -> npt.NDArray[Any]:
-        return np.frombuffer(_encoded(data), np.dtype(self.order + self.kind))
+        return self
 
 
 class _Array:
-    """Stands in for numpy.ndarray: [shape] from the bytes of its state."""
-
-    values: npt.NDArray[Any]
+    """Stands in for numpy.ndarray, until it is built."""
 
     def __init__(self, *_: object) -> None:
         pass
 
-    def build(self, state: tuple[Any, ...]) -> None:
+    def build(self, state: tuple[Any, ...]) -> npt.NDArray[Any]:
         _, shape, kind, fortran, data = state
-        if not isinstance(kind, _Kind):
-            raise DataError(f"the pickle has an array that is not made of plain bytes; {_AGAIN}")
-        self.values = kind.flat(data).reshape(shape, order="F" if fortran else "C")
+        return _elements(kind, data).reshape(shape, order="F" if fortran else "C")
+
+
+def _elements(kind: object, data: object) -> npt.NDArray[Any]:
+    if not isinstance(kind, _Kind):
+        raise DataError(f"the pickle has an array or a number that is not made of plain bytes; {_AGAIN}")
+    return np.frombuffer(_encoded(data), np.dtype(kind.order + kind.kind))
 
 
 def _number(kind: object, data: object) -> Any:
     """Stand in for what makes a NumPy number of its bytes."""
-    if not isinstance(kind, _Kind):
-        raise DataError(f"the pickle has a number that is not made of plain bytes; {_AGAIN}")
-    return kind.flat(data)[0].item()
+    return _elements(kind, data)[0].item()
 
 
 def _bytes(text: object, *_: object) -> bytes:
     """Stand in for how Python 3 writes bytes for Python 2."""
     found = _encoded(text)
-    if len(found) > _MOST_BYTES:
+    if len(found) > _MOST_TEXT_BYTES:
         raise DataError(f"the pickle spells {len(found)} bytes as text, which is refused: {_AGAIN}")
     return found
 
@@ -85,111 +96,6 @@ _ADMITTED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     for core in ("core", "_core")
     for name, stand_in in (("_reconstruct", _Array), ("scalar", _number))
 } | {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Kind, ("_codecs", "encode"): _bytes}
-
-
-def read_arrays(data: bytes) -> Any:
-    """Return what the pickle holds: arrays, in tuples or lists; DataError if it holds or asks for anything else."""
-    return _read(data, _plain)
-
-
-def read_mapping(data: Raw) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays and the lists of whole numbers that a pickled mapping holds, by name; words are left out."""
-    found: dict[str, npt.NDArray[Any]] = _read(data, _columns)
-    return found
-
-
-def read_plain(data: bytes) -> Any:
-    """Return what the pickle holds: mappings, lists, numbers and words; DataError if it is damaged or asks for more.
-
-    What it may hold besides plain data (stand-ins, bytes) is for whoever checks the values to refuse.
-    """
-    return _read(data, lambda found: found)
-
-
-def _read(data: Raw, tidy: Callable[[object], Any]) -> Any:
-    try:
-        return tidy(_loaded(data))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged pickle can raise nearly anything
-        said = " ".join(str(error).split())[:100]
-        raise DataError(f"damaged pickle, or none ({type(error).__name__}: {said}); {_AGAIN}") from error
-
-
-def _loaded(data: Raw) -> Any:
-    """Carry out the operations of a pickle; text of Python 2 is read as Latin-1."""
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[int, Any] = {}
-
-    def since_mark() -> list[Any]:
-        start = marks.pop()
-        found = stack[start:]
-        del stack[start:]
-        return found
-
-    def last(count: int) -> list[Any]:
-        found = stack[len(stack) - count :]
-        del stack[len(stack) - count :]
-        return found
-
-    argument: Any
-    for operation, argument, _ in pickletools.genops(data):
-        name = operation.name
-        if name in _VALUES:
-            stack.append(argument)
-        elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
-            memo[argument] = stack[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            if isinstance(memo[argument], tuple | list | dict):
-                raise DataError(f"the pickle uses a {type(memo[argument]).__name__} twice, which is refused: {_AGAIN}")
-            stack.append(memo[argument])
-        elif name in _MAKES:
-            stack.append(_MAKES[name]())
-        elif name == "MARK":
-            marks.append(len(stack))
-        elif name == "TUPLE":
-            stack.append(tuple(since_mark()))
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            stack.append(tuple(last(int(name[-1]))))
-        elif name in ("LIST", "DICT"):
-            items = since_mark()
-            stack.append(items if name == "LIST" else _set({}, items))
-        elif name in ("APPEND", "APPENDS"):
-            items = since_mark() if name == "APPENDS" else last(1)
-            stack[-1].extend(items)
-        elif name in ("SETITEM", "SETITEMS"):
-            items = since_mark() if name == "SETITEMS" else last(2)
-            _set(stack[-1], items)
-        elif name in ("GLOBAL", "STACK_GLOBAL"):
-            module, attribute = argument.split(" ", 1) if name == "GLOBAL" else last(2)
-            if (module, attribute) not in _ADMITTED:
-                raise DataError(f"the pickle asks for {module}.{attribute}, which is refused: {_AGAIN}")
-            stack.append(_ADMITTED[module, attribute])
-        elif name == "REDUCE":
-            function, given = last(2)
-            stack.append(function(*given))
-        elif name == "BUILD":
-            (state,) = last(1)
-            stack[-1].build(state)
-        elif name == "STOP":
-            (found,) = stack
-            return found
-        elif name not in ("PROTO", "FRAME"):
-            raise DataError(f"the pickle has the operation {name}, which is refused: {_AGAIN}")
-    raise EOFError("it has no end")
-
-
-def _set(mapping: dict[Any, Any], items: list[Any]) -> dict[Any, Any]:
-    """Put keys and values, in turn, into a mapping."""
-    for key, value in zip(items[::2], items[1::2], strict=True):
-        if not isinstance(key, str | bytes) and not (isinstance(key, int) and abs(key) <= _LARGEST_KEY):
-            raise DataError(f"the pickle has a {type(key).__name__} as a key, which is refused: {_AGAIN}")
-        mapping[key] = value
-    return mapping
-
 
 # Operations that put their argument on the stack, and those that put something of their own there.
 _VALUES: Final = frozenset(
@@ -206,21 +112,69 @@ _MAKES: Final[dict[str, Callable[[], Any]]] = {
 }
 
 
-def _plain(value: object) -> Any:
-    if isinstance(value, tuple | list):
-        return tuple(_plain(item) for item in value)
-    if isinstance(value, _Array):
-        return value.values
-    raise DataError(f"the pickle holds a {type(value).__name__}, expected arrays")
+def _loaded(data: bytes | bytearray) -> Any:
+    """Carry out the operations of a pickle."""
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[int, Any] = {}
+
+    def last(count: int | None = None) -> list[Any]:
+        """Take so many values from the stack; None: all since the last mark."""
+        start = marks.pop() if count is None else len(stack) - count
+        found = stack[start:]
+        del stack[start:]
+        return found
+
+    argument: Any
+    for operation, argument, _ in pickletools.genops(data):
+        name = operation.name
+        if name in _VALUES:
+            stack.append(argument)
+        elif name in _MAKES:
+            stack.append(_MAKES[name]())
+        elif name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
+            memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            if isinstance(memo[argument], tuple | list | dict):
+                raise DataError(f"the pickle uses a {type(memo[argument]).__name__} twice, which is refused: {_AGAIN}")
+            stack.append(memo[argument])
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name in ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
+            stack.append(tuple(last(None if name == "TUPLE" else int(name[-1]))))
+        elif name == "LIST":
+            stack.append(last())
+        elif name == "DICT":
+            stack.append(_set({}, last()))
+        elif name in ("APPEND", "APPENDS"):
+            items = last(1 if name == "APPEND" else None)
+            stack[-1].extend(items)
+        elif name in ("SETITEM", "SETITEMS"):
+            items = last(2 if name == "SETITEM" else None)
+            _set(stack[-1], items)
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
+            module, attribute = argument.split(" ", 1) if name == "GLOBAL" else last(2)
+            if (module, attribute) not in _ADMITTED:
+                raise DataError(f"the pickle asks for {module}.{attribute}, which is refused: {_AGAIN}")
+            stack.append(_ADMITTED[module, attribute])
+        elif name == "REDUCE":
+            function, given = last(2)
+            stack.append(function(*given))
+        elif name == "BUILD":
+            stand_in, state = last(2)
+            stack.append(stand_in.build(state))
+        elif name == "STOP":
+            (found,) = stack
+            return found
+        elif name not in ("PROTO", "FRAME"):
+            raise DataError(f"the pickle has the operation {name}, which is refused: {_AGAIN}")
+    raise EOFError("it has no end")
 
 
-def _columns(value: object) -> dict[str, npt.NDArray[Any]]:
-    if not isinstance(value, dict):
-        raise DataError(f"the pickle holds a {type(value).__name__}, expected a mapping")
-    found = {}
-    for name, each in value.items():
-        if isinstance(each, _Array):
-            found[str(name)] = each.values
-        elif isinstance(each, list) and each and all(type(one) is int for one in each):
-            found[str(name)] = np.array(each, np.int64)
-    return found
+def _set(mapping: dict[Any, Any], items: list[Any]) -> dict[Any, Any]:
+    """Put keys and values, in turn, into a mapping."""
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        if not isinstance(key, str | bytes) and not (isinstance(key, int) and abs(key) <= _LARGEST_KEY):
+            raise DataError(f"the pickle has a {type(key).__name__} as a key, which is refused: {_AGAIN}")
+        mapping[key] = value
+    return mapping

@@ -13,9 +13,8 @@ import numpy as np
 
 from fedtide.core.memory_budget import require
 from fedtide.data.adapters import Channels, Part, dataset
-from fedtide.data.dataset import first_samples
-from fedtide.data.idx import Bytes
-from fedtide.data.official import in_turn, regular
+from fedtide.data.dataset import first_samples, in_turn
+from fedtide.data.fetch import Bytes, regular
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset
@@ -52,10 +51,10 @@ def npz(
 def _read(path: Path) -> dict[str, Any]:
     remedy = "write it with np.savez(path, x_train=..., y_train=..., x_test=..., y_test=...)"
     if not path.is_file():
-        raise DataError(f"npz: there is no file {path}; {remedy}, or correct data.args.path")
+        raise DataError(f"npz: there is no file {path}; {remedy}, or correct data.name.path")
     try:
         with zipfile.ZipFile(path) as archive:
-            require(2.0 * sum(each.file_size for each in archive.infolist()), f"reading {path}", "make it smaller")
+            require(2.0 * sum(member.file_size for member in archive.infolist()), f"reading {path}", "make it smaller")
         with np.load(path, allow_pickle=False) as arrays:
             missing = [name for name in _NAMES if name not in arrays]
             if missing:
@@ -88,24 +87,25 @@ def image_folder(
     first picture is; normalised by mean and deviation of the training pictures, channel by channel.
     """
     folder = path.expanduser()
-    labels = _folders(folder, "train")
-    unknown = [name for name in _folders(folder, "test") if name not in labels]
+    labels = _label_folders(folder, "train")
+    unknown = [name for name in _label_folders(folder, "test") if name not in labels]
     if unknown:
         raise DataError(f"{folder}/test has the label {unknown[0]!r}, which train has not: {', '.join(labels)}")
     places = {part: _places(folder / part, labels) for part in ("train", "test")}
-    kind = _kind(places["train"][0][0])
-    train, test = (_part(places[part], kind) for part in ("train", "test"))
+    with _opened(places["train"][0][0]) as picture:
+        mode, size = "L" if picture.mode in _GREY else "RGB", picture.size
+    train, test = (_part(places[part], mode, size) for part in ("train", "test"))
     made = dataset("image_folder", str(path), train, test, channels="last", num_labels=len(labels))
     return first_samples(made, num_train, num_test)
 
 
-def _folders(folder: Path, part: str) -> list[str]:
+def _label_folders(folder: Path, part: str) -> list[str]:
     inner = folder / part
-    found = sorted(each.name for each in inner.iterdir() if each.is_dir()) if inner.is_dir() else []
+    found = sorted(path.name for path in inner.iterdir() if path.is_dir()) if inner.is_dir() else []
     if not found:
         raise DataError(
             f"image_folder: {inner} {'holds no folder' if inner.is_dir() else 'is not there'}; lay the pictures out as "
-            "train/LABEL/*.png and test/LABEL/*.png, and name the folder of both in data.args.path"
+            "train/LABEL/*.png and test/LABEL/*.png, and name the folder of both in data.name.path"
         )
     if len(found) > 256:
         raise DataError(f"{inner} holds {len(found)} folders: there can be 256 labels at most")
@@ -114,35 +114,28 @@ def _folders(folder: Path, part: str) -> list[str]:
 
 def _places(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
     """Return the pictures of a part with their labels, taken from the labels in turn: the first so many are even."""
-    columns = []
-    for number, name in enumerate(labels):
-        inner = folder / name
-        there = sorted(inner.iterdir()) if inner.is_dir() else []
-        columns.append([(each, number) for each in there if each.suffix.lower() in _ENDS])
-    found = in_turn(columns)
+    found = in_turn(
+        [
+            [(path, number) for path in sorted((folder / name).glob("*")) if path.suffix.lower() in _ENDS]
+            for number, name in enumerate(labels)
+        ]
+    )
     if not found:
         raise DataError(f"{folder} holds no picture: put {' or '.join(_ENDS)} into its folders")
     return found
 
 
-def _kind(place: Path) -> tuple[str, tuple[int, int]]:
-    with _opened(place) as picture:
-        return "L" if picture.mode in _GREY else "RGB", picture.size
-
-
-def _part(places: list[tuple[Path, int]], kind: tuple[str, tuple[int, int]]) -> Part:
+def _part(places: list[tuple[Path, int]], mode: str, size: tuple[int, int]) -> Part:
     """Return the pictures as bytes [n h w channels] with their labels [n]."""
-    mode, (width, height) = kind
-    shape = (len(places), height, width) if mode == "L" else (len(places), height, width, 3)
+    shape = (len(places), size[1], size[0], *([] if mode == "L" else [3]))
     require(3.0 * np.prod(shape, dtype=float), f"reading {len(places):,} pictures", "use fewer or smaller ones")
     images: Bytes = np.empty(shape, np.uint8)
     for at, (place, _) in enumerate(places):
-        images[at] = _picture(place, kind)
+        images[at] = _picture(place, mode, size)
     return Part(images, np.array([label for _, label in places]))
 
 
-def _picture(place: Path, kind: tuple[str, tuple[int, int]]) -> Bytes:
-    mode, size = kind
+def _picture(place: Path, mode: str, size: tuple[int, int]) -> Bytes:
     with _opened(place) as picture:
         if picture.size != size:
             raise DataError(

@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
 from fedtide import columns
 from fedtide.core.memory_budget import require
-from fedtide.data.holdings import Flat, flat
+from fedtide.data.holdings import Flat, SizeSpread, check_concentration, check_size_spread, flat, number_of
 from fedtide.errors import FedtideError
+from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Ints
 
 Each = Annotated[int, arg("samples that a device holds, with size_spread on average", ge=1, le=10**8)]
-_VirtualSizeSpread = Annotated[
-    float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")
-]
 
-
-class Drawn(Protocol):
-    """How the labels of devices are drawn."""
-
-    def __call__(self, seed: int, device: Ints, size: Ints, /) -> Ints:
-        """Return how many samples of each label that there is each device holds [m p]; rows have the sum size [m]."""
-        ...
+# (seed, device [m], size [m]) -> how many samples of each label that there is each device holds [m p]; rows sum to size
+Drawn: TypeAlias = Callable[[int, Ints, Ints], Ints]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +64,7 @@ class Shared:
         return whole
 
     def __getitem__(self, device: int) -> Ints:
-        if not -len(self) <= device < len(self):
-            raise IndexError(f"device {device} of {len(self)}")
-        number = np.array([device % len(self)])
+        number = np.array([number_of(device, len(self))])
         counts, offsets = self._of_present(number)[0].tolist(), self.pools.offsets.tolist()
         units = columns.uniform(self.seed, "virtual samples", number, np.arange(sum(counts))).tolist()
         found: list[int] = []
@@ -104,36 +96,8 @@ class Urn:
 
     def __call__(self, seed: int, device: Ints, size: Ints) -> Ints:
         """Return how many samples of each label each device holds [m p]."""
-        native = columns.extension()
-        if native is None:
-            return by_numpy(self, seed, device, size)
         key = int(columns.address(seed, "virtual labels")[0])
-        found: Ints = native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, self.mass, self.ends)
-        return found
-
-
-def by_numpy(urn: Urn, seed: int, device: Ints, size: Ints) -> Ints:
-    """Return what an urn gives, without the extension [m p]."""
-    most = int(np.max(size, initial=0))
-    counts = np.zeros((len(device), len(urn.ends)), np.int64)
-    labels = np.zeros((len(device), most), np.int64)
-    everyone = np.arange(len(device))
-    for at in range(most):
-        value = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)[at % 2]
-        if math.isinf(urn.mass):
-            label = _label_at(urn, value * urn.ends[-1])
-        else:
-            place = value * (at + urn.mass)
-            old = labels[everyone, np.where(place < at, place, 0).astype(np.int64)]  # one that was drawn before
-            label = np.where(place < at, old, _label_at(urn, (place - at) / urn.mass * urn.ends[-1]))
-        labels[:, at] = label
-        counts[everyone, label] += at < size
-    return counts
-
-
-def _label_at(urn: Urn, place: Floats) -> Ints:
-    """Return the labels at these places among the cumulated weights [m]; rounding may put a place at the very end."""
-    return np.searchsorted(urn.ends[:-1], place, side="right")
+        return native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, self.mass, self.ends)
 
 
 @dataclass(frozen=True)
@@ -180,12 +144,12 @@ def fitted(counts: Ints, room: Ints) -> Ints:
 
 
 def virtual_iid(
-    dataset: Dataset, num_devices: int, seed: int, samples_per_device: Each = 20, size_spread: _VirtualSizeSpread = 0.0
+    dataset: Dataset, num_devices: int, seed: int, samples_per_device: Each = 20, size_spread: SizeSpread = 0.0
 ) -> Shared:
     """Give each device samples at random, which others may hold too: any number of devices, computed when asked for."""
     _, weights = np.unique(dataset.train.labels, return_counts=True)
-    drawn = Urn(math.inf, np.cumsum(weights, dtype=np.float64))
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
+    urn = Urn(math.inf, np.cumsum(weights, dtype=np.float64))
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, urn)
 
 
 def virtual_labels(
@@ -194,7 +158,7 @@ def virtual_labels(
     seed: int,
     labels_per_device: Annotated[int, arg("different labels that a device holds", ge=1, le=256)] = 2,
     samples_per_device: Each = 20,
-    size_spread: _VirtualSizeSpread = 0.0,
+    size_spread: SizeSpread = 0.0,
 ) -> Shared:
     """Give each device samples of a few labels, which others may hold too: any number of devices, computed when asked for."""
     count = len(np.unique(dataset.train.labels))
@@ -202,8 +166,8 @@ def virtual_labels(
         raise FedtideError(
             f"labels_per_device = {labels_per_device}: the data set {dataset.name!r} has {count} labels; use at most as many"
         )
-    drawn = Few(labels_per_device, count)
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
+    few = Few(labels_per_device, count)
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, few)
 
 
 def virtual_dirichlet(
@@ -212,18 +176,17 @@ def virtual_dirichlet(
     seed: int,
     concentration: Annotated[float, arg("smaller is more skewed", gt=0, key="data.concentration")],
     samples_per_device: Each = 20,
-    size_spread: _VirtualSizeSpread = 0.0,
+    size_spread: SizeSpread = 0.0,
 ) -> Shared:
     """Give each device label proportions ~ Dir(concentration, ...); others may hold its samples too: any number of devices.
 
     The labels of a device are drawn one after the other, each with probability proportional to concentration plus how often the
     device has it already (Polya's urn), which is the same in distribution.
     """
-    if not (concentration > 0 and math.isfinite(concentration)):
-        raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
+    check_concentration(concentration)
     count = len(np.unique(dataset.train.labels))
-    drawn = Urn(concentration * count, np.arange(1.0, count + 1))
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
+    urn = Urn(concentration * count, np.arange(1.0, count + 1))
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, urn)
 
 
 def _shared(
@@ -236,8 +199,7 @@ def _shared(
         raise FedtideError(
             f"samples_per_device = {samples_per_device}: must be from 1 to the number of samples, {len(labels)}"
         )
-    if not (size_spread >= 0 and math.isfinite(size_spread)):
-        raise FedtideError(f"size_spread = {size_spread}: must be 0 (equal sizes) or a positive number, such as 0.5")
+    check_size_spread(size_spread)
     require(8.0 * num_devices, f"what {num_devices:,} devices hold", "lower fleet.num_devices")
     present, inverse = np.unique(labels, return_inverse=True)
     pools = flat(inverse, np.arange(len(labels)), len(present))

@@ -5,23 +5,21 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 
 from fedtide.codec.base import Codec, Packet
-from fedtide.deploy import protocol
 from fedtide.deploy.protocol import (
     TRAIN,
     UPLOAD,
-    GrantOrder,
-    Order,
     Refused,
-    grant_content,
+    TrainOrder,
+    UploadOrder,
+    averaged_rate,
     model_record,
-    order_content,
     read_ready,
     read_upload,
 )
@@ -30,105 +28,51 @@ from fedtide.deploy.settings import Terms
 from fedtide.deploy.trace import Refusal
 from fedtide.types import Vector
 
-# The coordinator's door to Flower: push, pull, who is there. A SuperLink that stumbles is a mailbox that is empty.
-
-
 _log = logging.getLogger("fedtide.deploy")
 
-
-class _Grid(Protocol):
-    """The part of Flower's Grid that is used."""
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send; return the messages' ids."""
-        ...
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there."""
-        ...
-
-    def get_nodes(self) -> Iterable[Any]:
-        """Return the nodes that are connected, each with node_id and last_activated_at."""
-        ...
-
-
-class Letter(NamedTuple):
-    """One message to one node."""
-
-    node: int
-    kind: str
-    content: RecordDict
-    ttl: float  # seconds
-    round: int
-
-
-class Fetched(NamedTuple):
-    """What a look into the mailbox gave."""
-
-    replies: list[Message]
-    unreadable: list[str]  # ids of the messages whose replies are damaged
+_RETRYABLE: Final = frozenset({2, 3, 8})  # the app raised, the message expired, the app crashed
+_GONE: Final = 5  # Flower has not heard from the node for two heartbeats
+_UPLOAD_TRIES: Final = 3
 
 
 class Mailbox:
-    """Grid calls that survive the errors named in `transient`."""
+    """Flower's Grid, as far as it is used: calls that survive the errors named in `transient`."""
 
-    def __init__(self, grid: _Grid, transient: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)) -> None:
+    def __init__(self, grid: Any, transient: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)) -> None:
         self._grid, self._transient = grid, transient
 
-    def send(self, letters: Sequence[Letter]) -> list[str | None]:
-        """Push the letters; return an id each, None for what could not be sent."""
-        if not letters:
+    def send(self, messages: Sequence[Message]) -> list[str | None]:
+        """Push the messages; return an id each, None for what could not be sent."""
+        if not messages:
             return []
-        messages = [
-            Message(each.content, each.node, each.kind, ttl=each.ttl, group_id=str(each.round)) for each in letters
-        ]
-        ids = [each or None for each in self._try("send", lambda: list(self._grid.push_messages(messages)), [])]
-        return [*ids, *[None] * (len(letters) - len(ids))][: len(letters)]
+        ids = [key or None for key in self._try("send", lambda: list(self._grid.push_messages(messages)), [])]
+        return [*ids, *[None] * (len(messages) - len(ids))][: len(messages)]
 
-    def fetch(self, ids: Sequence[str]) -> Fetched:
-        """Return the replies to these messages that have come, and which of them cannot be read.
+    def fetch(self, ids: Sequence[str]) -> tuple[list[Message], list[str]]:
+        """Return the replies to these messages that have come, and the ids of those whose reply cannot be read.
 
         A node can send what Flower itself cannot unpack; then the others are fetched one by one.
         """
-        if not ids:
-            return Fetched([], [])
         try:
-            return Fetched(list(self._grid.pull_messages(list(ids))), [])
-        except self._transient as error:
-            _log.warning("could not fetch: %s: %s", type(error).__name__, error)
-            return Fetched([], [])
+            return self._try("fetch", lambda: list(self._grid.pull_messages(list(ids))), []) if ids else [], []
         except Exception as error:  # whatever unpacking raises
             if len(ids) == 1:
                 _log.warning("a reply cannot be unpacked: %s: %s", type(error).__name__, error)
-                return Fetched([], list(ids))
-        each = [self.fetch([key]) for key in ids]
-        return Fetched([m for one in each for m in one.replies], [key for one in each for key in one.unreadable])
+                return [], list(ids)
+        single = [self.fetch([key]) for key in ids]
+        return [reply for replies, _ in single for reply in replies], [key for _, keys in single for key in keys]
 
     def nodes(self) -> dict[int, str] | None:
         """Return the connected nodes, each with the moment its present life began; None if that cannot be found out."""
-        found: dict[int, str] | None = self._try(
-            "ask for nodes",
-            lambda: {int(each.node_id): str(each.last_activated_at) for each in self._grid.get_nodes()},
-            None,
-        )
-        return found
+        nodes = self._try("ask for nodes", lambda: list(self._grid.get_nodes()), None)
+        return None if nodes is None else {int(node.node_id): str(node.last_activated_at) for node in nodes}
 
-    def _try(self, what: str, call: Any, otherwise: Any) -> Any:
+    def _try(self, what: str, call: Callable[[], Any], otherwise: Any) -> Any:
         try:
             return call()
         except self._transient as error:
             _log.warning("could not %s: %s: %s", what, type(error).__name__, error)
             return otherwise
-
-
-# Orders out, replies in: who works on what, what arrived, what was refused. Knows nodes and messages, no learning.
-
-
-_conversation_log = logging.getLogger("fedtide.deploy")
-
-_RETRYABLE: Final = frozenset({2, 3, 8})  # the app raised, the message expired, the app crashed
-_GONE: Final = 5  # Flower has not heard from the node for two heartbeats
-_UPLOAD_TRIES: Final = 3
 
 
 class ReceivedUpdate(NamedTuple):
@@ -140,11 +84,11 @@ class ReceivedUpdate(NamedTuple):
 
 
 @dataclass
-class Asked:
+class _Asked:
     """A grant that waits for its packet."""
 
     seat: Seat
-    grant: GrantOrder
+    grant: UploadOrder
     sent_at: float
     tries: int = 1
 
@@ -164,7 +108,7 @@ class Conversation:
         self._mailbox, self._terms, self._codec, self._clock = mailbox, terms, codec, clock
         self._num_parameters, self._num_labels = num_parameters, num_labels
         self._orders: dict[str, Seat] = {}  # message id -> who trains
-        self._asked: dict[str, Asked] = {}  # message id -> who uploads
+        self._asked: dict[str, _Asked] = {}  # message id -> who uploads
         self._present: Mapping[int, str] | None = None  # connected nodes, as last seen; None: unknown
         self._version = 1  # of the newest model
         self._begun = clock()
@@ -194,7 +138,7 @@ class Conversation:
         """Find out who is connected, and give new nodes a seat."""
         self._present = self._mailbox.nodes()
         for seat in self.seats.place(self._present or {}):
-            _conversation_log.info("node %s plays device %d", seat.node, seat.device)
+            _log.info("node %s plays device %d", seat.node, seat.device)
             self._orders = {key: each for key, each in self._orders.items() if each is not seat}
 
     def ready(self) -> list[Seat]:
@@ -211,9 +155,9 @@ class Conversation:
         version: int,
         model: Vector,
         learning_rate: float,
-        needs: Container[str] = (),
-        acknowledged: Mapping[int, int] | None = None,
-        trained: Mapping[int, int] | None = None,
+        needs: Container[str],
+        acknowledged: Mapping[int, int],
+        trained: Mapping[int, int],
     ) -> list[int]:
         """Send this model to the devices that are done, and to all others that are connected and work on nothing.
 
@@ -228,27 +172,26 @@ class Conversation:
                 seat.rest()
             if seat.state == "idle" and seat.node is not None and self._is_here(seat) and version >= seat.retry_at:
                 chosen.append(seat)
-        acknowledged, trained = acknowledged or {}, trained or {}
         orders = [
-            Order(
-                seat.device,
-                version,
-                learning_rate,
-                "update_sq_norm" in needs,
-                secrets.token_hex(16),
-                "loss" in needs,
-                acknowledged.get(seat.device, 0),
-                trained.get(seat.device, 0),
+            TrainOrder(
+                device=seat.device,
+                version=version,
+                nonce=secrets.token_hex(16),
+                learning_rate=learning_rate,
+                want_norm="update_sq_norm" in needs,
+                want_loss="loss" in needs,
+                acknowledged=acknowledged.get(seat.device, 0),
+                previous=trained.get(seat.device, 0),
             )
             for seat in chosen
         ]
         record, patience = model_record(model), self._terms.deployment.train_timeout
-        letters = [
-            Letter(seat.node or 0, TRAIN, order_content(order, record), patience, version)
+        messages = [
+            Message(order.content(model=record), seat.node or 0, TRAIN, ttl=patience, group_id=str(version))
             for seat, order in zip(chosen, orders, strict=True)
         ]
         sent = []
-        for seat, order, key in zip(chosen, orders, self._mailbox.send(letters), strict=True):
+        for seat, order, key in zip(chosen, orders, self._mailbox.send(messages), strict=True):
             if key is not None:
                 seat.state, seat.order, seat.sent_at = "working", order, self._clock()
                 self._orders[key] = seat
@@ -260,24 +203,26 @@ class Conversation:
         asked = []
         for seat, budget in zip(picked, bits, strict=True):
             assert seat.order is not None  # it is ready
-            grant = GrantOrder(seat.device, seat.order.version, tick, budget, secrets.token_hex(16))
-            asked.append(Asked(seat, grant, self._clock()))
+            version, nonce = seat.order.version, secrets.token_hex(16)
+            grant = UploadOrder(device=seat.device, version=version, nonce=nonce, tick=tick, bits=budget)
+            asked.append(_Asked(seat, grant, self._clock()))
         self._send_grants(asked)
 
-    def _send_grants(self, asked: list[Asked]) -> None:
+    def _send_grants(self, asked: list[_Asked]) -> None:
         # A reply that expires on its way would come back as an error: let it come late, and be ignored.
         patience = 2 * self._terms.experiment.timeline.period + 30
-        letters = [
-            Letter(each.seat.node or 0, UPLOAD, grant_content(each.grant), patience, each.grant.tick) for each in asked
+        messages = [
+            Message(each.grant.content(), each.seat.node or 0, UPLOAD, ttl=patience, group_id=str(each.grant.tick))
+            for each in asked
         ]
-        for each, key in zip(asked, self._mailbox.send(letters), strict=True):
+        for each, key in zip(asked, self._mailbox.send(messages), strict=True):
             if key is not None:
                 self._asked[key] = each
 
     def close_period(self) -> None:
         """Forget what the period gathered; whoever has not answered is too late."""
         for each in self._asked.values():
-            _conversation_log.warning("node %s (device %d) missed the deadline", each.seat.node, each.seat.device)
+            _log.warning("node %s (device %d) missed the deadline", each.seat.node, each.seat.device)
         self._asked.clear()
         self.got, self.refusals = {}, []
 
@@ -285,17 +230,17 @@ class Conversation:
 
     def poll(self) -> None:
         """Take in what has come; give up orders that are too old."""
-        fetched = self._mailbox.fetch([*self._orders, *self._asked])
-        for key in fetched.unreadable:
+        replies, unreadable = self._mailbox.fetch([*self._orders, *self._asked])
+        for key in unreadable:
             self._on_unreadable(key)
-        for message in fetched.replies:
+        for message in replies:
             key = message.metadata.reply_to_message_id
             if key in self._orders:
                 self._on_ready(self._orders.pop(key), message)
             elif key in self._asked:
                 self._on_upload(self._asked.pop(key), message)
             else:
-                _conversation_log.warning("node %s sent a reply that nobody waits for", message.metadata.src_node_id)
+                _log.warning("node %s sent a reply that nobody waits for", message.metadata.src_node_id)
         limit = self._clock() - self._terms.deployment.train_timeout
         for key, seat in list(self._orders.items()):
             if seat.sent_at < limit:
@@ -328,14 +273,14 @@ class Conversation:
             return
         seat.state, seat.ready_at, seat.failures = "ready", self.elapsed, 0
 
-    def _on_upload(self, asked: Asked, message: Message) -> None:
+    def _on_upload(self, asked: _Asked, message: Message) -> None:
         """A packet has come, or an error in its place."""
         seat, now = asked.seat, self._clock()
         if message.has_error():
             code = message.error.code
-            _conversation_log.warning("node %s (device %d) could not upload: error %d", seat.node, seat.device, code)
+            _log.warning("node %s (device %d) could not upload: error %d", seat.node, seat.device, code)
             if code in _RETRYABLE and asked.tries < _UPLOAD_TRIES:
-                self._send_grants([Asked(seat, asked.grant, now, asked.tries + 1)])
+                self._send_grants([_Asked(seat, asked.grant, now, asked.tries + 1)])
             return
         try:
             self._check_sender(seat, message)
@@ -348,7 +293,7 @@ class Conversation:
             return
         seat.refused = 0
         self.got[seat.device] = ReceivedUpdate(packet, update, self.elapsed)
-        self.rate = protocol.updated(self.rate, seat.device, 8 * len(packet.data), now - asked.sent_at)
+        self.rate[seat.device] = averaged_rate(self.rate, seat.device, 8 * len(packet.data), now - asked.sent_at)
 
     def _check_sender(self, seat: Seat, message: Message) -> None:
         if message.metadata.src_node_id != seat.node:
@@ -367,7 +312,7 @@ class Conversation:
     def _failed(self, seat: Seat, why: str, code: int = 2) -> None:
         """A training came to nothing: try again with a newer model, later and later if it goes on."""
         if why:
-            _conversation_log.warning("node %s (device %d) did not train: %s", seat.node, seat.device, why)
+            _log.warning("node %s (device %d) did not train: %s", seat.node, seat.device, why)
         seat.rest()
         if code == _GONE:
             return  # it gets a model as soon as it is back
@@ -377,9 +322,9 @@ class Conversation:
 
     def _refuse(self, seat: Seat, why: str) -> None:
         """Log and count a reply that is not believed."""
-        _conversation_log.warning("node %s (device %d) refused: %s", seat.node, seat.device, why)
-        self.refusals.append(Refusal(seat.device, seat.node or 0, why))
+        _log.warning("node %s (device %d) refused: %s", seat.node, seat.device, why)
+        self.refusals.append(Refusal(device=seat.device, node=seat.node or 0, why=why))
         seat.refused += 1
         if seat.refused == self._terms.deployment.ban_after:
-            _conversation_log.warning("node %s (device %d) is ignored from now on", seat.node, seat.device)
+            _log.warning("node %s (device %d) is ignored from now on", seat.node, seat.device)
             self.seats.ban(seat)

@@ -1,102 +1,162 @@
-"""The period loop of a real federation: the simulator's step, with real devices."""
+"""The period loop of a real federation: the simulator's step, with nodes that are asked over Flower.
+
+Every period: see who is ready, plan, ask the picked ones for their update, wait until the deadline, absorb what arrived,
+save, and send the new model to every ready node. Nodes that still train are never interrupted.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from fedtide import config
 from fedtide.deploy import trace
-from fedtide.deploy.conversation import Conversation, Mailbox
-from fedtide.deploy.history import answered, is_begun
-from fedtide.deploy.node import elsewhere, loader
-from fedtide.deploy.real_devices import Real
-from fedtide.deploy.settings import Terms, check_deployable_trainer, check_radio, check_timeline
-from fedtide.deploy.trace import REMEMBERING, Period, Refusal, TraceHeader, fingerprint
+from fedtide.deploy.conversation import Conversation, Mailbox, ReceivedUpdate
+from fedtide.deploy.node import loader, remote_fleet
+from fedtide.deploy.protocol import measured_capacity
+from fedtide.deploy.seats import Seat
+from fedtide.deploy.settings import Terms, check_terms
+from fedtide.deploy.trace import PartWithMemory, Period, TraceHeader, fingerprint
+from fedtide.engine.over_the_air import aircomp_sum
 from fedtide.engine.purity import PurityCheck
-from fedtide.engine.step import Info, ServerState, initial_state, step
+from fedtide.engine.step import Info, ReadyDevices, Received, ServerState, initial_state, step
 from fedtide.engine.system import System, build, make_trainer, parameter_count
-from fedtide.engine.ticks import learning_rates
+from fedtide.engine.ticks import is_lost, is_sending, learning_rates, link_at, snr_at
 from fedtide.engine.training import evaluate_model
 from fedtide.engine.verify_replay import check_answers
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
+from fedtide.radio.over_the_air import separate
 from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete, round_record, write_atomically
 from fedtide.runs.result import Result
+from fedtide.schedule.schedulers import make_candidates
 from fedtide.trackers import Trackers
-from fedtide.types import Vector
-
-if TYPE_CHECKING:
-    from fedtide.deploy.conversation import ReceivedUpdate
-    from fedtide.deploy.seats import Seat
-
-
-# What one period of a federation leaves behind besides its record: a line of the trace.
-
-
-def trace_period(
-    info: Info,
-    seats: Sequence[Seat],
-    got: Mapping[int, ReceivedUpdate],
-    refused: Sequence[Refusal],
-    wall: float,
-    model: str,
-    nodes: Mapping[int, int],
-    rate: Mapping[int, float],
-) -> Period:
-    """Return the line of the trace. seats: as they were when the plan was made [m]; got: updates by device."""
-    rows, grant = info.rows, info.grant
-    orders = [seat.order for seat in seats if seat.order]
-    reports = [seat.ready for seat in seats if seat.ready]
-    came = rows.device[info.arrived].tolist()
-    picked = rows.device[grant.picked].tolist()
-    return Period(
-        tick=info.tick.index,
-        wall=wall,
-        ready=rows.device.tolist(),
-        start=[order.version for order in orders],
-        node=[seat.node or 0 for seat in seats],
-        data=[report.data for report in reports],
-        isa=[report.isa for report in reports],
-        ready_at=[seat.ready_at for seat in seats],
-        learning_rate=[order.learning_rate for order in orders],
-        num_samples=rows.num_samples.tolist(),
-        label_counts=rows.label_counts.tolist(),
-        capacity=rows.capacity.tolist(),
-        update_sq_norm=None if rows.update_sq_norm is None else rows.update_sq_norm.tolist(),
-        picked=picked,
-        symbols=grant.symbols.tolist(),
-        bits=grant.bits.tolist(),
-        arrived=came,
-        arrived_at=[got[device].at for device in came],
-        refused=list(refused),
-        model=model,
-        nodes={str(device): node for device, node in nodes.items()},
-        rate={str(device): each for device, each in rate.items()},
-        loss=None if rows.loss is None else rows.loss.tolist(),
-        lost=[device for device in picked if device in info.sent and device not in came] or None,
-        forgot=_forgot(seats) or None,
-    )
-
-
-def _forgot(seats: Sequence[Seat]) -> dict[str, list[int]]:
-    """Return which devices lost their memory, by kind of part."""
-    found = {kind: [seat.device for seat in seats if seat.ready and kind in seat.ready.forgot] for kind in REMEMBERING}
-    return {kind: devices for kind, devices in found.items() if devices}
-
-
-# The period loop of a real federation: the simulator's step, with real devices.
-#
-# Every period: see who is ready, plan, ask the picked ones for their update, wait until the deadline, absorb what arrived,
-# save, and send the new model to every ready node. Nodes that still train are never interrupted.
-
+from fedtide.types import Floats, Grant, Ints, Link, Tick, Vector
 
 _log = logging.getLogger("fedtide.deploy")
+
+
+class _Planned(NamedTuple):
+    """What is known when a period is planned."""
+
+    seats: list[Seat]  # of the ready nodes, by device
+    link: Link  # [m]
+    wall: float  # seconds since the federation began
+
+
+@dataclass
+class RealDevices:
+    """The nodes of a federation. wait(seconds, is_done) lets time pass; `planned` and `got` are of the period at hand."""
+
+    talk: Conversation
+    terms: Terms
+    system: System
+    wait: Callable[[float, Callable[[], bool]], None]
+    planned: _Planned | None = None
+    got: Mapping[int, ReceivedUpdate] | None = None
+
+    def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
+        """Return the nodes that are ready and connected, with what they report."""
+        wall, seats = self.talk.elapsed, self.talk.ready()
+        orders = [seat.order for seat in seats if seat.order]
+        rows = [seat.ready for seat in seats if seat.ready]
+        device = np.array([seat.device for seat in seats], np.int64)
+        link = self._links(seats, tick, device)
+        table = make_candidates(
+            self.terms.experiment.fleet.num_devices,
+            tick.index,
+            device,
+            np.array([order.version for order in orders], np.int64),
+            np.array([row.num_samples for row in rows], np.int64),
+            np.array([row.label_counts for row in rows], np.int64).reshape(len(rows), self.system.dataset.num_labels),
+            link.estimated_capacity,
+            state.uploads,
+            {name: np.array([getattr(row, name) for row in rows], np.float64) for name in self.system.policy.needs},
+        )
+        return ReadyDevices(table, _Planned(seats, link, wall))
+
+    def collect(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
+        """Ask the picked nodes for their updates, and wait for them until the deadline."""
+        planned: _Planned = ready.kept
+        self.planned = planned._replace(seats=[replace(seat) for seat in planned.seats])  # as they are now
+        sending = is_sending(self.system, planned.link, grant)
+        self.talk.ask([planned.seats[row] for row in grant.picked[sending]], grant.bits[sending].tolist(), tick.index)
+        self.wait(self.window, lambda: not self.talk.is_waiting)
+        self.got = dict(self.talk.got)
+        updates = {device: each.update for device, each in self.got.items()}
+        picked = ready.rows.device[grant.picked]
+        if not separate(self.system.access):
+            # Nodes cannot send at once, but their packets can be added over a simulated radio. Who was late was silent.
+            snr = zip(picked.tolist(), snr_at(planned.link, grant).tolist(), strict=True)
+            came = {device: each for device, each in snr if device in updates}
+            seed, access = self.terms.experiment.seed, self.system.access
+            return aircomp_sum(access, seed, tick.index, [*came], np.array([*came.values()]), updates, {})
+        sent = {device: each.packet for device, each in self.got.items()}
+        # Over a simulated radio a packet is lost that its link does not carry, whatever the network did.
+        bits = [sent[device].bits if device in sent else 0 for device in picked.tolist()]
+        lost = {*picked[is_lost(planned.link, grant, bits)].tolist()}
+        return Received(sent, {device: update for device, update in updates.items() if device not in lost})
+
+    @property
+    def window(self) -> float:
+        """Seconds that uploads may take."""
+        return self.terms.deployment.deadline * self.terms.experiment.timeline.period
+
+    def _links(self, seats: list[Seat], tick: Tick, device: Ints) -> Link:
+        """Return the links of these seats [m]; what nodes report, and what was measured, is believed."""
+        settings = self.terms.deployment
+        if settings.capacity == "simulated":
+            return link_at(self.system, tick._replace(ready=device))
+        if settings.capacity == "reported":
+            found: Floats = np.array([(seat.ready.capacity if seat.ready else None) or 0.0 for seat in seats])
+        else:
+            found = measured_capacity(self.system, self.talk.rate, self.window, settings.max_capacity)[device]
+        return Link(found, found)
+
+    def trace_line(self, state: ServerState, info: Info) -> Period:
+        """Return the line of the trace: what the period leaves behind besides its record."""
+        assert self.planned is not None  # it was planned
+        assert self.got is not None
+        rows, grant, seats = info.rows, info.grant, self.planned.seats
+        orders = [seat.order for seat in seats if seat.order]
+        reports = [seat.ready for seat in seats if seat.ready]
+        arrived = rows.device[info.arrived].tolist()
+        picked = rows.device[grant.picked].tolist()
+        kinds = get_args(PartWithMemory)
+        forgot = {kind: [row.device for row in reports if kind in row.forgot] for kind in kinds}
+        return Period(
+            tick=info.tick.index,
+            wall=self.planned.wall,
+            ready=rows.device.tolist(),
+            start=[order.version for order in orders],
+            node=[seat.node or 0 for seat in seats],
+            data=[report.data for report in reports],
+            isa=[report.isa for report in reports],
+            ready_at=[seat.ready_at for seat in seats],
+            learning_rate=[order.learning_rate for order in orders],
+            num_samples=rows.num_samples.tolist(),
+            label_counts=rows.label_counts.tolist(),
+            capacity=rows.capacity.tolist(),
+            update_sq_norm=None if rows.update_sq_norm is None else rows.update_sq_norm.tolist(),
+            loss=None if rows.loss is None else rows.loss.tolist(),
+            picked=picked,
+            symbols=grant.symbols.tolist(),
+            bits=grant.bits.tolist(),
+            arrived=arrived,
+            arrived_at=[self.got[device].at for device in arrived],
+            lost=[device for device in picked if device in info.sent and device not in arrived] or None,
+            forgot={kind: devices for kind, devices in forgot.items() if devices} or None,
+            refused=self.talk.refusals,
+            model=fingerprint(state.models[state.version]),
+            nodes={str(device): node for device, node in self.talk.seats.nodes.items()},
+            rate={str(device): rate for device, rate in self.talk.rate.items()},
+        )
 
 
 class Status(NamedTuple):
@@ -124,17 +184,14 @@ class Coordinator:
     ) -> None:
         self._mailbox, self._terms, self._folder = mailbox, terms, folder
         self._clock, self._sleep, self._on_round = clock, sleep, on_round
-        experiment = terms.experiment
-        check_timeline(experiment)
-        check_deployable_trainer(experiment)
-        check_radio(terms)
-        dataset = loader(terms.deployment.loader)(experiment, None)
-        self._witness = PurityCheck(build(experiment, dataset=dataset, fleet=elsewhere(experiment)))
+        check_terms(terms)
+        dataset = loader(terms.deployment.loader)(terms.experiment, None)
+        self._witness = PurityCheck(build(terms.experiment, dataset=dataset, fleet=remote_fleet(terms.experiment)))
         self._system: System = self._witness.system
         self._trainer: Trainer = make_trainer(self._system)  # for the first model and the scores
         num_parameters = parameter_count(self._system, self._trainer)
         self._talk = Conversation(mailbox, terms, self._system.codec, num_parameters, dataset.num_labels, clock)
-        self._devices = Real(self._talk, terms, self._system, self._wait)
+        self._devices = RealDevices(self._talk, terms, self._system, self._wait)
         self._rounds: list[RoundRecord] = []
         self._acknowledged: dict[int, int] = {}  # by device, the tick of its last upload that was aggregated
         self._trained: dict[int, int] = {}  # by device, the version of its last training that was a candidate
@@ -143,10 +200,10 @@ class Coordinator:
         """Run all periods that are left and return the final model."""
         folder = RunFolder.open(self._folder, self._terms.experiment)
         folder.keeps_state = self._witness.keeps_state
-        watching = Trackers(self._terms.experiment.tracker, _log.warning)
+        watching = Trackers([part.entry for part in self._terms.experiment.tracker], _log.warning)
         try:
             state, ledger, writer = self._load(folder)
-            spend = costs(self._system, len(state.models[state.version]), folder.counts_all)
+            spend = costs(self._system, len(state.models[state.version]))
             watching.begin(self._terms.experiment, self._folder, len(self._system.ticks))
             left = self._system.ticks[state.version - 1 :]
             if left:
@@ -159,7 +216,9 @@ class Coordinator:
                 state, info = step(self._system.rules, state, tick, self._devices)
                 scores = evaluate_model(self._system, self._trainer, state, tick)
                 record = round_record(info, scores, ledger, spend)
-                period = self._close_period(state, info)
+                period = self._devices.trace_line(state, info)
+                self._note(period)
+                self._talk.close_period()
                 ledger = record.ledger
                 self._rounds.append(record)
                 writer.append(period)
@@ -183,26 +242,31 @@ class Coordinator:
 
         Everything is checked before anything is cut back.
         """
-        settings = self._terms.deployment.model_dump(mode="json")
-        before = is_begun(self._folder, settings)
+        experiment, settings = self._terms.experiment, self._terms.deployment.model_dump(mode="json")
+        before = trace.read_begun(self._folder, settings)
         if before is not None and not is_complete(self._folder):
-            check_answers(self._folder, self._witness, answered(self._system, before), "in period")
-        saved, count = folder.load(), self._terms.experiment.fleet.num_devices
+            check_answers(self._folder, self._witness, trace.answered(self._system, before), "in period")
+        saved, count = folder.load(), experiment.fleet.num_devices
         if saved is None or before is None:
-            digest = config.digest(self._terms.experiment)
-            header = TraceHeader(trace.TRACE_FORMAT, count, self._system.num_symbols, native.isa(), settings, digest)
-            writer = trace.begin_trace(self._folder, header)
+            header = TraceHeader(
+                num_devices=count,
+                num_symbols=self._system.num_symbols,
+                isa=native.isa(),
+                deployment=settings,
+                experiment=config.digest(experiment),
+            )
+            writer = trace.write_trace(self._folder, trace.Trace(header, []))
             text = self._terms.deployment.model_dump_json(indent=2)
             write_atomically(self._folder / "deployment.json", text.encode())
-            return initial_state(self._trainer.initial_model(self._terms.experiment.seed), count), Ledger(), writer
+            return initial_state(self._trainer.initial_model(experiment.seed), count), Ledger(), writer
         state, ledger, self._rounds = saved
         periods = before.trace.periods[: state.version - 1]
         writer = trace.write_trace(self._folder, before.trace._replace(periods=periods))
+        for period in periods:
+            self._note(period)
         if periods:
             last = periods[-1]
             nodes = {int(device): node for device, node in last.nodes.items()}
-            for each in periods:
-                self._note(each)
             self._talk.restore(nodes, {int(device): rate for device, rate in last.rate.items()}, last.wall)
         _log.info("continuing at period %d", state.version)
         return state, ledger, writer
@@ -230,23 +294,12 @@ class Coordinator:
                 return
             self._sleep(min(left, self._terms.deployment.poll))
 
-    def _hand_out(self, state: ServerState, ready: Container[int]) -> ServerState:
+    def _hand_out(self, state: ServerState, ready: Collection[int]) -> ServerState:
         """Send the newest model to the ready devices and to those that work on nothing."""
         rate = float(learning_rates(self._system, np.array([state.version]))[0])
         model, needs = state.models[state.version], self._system.policy.needs
         sent = self._talk.order_training(ready, state.version, model, rate, needs, self._acknowledged, self._trained)
         return state._replace(held=state.held.put(np.array(sent, np.int64), state.version))
-
-    def _close_period(self, state: ServerState, info: Info) -> Period:
-        """Return the period's line of the trace, and forget what it gathered."""
-        talk, planned = self._talk, self._devices.last
-        assert planned is not None  # it was planned
-        model = fingerprint(state.models[state.version])
-        got, refused = self._devices.got or {}, talk.refusals
-        period = trace_period(info, planned.seats, got, refused, planned.wall, model, talk.seats.nodes, talk.rate)
-        self._note(period)
-        talk.close_period()
-        return period
 
     def _note(self, period: Period) -> None:
         """Note what the server has seen of its devices: their memory goes on from there."""

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from rich.table import Table
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.deploy import trace
-from fedtide.deploy.app_folder import write_app
-from fedtide.deploy.credentials import make_credentials
-from fedtide.deploy.federation import Federation, ended_by_signals, temporary_home
-from fedtide.deploy.server_app import length, server_error
-from fedtide.deploy.settings import Deployment, Terms, check_terms
+from fedtide.deploy import apps, trace
+from fedtide.deploy.credentials import Credentials, make_credentials
+from fedtide.deploy.settings import Deployment, Terms, check_terms, write_app
 from fedtide.deploy.trace import Period
+from fedtide.deploy.watchdog import kill_federation, start_watchdog
 from fedtide.errors import FedtideError
-from fedtide.parts.kinds import NAMED
 from fedtide.runs import RoundRecord, is_complete, machine_fault, read_rounds
 
-_SLOWEST = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
-_SHOWN = 12  # periods in the live table
+_SLOWEST_PERIODS = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
+_TABLE_ROWS = 12  # periods in the live table
+_HOST = "127.0.0.1"
+_PROGRAMS = (  # Flower starts most of them itself, and says nothing if it cannot
+    "flwr", "flower-superlink", "flower-supernode", "flower-superexec", "flwr-serverapp", "flwr-clientapp",
+)  # fmt: skip
+ANSWER_SECONDS = 60.0  # until a SuperLink must answer
+_GRACE_SECONDS = 8.0  # between asking a process to stop and making it
 
 
 class Demo(NamedTuple):
@@ -48,24 +55,19 @@ class View(NamedTuple):
     note: str
 
 
-def demo_experiment(demo: Demo, changes: dict[str, Any]) -> Experiment:
-    """Return the demo's experiment: small, and learnable in twenty periods."""
-    count = demo.num_nodes
+def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
+    """Return the demo's terms, small and learnable in twenty periods; raise if they cannot be had on this machine."""
+    nodes, limit = demo.num_nodes, max(1, demo.num_nodes // 2)
     tree: dict[str, Any] = {
         "seed": demo.seed,
-        "data": {"name": demo.data, "num_train": 2000 * count, "num_test": 2000, "num_shards": 20 * count},
-        "fleet": {"num_devices": count, "max_duration": 4 * demo.period},
+        "data": {"name": demo.data, "num_train": 2000 * nodes, "num_test": 2000, "num_shards": 20 * nodes},
+        "fleet": {"num_devices": nodes, "max_duration": 4 * demo.period},
         "timeline": {"period": demo.period, "horizon": demo.period * demo.num_periods},
-        "policy": {"limit": max(1, count // 2)},
-        "radio": {"num_symbols": 20_000 * max(1, count // 2)},
+        "policy": {"limit": limit},
+        "radio": {"num_symbols": 20_000 * limit},
         "learning": {"local_epochs": 2, "learning_rate": 0.05},
     }
-    return config.experiment(tree, changes)
-
-
-def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
-    """Return the demo's terms; raise if they cannot be had on this machine."""
-    experiment = demo_experiment(demo, changes)
+    experiment = config.experiment(tree, changes)
     terms = Terms(experiment, Deployment(min_nodes=demo.num_nodes, poll=0.5, deadline=0.9))
     if (count := experiment.fleet.num_devices) != demo.num_nodes:
         raise FedtideError(f"fleet.num_devices={count}: the demo starts one SuperNode per device; use --nodes {count}")
@@ -79,32 +81,25 @@ def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
 
 def _with_files_in_full(experiment: Experiment) -> Experiment:
     """Name the user's own files by their full paths: Flower's processes work in a folder of their own."""
-    changes: dict[str, dict[str, Any]] = {}
-    for kind in NAMED.values():  # where the name of a part changes, its arguments are given anew
-        args = dict(config.key_value(experiment, kind.args))
-        for key, place in config.experiment_argument_files(experiment).items():
-            if key.startswith(f"{kind.args}."):
-                args[key.removeprefix(f"{kind.args}.")] = str(Path(place).absolute())
-        group, _, leaf = kind.args.partition(".")
-        changes.setdefault(group, {})[leaf] = args
+    changes: dict[str, Any] = {}
     for key, name in config.own_files(experiment).items():
-        group, _, leaf = key.rpartition(".")
         place, _, wanted = name.rpartition(":")
-        changes[group][leaf] = f"{Path(place).absolute()}:{wanted}"
-    return config.experiment(experiment, changes)
+        changes[key] = {**config.key_value(experiment, key).args, "name": f"{Path(place).absolute()}:{wanted}"}
+    files = {key: str(Path(place).absolute()) for key, place in config.experiment_argument_files(experiment).items()}
+    return config.experiment(experiment, changes, files)
 
 
 def paces(demo: Demo) -> list[float]:
     """Return how many seconds a training takes each node at least."""
-    return [float(each) for each in np.linspace(0.1, _SLOWEST, demo.num_nodes) * demo.period]
+    pace: list[float] = (np.linspace(0.1, _SLOWEST_PERIODS, demo.num_nodes) * demo.period).tolist()
+    return pace
 
 
 def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None]) -> None:
     """Run the federation to its end and stop everything it started, also when interrupted; the run is in `folder`."""
-    experiment, log_begins = terms.experiment, length(folder)
     _make_folder(folder)
-    with ended_by_signals(), temporary_home() as home:
-        base = Path(home)
+    with tempfile.TemporaryDirectory(prefix="fedtide-flower-", ignore_cleanup_errors=True) as temporary:
+        base = Path(temporary)
         app = write_app(base / "app", terms, folder.absolute())
         hosts = ["localhost", "127.0.0.1"]
         credentials = make_credentials(base / "keys", hosts, demo.num_nodes) if demo.secure else None
@@ -114,13 +109,15 @@ def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None
                 key = None
                 if credentials is not None:
                     key, public = credentials.nodes[part]
-                    federation.register(public)
+                    federation.flwr("supernode", "register", str(public), "here")
                 settings: dict[str, Any] = {"partition-id": part, "pace": pace}
-                if experiment.data.folder is not None:
-                    settings["data-folder"] = str(experiment.data.folder.absolute())
+                if terms.experiment.data.folder is not None:
+                    settings["data-folder"] = str(terms.experiment.data.folder.absolute())
                 federation.start_node(f"node-{part}", settings, key)
-            federation.run_app(app)
-            _watch(federation, experiment, folder, show, log_begins)
+            log = apps.server_log(folder)
+            log_begins = log.stat().st_size if log.exists() else 0  # there may be one of an older run
+            federation.flwr("run", str(app), "here")
+            _watch(federation, terms.experiment.timeline.period, folder, show, log_begins)
 
 
 def _make_folder(folder: Path) -> None:
@@ -135,31 +132,26 @@ def _make_folder(folder: Path) -> None:
         raise machine_fault(folder, "used", error) from error
 
 
-def _watch(
-    federation: Federation, experiment: Experiment, folder: Path, show: Callable[[View], None], log_begins: int
-) -> None:
+def _watch(federation: Federation, period: float, folder: Path, show: Callable[[View], None], log_begins: int) -> None:
     """Show the run as it goes, until it is complete."""
-    period = experiment.timeline.period
-    patience = 120 + 4 * period
-    last, progress = time.monotonic(), 0
+    patience, last, progress = 120 + 4 * period, time.monotonic(), 0
     while not is_complete(folder):
         rounds = read_rounds(folder)
         if len(rounds) > progress:
             last, progress = time.monotonic(), len(rounds)
         show(_view(folder, rounds, "the nodes train" if rounds else "waiting for the nodes and the first period"))
-        if problem := server_error(folder, log_begins):
+        if problem := apps.server_error(folder, log_begins):
             raise FedtideError(f"the server gave up: {problem}")
         if time.monotonic() - last > patience:
             raise FedtideError(f"nothing has happened for {patience:.0f} s; see the logs in {_logs(folder)}")
-        if federation.superlink is not None and federation.superlink.poll() is not None:
+        if federation.superlink.poll() is not None:
             raise FedtideError(f"the SuperLink has ended; see the logs in {_logs(folder)}")
         time.sleep(0.5)
     show(_view(folder, read_rounds(folder), "done; stopping the federation"))
 
 
 def _view(folder: Path, rounds: list[RoundRecord], note: str) -> View:
-    periods = trace.read_trace(folder).periods[: len(rounds)] if rounds else []
-    return View(rounds, periods, note)
+    return View(rounds, trace.read_trace(folder).periods[: len(rounds)] if rounds else [], note)
 
 
 @contextlib.contextmanager
@@ -187,7 +179,7 @@ def demo_table(experiment: Experiment, view: View) -> Table:
     )
     for heading in ("period", "ready", "picked", "age", "kbit granted", "kbit sent", "accuracy"):
         shown.add_column(heading, justify="left" if heading in ("ready", "picked") else "right")
-    start = max(0, len(view.rounds) - _SHOWN)
+    start = max(0, len(view.rounds) - _TABLE_ROWS)
     for record, period in zip(view.rounds[start:], view.periods[start:], strict=False):
         picked = " ".join(f"{k}" if k in period.arrived else f"[strike]{k}[/]" for k in record.picked)
         shown.add_row(
@@ -200,3 +192,164 @@ def demo_table(experiment: Experiment, view: View) -> Table:
             f"{record.test_accuracy:.3f}" if record.test_accuracy is not None else "",
         )
     return shown
+
+
+# -- Flower's processes on loopback ---------------------------------------------------------------------------------
+
+
+class Federation:
+    """Context manager: leaving it ends every process that belongs to the federation, whatever happened.
+
+    A watchdog does so if this process is killed itself. home is a folder of its own for Flower's files and logs; temporary
+    is one around it that should then go as well. With credentials the SuperLink speaks TLS and only nodes whose public key
+    has been registered may join; without, everything is in the clear and open to this machine.
+    """
+
+    def __init__(self, home: Path, credentials: Credentials | None = None, temporary: Path | None = None) -> None:
+        self.home, self.credentials = home.absolute(), credentials
+        self._temporary = temporary.absolute() if temporary else None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self.address = f"{_HOST}:{_free_port()}"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        for name in _PROGRAMS:
+            _program(name)
+        self.home.mkdir(parents=True, exist_ok=True)
+        secure = f'root-certificates = "{self.credentials.authority}"' if self.credentials else "insecure = true"
+        text = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{secure}\n'
+        (self.home / "config.toml").write_text(text)
+        try:
+            self.start_superlink()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and wait until it answers."""
+        host, _, port = self.address.rpartition(":")
+        # A database on disk, so that a SuperLink that is killed and started again still knows its nodes and their keys.
+        command = ["flower-superlink", "--host", host, "--port", port, "--database", str(self.home / "superlink.db")]
+        command += ["--disable-runtime-dependency-installation"]
+        if self.credentials is None:
+            command += ["--insecure"]
+        else:
+            files = zip(("--ssl-ca-certfile", "--ssl-certfile", "--ssl-keyfile"), self.credentials[:3], strict=True)
+            command += ["--enable-supernode-auth", *(str(word) for pair in files for word in pair)]
+        self.superlink = self.start("superlink", command)
+        until = time.monotonic() + ANSWER_SECONDS
+        while not _listens(host, int(port)):
+            if self.superlink.poll() is not None or time.monotonic() > until:
+                words = (self.home / "superlink.log").read_text(errors="replace").split()
+                log = f"ends with {' '.join(words)[-300:]!r}" if words else "is empty"
+                raise FedtideError(f"the SuperLink did not start: its log {log}")
+            time.sleep(0.2)
+
+    def start_node(self, name: str, config: Mapping[str, Any], key: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start a SuperNode with this node configuration and, in a secured federation, its private key."""
+        command = ["flower-supernode", "--superlink", self.address, "--host", _HOST, "--port", str(_free_port())]
+        quoted = {word: f'"{value}"' if isinstance(value, str) else value for word, value in config.items()}
+        command += ["--node-config", " ".join(f"{word}={value}" for word, value in quoted.items())]
+        command += ["--root-certificates", str(self.credentials.authority)] if self.credentials else ["--insecure"]
+        command += ["--auth-supernode-private-key", str(key.absolute())] if key else []
+        return self.start(name, command)
+
+    def flwr(self, *words: str) -> str:
+        """Run Flower's own command, such as `run APP here` or `supernode register KEY here`; return what it printed."""
+        try:
+            done = subprocess.run(
+                [_program("flwr"), *words],
+                env=self._environment(),
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=ANSWER_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise FedtideError(
+                f"flwr {words[0]} did not answer within {ANSWER_SECONDS:.0f} s: this machine is busy; try again or lengthen "
+                "--period"
+            ) from error
+        if done.returncode:
+            raise FedtideError(f"flwr {words[0]} failed: {' '.join((done.stdout + done.stderr).split())[-400:]}")
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        """Return the environment of all processes: a home of their own, no calls to anyone outside."""
+        return {
+            **os.environ,
+            "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+            "PYTHONWARNINGS": "ignore",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+
+    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start one of Flower's programs, with its output in a log of this name."""
+        if self._watchdog is None:  # first of all: from now on something could be left behind
+            self._watchdog = start_watchdog(self.home, self._temporary)
+        with open(self.home / f"{name}.log", "ab") as log:
+            process = subprocess.Popen(
+                [_program(command[0]), *command[1:]],
+                env=self._environment(),
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us; we stop the others in order
+            )
+        self._processes.append(process)
+        with contextlib.suppress(OSError):  # somebody ended it: then it cannot help
+            os.write(self._watchdog.stdin.fileno(), f"{process.pid}\n".encode())  # type: ignore[union-attr]
+        return process
+
+    def stop(self) -> None:
+        """Ask everyone to stop, then make them. If this is interrupted, the watchdog does the rest."""
+        for process in reversed(self._processes):
+            process.terminate()
+        until = time.monotonic() + _GRACE_SECONDS
+        while time.monotonic() < until and any(process.poll() is None for process in self._processes):
+            time.sleep(0.1)
+        kill_federation(self.home)
+        for process in self._processes:
+            process.kill()
+            process.wait(10)
+        self._processes.clear()
+        if self._watchdog is not None:
+            self._watchdog.communicate(b"done\n")
+            self._watchdog = None
+
+
+def _free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _program(name: str) -> str:
+    """Return the command of this environment."""
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        raise FedtideError(f"{name} is not installed beside Python: pip install 'fedtide[flower]'")
+    return str(path)
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False

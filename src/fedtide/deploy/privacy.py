@@ -16,7 +16,7 @@ from fedtide.schedule.label_variance import label_variance
 from fedtide.schedule.schedulers import SCHEDULERS
 from fedtide.types import Ints, Rng
 
-# Label histograms with differential privacy: two-sided geometric (discrete Laplace) noise on clipped counts.
+# Two-sided geometric (discrete Laplace) noise on clipped counts.
 #
 # Unit of privacy: one sample, added or removed. It changes one count by at most one, so the histogram's L1 sensitivity is 1
 # and noise with P(z) proportional to exp(-epsilon |z|) on every count gives epsilon-differential privacy. Clipping before
@@ -26,15 +26,15 @@ from fedtide.types import Ints, Rng
 # away.
 
 
-_SMALLEST = 1e-12  # below it the noise goes beyond whole numbers of 64 bits
+_MIN_EPSILON = 1e-12  # below it the noise goes beyond whole numbers of 64 bits
 
 
 def private_counts(counts: Ints, epsilon: float, clip: int, rng: Rng) -> Ints:
     """Return noisy counts [c] or [m c], whole numbers in 0..clip, at least one sample in all."""
-    if not (epsilon >= _SMALLEST and math.isfinite(epsilon)):
-        raise FedtideError(f"epsilon={epsilon}: it must be a positive number from {_SMALLEST:g}, such as 1.0")
-    shares = -math.expm1(-epsilon)  # 1 - exp(-epsilon), the geometric law's p
-    noise = rng.geometric(shares, counts.shape) - rng.geometric(shares, counts.shape)
+    if not (epsilon >= _MIN_EPSILON and math.isfinite(epsilon)):
+        raise FedtideError(f"epsilon={epsilon}: it must be a positive number from {_MIN_EPSILON:g}, such as 1.0")
+    success = -math.expm1(-epsilon)  # 1 - exp(-epsilon), the geometric law's p
+    noise = rng.geometric(success, counts.shape) - rng.geometric(success, counts.shape)
     noisy: Ints = np.clip(np.clip(counts, 0, clip) + noise, 0, clip)
     empty = noisy.sum(axis=-1) == 0
     if empty.any():  # a device that seems to hold nothing could not be weighed
@@ -47,10 +47,7 @@ def secret_rng(secret: bytes) -> Rng:
     return np.random.Generator(np.random.PCG64(int.from_bytes(secret, "big")))
 
 
-# What private label histograms cost the schedule: the label variance reached when the scheduler sees noisy counts.
-#
-# Plans only, nothing is trained: the timeline and channels of the experiment, its scheduler, and counts with noise. Omega
-# is always taken over the true counts, so the price is in the devices that are picked.
+# -- the price: plans only, nothing is trained. Omega is always taken over the true counts -------------------------
 
 
 class Price(NamedTuple):
@@ -71,19 +68,15 @@ def privacy_cost(
     exact = _mean_variance(system, true)
     blind = system._replace(policy=system.policy._replace(scheduler=SCHEDULERS["random"]()))
     random = _mean_variance(blind, true)
-    prices = []
-    for epsilon in epsilons:
-        reached = []
-        for draw in range(draws):
-            noisy = private_counts(true, epsilon, clip, _rng(experiment.seed, draw))
-            reached.append(_mean_variance(system, noisy))
-        prices.append(Price(epsilon, float(np.mean(reached)), exact, random))
-    return prices
 
+    def noisy(epsilon: float, draw: int) -> float:  # a study may repeat its noise, a node must not
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([experiment.seed, draw])))
+        return _mean_variance(system, private_counts(true, epsilon, clip, rng))
 
-def _rng(seed: int, draw: int) -> Rng:
-    """Return the noise of one draw: a study may repeat it, a node must not."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, draw])))
+    return [
+        Price(epsilon, float(np.mean([noisy(epsilon, draw) for draw in range(draws)])), exact, random)
+        for epsilon in epsilons
+    ]
 
 
 def _mean_variance(system: System, shown: Ints) -> float:
@@ -92,11 +85,8 @@ def _mean_variance(system: System, shown: Ints) -> float:
     reached = []
     for tick in system.ticks:
         rows = candidates_at(system, tick, uploads)
-        grant = grant_at(
-            system,
-            tick,
-            rows._replace(label_counts=shown[rows.device], num_samples=shown[rows.device].sum(axis=1)),
-        )
+        noisy = shown[rows.device]
+        grant = grant_at(system, tick, rows._replace(label_counts=noisy, num_samples=noisy.sum(axis=1)))
         picked = rows.device[grant.picked]
         uploads[picked] += 1
         if len(picked):

@@ -1,69 +1,121 @@
-"""What server and nodes write to each other; everything a node sends is untrusted and checked."""
+"""What server and nodes write to each other. Everything a node sends is untrusted, and checked before use.
+
+train          server -> node   order: device, version, learning_rate, what to report, nonce, what was seen; model [d]
+  reply                         ready: device, version, nonce, num_samples, label_counts, data, isa, and what was asked for
+query.upload   server -> node   grant: device, version, tick, bits, nonce
+  reply                         upload: device, version, tick, nonce, packet
+
+The nonce is new with every order: a reply that was recorded earlier does not fit a later order.
+"""
 
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from pydantic import FailFast, Field, ValidationError
 
 from fedtide.codec.base import HEADER_BYTES, Codec, Packet, most_bits, received
 from fedtide.deploy.settings import Deployment
-from fedtide.deploy.trace import REMEMBERING
+from fedtide.deploy.trace import MAX_COUNT, PartWithMemory, ShortWord, StrictModel, explain_record
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError
 from fedtide.radio.modem import shannon_capacity
-from fedtide.types import Floats, Ints, Vector
-
-# What server and nodes write to each other, as plain records: both phases, both directions.
-#
-# train          server -> node   order: device, version, learning_rate, what to report, nonce, what is remembered; model [d]
-#   reply                         ready: device, version, nonce, num_samples, label_counts, data, isa, and what was asked for
-# query.upload   server -> node   grant: device, version, tick, bits, nonce
-#   reply                         upload: device, version, tick, nonce, packet
-# The nonce is new with every order: a reply that was recorded earlier does not fit a later order.
-
+from fedtide.types import Floats, Vector
 
 TRAIN, UPLOAD = "train", "query.upload"
+_NEWEST_WEIGHT = 0.5  # of the newest rate measurement
+MIN_CAPACITY = 1e-6  # bit/symbol; a link that was seen to work is never taken for dead
+_MAX_LOSS = 1e12  # nats
+_SLACK_BYTES = 64  # what a codec may need beyond its budget: padding and rounding
 
 
-class Order(NamedTuple):
+class Refused(FedtideError):
+    """A reply that breaks the protocol; the message says how."""
+
+
+class _Message(StrictModel):
+    """The fields of one record in a Flower message."""
+
+    record: ClassVar[str]  # its name in the message
+
+    def content(self, **more: ArrayRecord) -> RecordDict:
+        """Return Flower's content: this record, without what is at its default, and others."""
+        return RecordDict({self.record: ConfigRecord(self.model_dump(exclude_defaults=True)), **more})
+
+    @classmethod
+    def read(cls, content: RecordDict) -> Self:
+        """Read the record; raise Refused if there is none, or if a field is missing, unknown or of another type."""
+        record = content.get(cls.record)
+        if not isinstance(record, ConfigRecord):
+            raise Refused(f"the reply has no record {cls.record!r}")
+        try:
+            return cls.model_validate(dict(record))
+        except ValidationError as error:
+            raise Refused(explain_record(error)) from error
+
+
+class TrainOrder(_Message):
     """Train from this model and hold the update."""
+
+    record = "order"
 
     device: int
     version: int
-    learning_rate: float
-    want_norm: bool
     nonce: str
+    learning_rate: float
+    want_norm: bool = False
     want_loss: bool = False
     # What the server has seen of this device: the node's memory goes on from there, whatever else was lost on the way.
     acknowledged: int = 0  # the tick of the last upload that was aggregated; 0: none
     previous: int = 0  # the version of the last training that was a candidate; 0: none
 
 
-class ReadyMessage(NamedTuple):
-    """The node's row of Candidates."""
+class ReadyReply(_Message):
+    """The reply to an order: the node's row of Candidates."""
 
-    num_samples: int
-    label_counts: Ints  # [c]
-    data: int  # which partition it holds; -1: its own
-    isa: str
-    capacity: float | None  # bit/symbol, if the node knows
-    update_sq_norm: float | None
-    loss: float | None = None  # of the model as it was received, on the node's own samples
-    forgot: tuple[str, ...] = ()  # the parts whose last use that the server has seen is not remembered on this node
-
-
-class GrantOrder(NamedTuple):
-    """Send the update you hold in at most so many bits."""
+    record = "ready"
 
     device: int
     version: int
+    nonce: str
+    num_samples: Annotated[int, Field(ge=1)]
+    label_counts: Annotated[list[Annotated[int, Field(ge=0, le=MAX_COUNT)]], FailFast()]  # [c]
+    data: Annotated[int, Field(ge=-1)]  # which partition it holds; -1: its own
+    isa: ShortWord
+    capacity: float | None = None  # bit/symbol, if the node knows
+    update_sq_norm: float | None = None
+    loss: Annotated[float, Field(ge=0, le=_MAX_LOSS)] | None = None  # of the model it received, on its own samples
+    # the parts whose last use that the server has seen is not remembered
+    forgot: Annotated[list[PartWithMemory], FailFast()] = Field(default=[])
+
+
+class UploadOrder(_Message):
+    """Send the update you hold in at most so many bits."""
+
+    record = "grant"
+
+    device: int
+    version: int
+    nonce: str
     tick: int
     bits: float
+
+
+class UploadReply(_Message):
+    """The reply to a grant."""
+
+    record = "upload"
+
+    device: int
+    version: int
     nonce: str
+    tick: int
+    packet: bytes
 
 
 def model_record(model: Vector) -> ArrayRecord:
@@ -77,139 +129,49 @@ def read_model(record: ArrayRecord) -> Vector:
     return vector
 
 
-def order_content(order: Order, model: ArrayRecord) -> RecordDict:
-    """Write a training order."""
-    return RecordDict({"order": ConfigRecord(order._asdict()), "model": model})
-
-
-def read_order(content: RecordDict) -> tuple[Order, Vector]:
-    """Read a training order; the node trusts its server."""
-    return Order(**dict(content["order"])), read_model(content["model"])
-
-
-def ready_content(order: Order, ready: ReadyMessage) -> RecordDict:
-    """Write the reply to a training order."""
-    record: dict[str, Any] = {
-        "device": order.device,
-        "version": order.version,
-        "nonce": order.nonce,
-        "num_samples": ready.num_samples,
-        "label_counts": ready.label_counts.tolist(),
-        "data": ready.data,
-        "isa": ready.isa,
-    }
-    optional = {"capacity": ready.capacity, "update_sq_norm": ready.update_sq_norm, "loss": ready.loss}
-    record |= {name: value for name, value in optional.items() if value is not None}
-    if ready.forgot:
-        record["forgot"] = list(ready.forgot)
-    return RecordDict({"ready": ConfigRecord(record)})
-
-
-def grant_content(grant: GrantOrder) -> RecordDict:
-    """Write a grant."""
-    return RecordDict({"grant": ConfigRecord(grant._asdict())})
-
-
-def read_grant(content: RecordDict) -> GrantOrder:
-    """Read a grant."""
-    return GrantOrder(**dict(content["grant"]))
-
-
-def upload_content(grant: GrantOrder, packet: bytes) -> RecordDict:
-    """Write the reply to a grant."""
-    record = {"device": grant.device, "version": grant.version, "tick": grant.tick, "nonce": grant.nonce}
-    return RecordDict({"upload": ConfigRecord({**record, "packet": packet})})
-
-
-# Link capacities of the fleet [N] in bit/symbol: seeded fading, measured on uploads, or as reported.
-
-
-_MEMORY = 0.5  # weight of the newest measurement
-LEAST_CAPACITY = 1e-6  # bit/symbol; a link that was seen to work is never taken for dead
-
-
-def measured(system: System, rate: Mapping[int, float], window: float, most: float) -> Floats:
-    """Return the capacities that fit the rates (bit/s) seen on recent uploads [N].
-
-    The symbols of a tick are sent within `window` seconds, so one bit/symbol is num_symbols / window bit/s. A link that has
-    not been used yet counts as one at the average SNR.
-    """
-    experiment = system.experiment
-    scale = np.asarray(experiment.radio.large_scale, np.float64)
-    found = np.broadcast_to(
-        shannon_capacity(10 ** (experiment.radio.snr_db / 10) * scale), experiment.fleet.num_devices
-    ).copy()
-    for device, bits_per_second in rate.items():
-        found[device] = np.clip(bits_per_second * window / system.num_symbols, LEAST_CAPACITY, most)
-    return found
-
-
-def updated(rate: Mapping[int, float], device: int, bits: int, seconds: float) -> dict[int, float]:
-    """Return the rates with one more upload of so many bits on the wire, in so many seconds, taken in."""
-    seen = bits / max(seconds, 1e-3)
-    before = rate.get(device, seen)
-    return {**rate, device: before + _MEMORY * (seen - before)}
-
-
-# Reading what nodes send. Everything here is untrusted: types, ranges, sums and sizes are checked before use.
-
-
-_LARGEST_COUNT = 2**53  # whole numbers stay exact in the scheduler's float64
-_LARGEST_LOSS = 1e12  # nats
-_SLACK_BYTES = 64  # what a codec may need beyond its budget: padding and rounding
-
-
-class Refused(FedtideError):
-    """A reply that breaks the protocol; the message says how."""
-
-
 def read_ready(
-    content: RecordDict, order: Order, num_labels: int, num_devices: int, settings: Deployment
-) -> ReadyMessage:
-    """Return the row that a node reports, or raise Refused."""
-    record = _record(content, "ready")
-    _answers(record, {"device": order.device, "version": order.version, "nonce": order.nonce})
-    counts = record.get("label_counts")
-    if not isinstance(counts, list) or not all(_is_whole(each) for each in counts):
-        raise Refused("label_counts is not a list of whole numbers")
-    if len(counts) != num_labels:
-        raise Refused(f"label_counts has {len(counts)} entries for {num_labels} labels")
-    if not all(0 <= each <= _LARGEST_COUNT for each in counts):
-        raise Refused("label_counts has an entry out of range")
-    num_samples = _whole(record, "num_samples", 1, settings.max_samples)
-    if sum(counts) != num_samples:
-        raise Refused(f"label_counts adds up to {sum(counts)}, num_samples is {num_samples}")
-    isa = record.get("isa")
-    if not isinstance(isa, str) or len(isa) > 32 or not isa.isprintable():
-        raise Refused("isa is not a short word")
-    # One dead link takes all symbols of a period: a node without a link cannot say so, and is no candidate.
-    capacity = (
-        _number(record, "capacity", LEAST_CAPACITY, settings.max_capacity) if settings.capacity == "reported" else None
-    )
-    norm = _number(record, "update_sq_norm", 0.0, settings.max_update_norm**2) if order.want_norm else None
-    loss = _number(record, "loss", 0.0, _LARGEST_LOSS) if order.want_loss else None
-    forgot = record.get("forgot", [])
-    if not isinstance(forgot, list) or not all(each in REMEMBERING for each in forgot):
-        raise Refused(f"forgot is {str(forgot)[:40]!r}; it must be a list of {' and '.join(REMEMBERING)}")
+    content: RecordDict, order: TrainOrder, num_labels: int, num_devices: int, settings: Deployment
+) -> ReadyReply:
+    """Return the row that a node reports, or raise Refused. What was not asked for is dropped."""
+    ready = ReadyReply.read(content)
+    _check_answer(ready, order, "device", "version", "nonce")
+    if len(ready.label_counts) != num_labels:
+        raise Refused(f"label_counts has {len(ready.label_counts)} entries for {num_labels} labels")
+    if ready.num_samples > settings.max_samples:
+        raise Refused(f"num_samples is {ready.num_samples}; max_samples is {settings.max_samples}")
+    if sum(ready.label_counts) != ready.num_samples:
+        raise Refused(f"label_counts adds up to {sum(ready.label_counts)}, num_samples is {ready.num_samples}")
     # Only a loader of one's own knows data without a number; a replay could not find it.
-    data = _whole(record, "data", 0 if settings.loader == "partition" else -1, num_devices - 1)
-    return ReadyMessage(num_samples, np.array(counts, np.int64), data, isa, capacity, norm, loss, tuple(forgot))
+    if not (0 if settings.loader == "partition" else -1) <= ready.data < num_devices:
+        raise Refused(f"data is {ready.data}; it must be a part of the data from 0 to {num_devices - 1}")
+    # One dead link takes all symbols of a period: a node without a link cannot say so, and is no candidate.
+    reported = settings.capacity == "reported"
+    if reported and not (ready.capacity is not None and MIN_CAPACITY <= ready.capacity <= settings.max_capacity):
+        raise Refused(f"capacity is {ready.capacity}; it must be from {MIN_CAPACITY:g} to {settings.max_capacity:g}")
+    norm, most = ready.update_sq_norm, settings.max_update_norm**2
+    if order.want_norm and not (norm is not None and 0 <= norm <= most):
+        raise Refused(f"update_sq_norm is {norm}; it must be from 0 to {most:g}")
+    if order.want_loss and ready.loss is None:
+        raise Refused("loss was asked for and is missing")
+    asked = {
+        "capacity": ready.capacity if reported else None,
+        "update_sq_norm": norm if order.want_norm else None,
+        "loss": ready.loss if order.want_loss else None,
+    }
+    return ready.model_copy(update=asked)
 
 
 def read_upload(
-    content: RecordDict, grant: GrantOrder, codec: Codec, num_parameters: int, settings: Deployment
+    content: RecordDict, grant: UploadOrder, codec: Codec, num_parameters: int, settings: Deployment
 ) -> tuple[Packet, Vector]:
     """Return the packet and the update [d] that the server reads from it, or raise Refused."""
-    record = _record(content, "upload")
-    _answers(record, {"device": grant.device, "version": grant.version, "tick": grant.tick, "nonce": grant.nonce})
-    data = record.get("packet")
-    if not isinstance(data, bytes):
-        raise Refused("packet is not bytes")
+    upload = UploadReply.read(content)
+    _check_answer(upload, grant, "device", "version", "tick", "nonce")
     budget = most_bits(codec, num_parameters, grant.bits)
-    if len(data) > HEADER_BYTES + _SLACK_BYTES + budget / 8:
-        raise Refused(f"a packet of {len(data)} bytes for a grant of {grant.bits:.0f} bits")
+    if len(upload.packet) > HEADER_BYTES + _SLACK_BYTES + budget / 8:
+        raise Refused(f"a packet of {len(upload.packet)} bytes for a grant of {grant.bits:.0f} bits")
     try:
-        packet = received(data, num_parameters)
+        packet = received(upload.packet, num_parameters)
         if packet.bits > budget:
             raise Refused(f"a packet of {packet.bits} bits for a grant of {grant.bits:.0f}")
         with np.errstate(over="ignore"):
@@ -227,36 +189,34 @@ def read_upload(
     return packet, update
 
 
-def _record(content: RecordDict, name: str) -> ConfigRecord:
-    record = content.get(name)
-    if not isinstance(record, ConfigRecord):
-        raise Refused(f"the reply has no record {name!r}")
-    return record
+def _check_answer(reply: ReadyReply | UploadReply, asked: TrainOrder | UploadOrder, *fields: str) -> None:
+    for name in fields:
+        found, wanted = getattr(reply, name), getattr(asked, name)
+        if found != wanted:
+            shown = "something else, not the nonce" if name == "nonce" else f"{reprlib.repr(found)}, not {wanted}"
+            raise Refused(f"the reply is for another order: {name} is {shown}")
 
 
-def _answers(record: ConfigRecord, wanted: dict[str, Any]) -> None:
-    for key, value in wanted.items():
-        found = record.get(key)
-        if type(found) is not type(value) or found != value:
-            shown = "something else" if key == "nonce" else f"{str(found)[:40]!r}"
-            raise Refused(
-                f"the reply is for another order: {key} is {shown}, not {'the nonce' if key == 'nonce' else value}"
-            )
+# -- link capacities that are measured on uploads -------------------------------------------------------------------
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def measured_capacity(system: System, rate: Mapping[int, float], window: float, most: float) -> Floats:
+    """Return the capacities [N] in bit/symbol that fit the rates (bit/s) seen on recent uploads.
+
+    The symbols of a tick are sent within `window` seconds, so one bit/symbol is num_symbols / window bit/s. A link that has
+    not been used yet counts as one at the average SNR.
+    """
+    experiment = system.experiment
+    scale = np.asarray(experiment.radio.large_scale, np.float64)
+    average = shannon_capacity(10 ** (experiment.radio.snr_db / 10) * scale)
+    found = np.broadcast_to(average, experiment.fleet.num_devices).copy()
+    for device, bits_per_second in rate.items():
+        found[device] = np.clip(bits_per_second * window / system.num_symbols, MIN_CAPACITY, most)
+    return found
 
 
-def _whole(record: ConfigRecord, key: str, low: int, high: int) -> int:
-    value = record.get(key)
-    if not _is_whole(value) or not low <= value <= high:
-        raise Refused(f"{key} is {str(value)[:40]!r}; it must be a whole number from {low} to {high}")
-    return int(value)
-
-
-def _number(record: ConfigRecord, key: str, low: float, high: float) -> float:
-    value = record.get(key)
-    if not isinstance(value, float) or not low <= value <= high:  # NaN fails too
-        raise Refused(f"{key} is {str(value)[:40]!r}; it must be a number from {low:g} to {high:g}")
-    return value
+def averaged_rate(rate: Mapping[int, float], device: int, bits: int, seconds: float) -> float:
+    """Return a device's rate (bit/s) with one more upload of so many bits, in so many seconds, taken in."""
+    seen = bits / max(seconds, 1e-3)
+    before = rate.get(device, seen)
+    return before + _NEWEST_WEIGHT * (seen - before)

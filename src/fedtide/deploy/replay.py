@@ -1,4 +1,9 @@
-"""A federation's trace, played again in the simulator: to the bit, or with another policy in its place."""
+"""A federation's trace, replayed in the simulator: to the bit, or with another policy in its place.
+
+Who was ready, from which version, over which link and with which data comes from the trace; training, encoding, scheduling
+and aggregation are done anew. Unchanged, every model must come out with the bits that the devices made (on the same
+instruction path). In a what-if a picked device arrives unless the trace saw it fail in that very period.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +19,9 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.deploy.history import read_history, recorded_candidates
-from fedtide.deploy.node import elsewhere, loader
+from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.settings import check_timeline, deployment
-from fedtide.deploy.trace import Period, Trace, fingerprint
+from fedtide.deploy.trace import Period, Trace, fingerprint, read_history, recorded_candidates
 from fedtide.engine.over_the_air import aircomp_sum
 from fedtide.engine.sending import packed, received
 from fedtide.engine.step import ReadyDevices, Received, ServerState, initial_state, step
@@ -36,18 +40,16 @@ from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, machine_fault, part_files_folder, round_record
-from fedtide.types import Floats, Grant, Ints, Job, Samples, Tick, Vector
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, machine_fault, round_record
+from fedtide.types import Grant, Job, Samples, Tick, Vector
 
-# Recorded devices: who was ready, over which link and with which data comes from a trace; the rest is done anew.
+_CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
+_REPORTS = {"update_sq_norm": "update norms", "loss": "losses"}  # columns of a trace that a scheduler may ask for
 
 
 @dataclass
-class Recorded:
-    """Plays the devices of a trace. faithful: the policy is the recorded one too, so that what was reported is taken as it is.
-
-    In a what-if a picked device arrives unless the trace saw it fail in that very period.
-    """
+class RecordedDevices:
+    """The devices of a trace. faithful: the policy is the recorded one, too, so that what was reported is taken as it is."""
 
     system: System
     trainer: Trainer
@@ -58,75 +60,62 @@ class Recorded:
 
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Return the rows of the trace; train first what a scheduler or a trainer's memory asks for."""
-        period, policy, dataset = self.periods[tick.index - 1], self.system.policy, self.system.dataset
-        rows = recorded_candidates(
-            period, self.system.fleet.num_devices, dataset.num_labels, state.uploads, self.faithful
-        )
+        period, needs, faithful = self.periods[tick.index - 1], self.system.policy.needs, self.faithful
+        num_devices, num_labels = self.system.fleet.num_devices, self.system.dataset.num_labels
+        rows = recorded_candidates(period, num_devices, num_labels, state.uploads, faithful)
         updates: dict[int, Vector] = {}
-        devices = _remembered(state, period)
-        if updates_state_on_train(self.trainer) or (policy.needs_update_norm and not self.faithful):
-            updates, devices = self._train(state, period, rows.device.tolist())
-        if not self.faithful:
-            rows = rows._replace(update_sq_norm=None, loss=None)
-        if policy.needs_update_norm and not self.faithful:
+        memory = _remembered(state, period)
+        wants_norms = "update_sq_norm" in needs and not faithful
+        if updates_state_on_train(self.trainer) or wants_norms:
+            updates, memory = self._train(state, period, rows.device.tolist())
+        if wants_norms:
             norms = [float(np.square(updates[k], dtype=np.float64).sum()) for k in rows.device.tolist()]
             rows = rows._replace(update_sq_norm=np.array(norms))
-        if "loss" in policy.needs and not self.faithful:
-            rows = rows._replace(loss=self._losses(state, period))
-        return ReadyDevices(rows, (updates, devices))
+        if "loss" in needs and not faithful:
+            starts = zip(period.start, period.data, strict=True)
+            losses = [scored(self.trainer, state.models[start], self._data(part)).loss for start, part in starts]
+            rows = rows._replace(loss=np.array(losses))
+        return ReadyDevices(rows, (updates, memory))
 
     def collect(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
         """Train, encode and decode as devices and server did; who failed then fails now, and what was lost is lost."""
-        period, (updates, devices) = self.periods[tick.index - 1], ready.kept
-        lost = period.lost or []
-        failed = set(period.picked) - set(period.arrived) - set(lost)
+        period, (updates, memory) = self.periods[tick.index - 1], ready.kept
+        lost, access, seed = period.lost or [], self.system.access, self.system.experiment.seed
+        failed = {*period.picked} - {*period.arrived} - {*lost}
         link = None  # of updates that are sent at once, over a simulated radio; else what was lost is on record
-        if not separate(self.system.access):
+        if not separate(access):
             link = link_at(self.system, tick._replace(ready=ready.rows.device))
         picked = grant.picked[is_sending(self.system, link, grant)] if link else grant.picked
-        positions = [each for each in picked.tolist() if int(ready.rows.device[each]) not in failed]
+        positions = [row for row in picked.tolist() if int(ready.rows.device[row]) not in failed]
         device = ready.rows.device[positions].tolist()
         if not updates:
-            updates, devices = self._train(state, period, device)
+            updates, memory = self._train(state, period, device)
         if link:
             snr = snr_at(link, grant._replace(picked=np.array(positions, np.int64)))
-            heard = aircomp_sum(
-                self.system.access, self.system.experiment.seed, tick.index, device, snr, updates, devices
-            )
-            return acknowledged(self.trainer, heard)
-        granted = grant.bits[np.isin(grant.picked, positions)]
-        codec = self.system.codec
-        lot = packed(codec, self.system.experiment.seed, tick.index, device, granted, updates, devices)
-        return acknowledged(self.trainer, received(codec, lot, lost, devices))
+            return acknowledged(self.trainer, aircomp_sum(access, seed, tick.index, device, snr, updates, memory))
+        granted, codec = grant.bits[np.isin(grant.picked, positions)], self.system.codec
+        lot = packed(codec, seed, tick.index, device, granted, updates, memory)
+        return acknowledged(self.trainer, received(codec, lot, lost, memory))
 
     def _train(
         self, state: ServerState, period: Period, devices: list[int]
     ) -> tuple[dict[int, Vector], DeviceTraining]:
         """Train these devices from the versions and with the data that the trace says."""
-        place = {device: each for each, device in enumerate(period.ready)}
-        chosen = [place[device] for device in devices]
-        start = np.array([period.start[each] for each in chosen], np.int64)
-        rates = self._rates(period, chosen, start).tolist()
+        place = {device: row for row, device in enumerate(period.ready)}
+        rows = [place[device] for device in devices]
+        start = [period.start[row] for row in rows]
+        told = [period.learning_rate[row] for row in rows]
+        rates = told if self.faithful else learning_rates(self.system, np.array(start, np.int64)).tolist()
         jobs = []
-        for device, each, version, rate in zip(devices, chosen, start.tolist(), rates, strict=True):
-            samples = self._data(period.data[each])
-            mine = np.arange(len(samples.labels))
-            jobs.append(Job(device, version, state.models[version], rate, samples, mine))
+        for device, row, version, rate in zip(devices, rows, start, rates, strict=True):
+            samples = self._data(period.data[row])
+            jobs.append(Job(device, version, state.models[version], rate, samples, np.arange(len(samples.labels))))
         updates, after = train_jobs(self.trainer, jobs, _remembered(state, period))
-        if not all(np.isfinite(each).all() for each in updates.values()):
+        if not all(np.isfinite(update).all() for update in updates.values()):
             raise TrainingError(
                 f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
             )
         return updates, after
-
-    def _losses(self, state: ServerState, period: Period) -> Floats:
-        rows = zip(period.start, period.data, strict=True)
-        return np.array([scored(self.trainer, state.models[v], self._data(part)).loss for v, part in rows])
-
-    def _rates(self, period: Period, chosen: list[int], start: Ints) -> Floats:
-        if self.faithful:
-            return np.array([period.learning_rate[each] for each in chosen])
-        return learning_rates(self.system, start)
 
     def _data(self, part: int) -> Samples:
         if part not in self._samples:
@@ -136,22 +125,11 @@ class Recorded:
 
 def _remembered(state: ServerState, period: Period) -> DeviceTraining:
     """Return what devices remember at the beginning of a period, without what their nodes had lost by then."""
-    forgot = period.forgot or {}
+    forgot: dict[Any, list[int]] = dict(period.forgot or {})
     return {
-        kind: {device: each for device, each in rows.items() if device not in forgot.get(kind, ())}
+        kind: {device: memory for device, memory in rows.items() if device not in forgot.get(kind, ())}
         for kind, rows in state.devices.items()
     }
-
-
-# A federation's trace, played again in the simulator: to the bit, or with another policy in its place.
-#
-# Readiness, start versions, links and rows come from the trace; training, encoding, scheduling and aggregation are done
-# anew. Unchanged, every model must come out with the bits that the devices made (on the same instruction path). In a
-# what-if a picked device arrives unless the trace saw it fail in that very period.
-
-
-_CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
-_REPORTS = {"update_sq_norm": "update norms", "loss": "losses"}  # columns of a trace that a scheduler may ask for
 
 
 class Replayed(NamedTuple):
@@ -173,34 +151,24 @@ def replay(
     on_round: Callable[[RoundRecord, int], None] | None = None,
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
-    with user_code.search_folder(part_files_folder(folder)):  # where the federation's own files were
-        return _replayed(folder, changes, out, threads, on_round)
-
-
-def _replayed(
-    folder: Path,
-    changes: Mapping[str, Any] | None,
-    out: Path | None,
-    threads: int,
-    on_round: Callable[[RoundRecord, int], None] | None,
-) -> Replayed:
-    original, _, recorded = read_history(folder)
+    rounds: list[RoundRecord] = []
+    original, _, recorded, user_folder = read_history(folder)
     if not recorded.periods:
         raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
-    experiment = _changed(original, changes or {})
-    player = _Player(experiment, recorded, threads, faithful=experiment == original)
-    with _new_folder(out, experiment) as run:
-        rounds = []
-        for period in recorded.periods:
-            rounds.append(player.step(period))
+    with user_code.search_folder(user_folder):
+        experiment = _changed(original, changes or {})
+        player = _Player(experiment, recorded, threads, faithful=experiment == original)
+        with _new_folder(out, experiment) as run:
+            for period in recorded.periods:
+                rounds.append(player.step(period))
+                if run:
+                    run.append(rounds[-1], player.state)
+                if on_round:
+                    on_round(rounds[-1], len(recorded.periods))
+            model = player.model
             if run:
-                run.append(rounds[-1], player.state)
-            if on_round:
-                on_round(rounds[-1], len(recorded.periods))
-        model = player.model
-        if run:
-            run.checkpoint()
-            run.finish(model)
+                run.checkpoint()
+                run.finish(model)
     paths = sorted({path for period in recorded.periods for path in period.isa})
     compared = len(recorded.periods) if player.faithful else 0
     return Replayed(experiment, rounds, model, compared, player.first_difference, (native.isa(), paths))
@@ -221,11 +189,8 @@ def _new_folder(out: Path | None, experiment: Experiment) -> Iterator[RunFolder 
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise RunFolderError(f"{out} is there already and not empty; choose a new folder with --out")
     try:
-        run = RunFolder.open(aside, experiment)
-        try:
+        with contextlib.closing(RunFolder.open(aside, experiment)) as run:
             yield run
-        finally:
-            run.close()
         with _writable(out):
             os.replace(aside, place)
     finally:
@@ -273,13 +238,13 @@ class _Player:
     def __init__(self, experiment: Experiment, recorded: Trace, threads: int, faithful: bool) -> None:
         check_timeline(experiment)
         load = loader(deployment(recorded.header.deployment).loader)
-        system = build(experiment, dataset=load(experiment, None), fleet=elsewhere(experiment))
+        system = build(experiment, dataset=load(experiment, None), fleet=remote_fleet(experiment))
         self._system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
         _check_fit(self._system, recorded, faithful)
         self.faithful = faithful
         self.first_difference: int | None = None
         self._trainer = make_trainer(self._system, threads)
-        self._devices = Recorded(
+        self._devices = RecordedDevices(
             self._system, self._trainer, recorded.periods, lambda part: load(experiment, part).train, faithful
         )
         self._last_use = {version: each.tick for each in recorded.periods for version in each.start}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedtide.deploy.protocol import Order, ReadyMessage
+from fedtide.deploy.protocol import ReadyReply, TrainOrder
 
 
 @dataclass
@@ -17,9 +17,9 @@ class Seat:
     node: int | None = None
     life: str = ""  # when the node's present life began; another one means that it restarted and forgot
     state: Literal["idle", "working", "ready"] = "idle"
-    order: Order | None = None  # what it works on, or has finished
+    order: TrainOrder | None = None  # what it works on, or has finished
     sent_at: float = 0.0
-    ready: ReadyMessage | None = None
+    ready: ReadyReply | None = None
     ready_at: float = 0.0
     failures: int = 0  # in a row
     retry_at: int = 0  # not before this tick

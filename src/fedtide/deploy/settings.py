@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedtide import config
+from fedtide import __version__, config
 from fedtide.config import Experiment
 from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
-from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
-from fedtide.errors import FedtideError
+from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.trainer import backend
 
 _SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
@@ -72,21 +72,22 @@ def _about(key: str) -> str | None:
 
 
 def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, Deployment.model_fields, 1, 0.5)
-    hint = f": did you mean {near[0]}?" if near else ""
-    return f"{hint} (the settings are {', '.join(Deployment.model_fields)})"
+    hint = did_you_mean(key, Deployment.model_fields)
+    return f"{hint and f': {hint}'} (the settings are {', '.join(Deployment.model_fields)})"
 
 
 def doubts(terms: Terms) -> list[str]:
     """Say what makes a federation unlikely to work on real devices."""
-    found, period = [], terms.experiment.timeline.period
+    found, period, loader = [], terms.experiment.timeline.period, terms.deployment.loader
     if period < _SHORTEST_PERIOD:
         found.append(
             f"timeline.period={period:g} is in seconds on devices, and below {_SHORTEST_PERIOD:g} uploads will miss their "
             "deadline: Flower takes two to five seconds for a reply. Lengthen timeline.period, and with it timeline.horizon "
             "and fleet.max_duration"
         )
-    for key, name in (_deployed_files(terms) | config.experiment_argument_files(terms.experiment)).items():
+    files = config.own_files(terms.experiment) | config.experiment_argument_files(terms.experiment)
+    files |= {"loader": loader} if is_own_file(loader) else {}
+    for key, name in files.items():
         if not os.path.isabs(name.rpartition(":")[0] if is_own_file(name) else name):
             found.append(
                 f"{key}={name}: server and nodes look for the file in the folder in which Flower was started there; "
@@ -97,59 +98,43 @@ def doubts(terms: Terms) -> list[str]:
 
 def check_timeline(experiment: Experiment) -> None:
     """Raise unless the server acts every period, which is what a deployment does."""
-    if (name := experiment.timeline.name) != "periodic":
+    timeline, part = experiment.timeline, experiment.part("timeline")
+    if part.name != "periodic":
         preset = f", which framework={experiment.framework} asks for" if experiment.framework else ""
         raise FedtideError(
-            f"timeline.name={name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
+            f"timeline.name={part.name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
             "or simulate it with `fedtide run`"
         )
-    if experiment.timeline.upload_time:
+    if timeline.upload_time:
         raise FedtideError(
-            f"timeline.upload_time={experiment.timeline.upload_time:g}: in a deployment uploads take the time they take; say "
+            f"timeline.upload_time={timeline.upload_time:g}: in a deployment uploads take the time they take; say "
             "timeline.upload_time=0"
         )
-    if experiment.timeline.args:
+    if part.args:
         raise FedtideError(
-            f"timeline.args={experiment.timeline.args}: a deployment's clock goes by timeline.period; give that instead"
-        )
-
-
-def check_radio(terms: Terms) -> None:
-    """Raise unless a sum that is heard on the air is that of a simulated radio: of packets a server has every one."""
-    access, capacity = terms.experiment.radio.access, terms.deployment.capacity
-    if access != "orthogonal" and capacity != "simulated":
-        raise FedtideError(
-            f"radio.access={access} with capacity={capacity}: nodes send packets, which do not add up on the air, and the "
-            "server adds them over a simulated radio alone; say capacity=simulated, or radio.access=orthogonal"
-        )
-
-
-def check_deployable_trainer(experiment: Experiment) -> None:
-    """Raise if devices would train on a cluster: those of a federation train themselves."""
-    if experiment.learning.trainer == "dask":
-        inner = backend(experiment)
-        raise FedtideError(
-            f"learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
-            f"learning.trainer={inner}, which gives the same bits"
+            f"timeline.name={shown(part.entry)}: a deployment's clock goes by timeline.period; give that instead"
         )
 
 
 def check_terms(terms: Terms) -> None:
     """Raise if this federation can never run, before anything is written or started."""
-    check_timeline(terms.experiment)
-    check_deployable_trainer(terms.experiment)
-    check_radio(terms)
-    wanted, seats = terms.deployment.min_nodes, terms.experiment.fleet.num_devices
-    if wanted > seats:
+    experiment, settings = terms
+    check_timeline(experiment)
+    if experiment.learning.trainer.name == "dask":
         raise FedtideError(
-            f"min_nodes={wanted} exceeds fleet.num_devices={seats}, and only so many nodes get a seat; lower it or add devices"
+            "learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
+            f"learning.trainer={backend(experiment)}, which gives the same bits"
         )
-
-
-def _deployed_files(terms: Terms) -> dict[str, str]:
-    """Return the keys that name a file of the user's own, each with the name."""
-    loader = terms.deployment.loader
-    return config.own_files(terms.experiment) | ({"loader": loader} if is_own_file(loader) else {})
+    if experiment.radio.access.name != "orthogonal" and settings.capacity != "simulated":
+        raise FedtideError(
+            f"radio.access={experiment.radio.access} with capacity={settings.capacity}: nodes send packets, which do not add "
+            "up on the air; the server adds them over a simulated radio. Say capacity=simulated, or radio.access=orthogonal"
+        )
+    if settings.min_nodes > experiment.fleet.num_devices:
+        raise FedtideError(
+            f"min_nodes={settings.min_nodes} exceeds fleet.num_devices={experiment.fleet.num_devices}, and only so many nodes "
+            "get a seat; lower it or add devices"
+        )
 
 
 def to_run_config(terms: Terms) -> dict[str, str]:
@@ -159,18 +144,73 @@ def to_run_config(terms: Terms) -> dict[str, str]:
     return {"experiment": json.dumps(tree), "deployment": terms.deployment.model_dump_json()}
 
 
-def from_run_config(run_config: Mapping[str, Any]) -> Terms:
-    """Read the terms from Flower's run configuration."""
+def from_run_config(run_config: Mapping[str, Any], data_folder: str | None = None) -> Terms:
+    """Read the terms from Flower's run configuration. data_folder: where this host keeps the data set."""
     try:
-        trees = [json.loads(str(run_config[key])) for key in ("experiment", "deployment")]
+        trees = {key: json.loads(str(run_config[key])) for key in ("experiment", "deployment")}
     except (KeyError, ValueError, RecursionError) as error:
         raise FedtideError(
             f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
         ) from error
-    for key, tree in zip(("experiment", "deployment"), trees, strict=True):
+    for key, tree in trees.items():
         if not isinstance(tree, dict):
             raise FedtideError(
                 f"{key} in the run configuration is a {type(tree).__name__}, not a mapping; make the app with "
                 "`fedtide deploy app`"
             )
-    return Terms(config.experiment(trees[0]), deployment(trees[1]))
+    experiment = config.experiment(trees["experiment"])
+    if data_folder is not None:
+        data = experiment.data.model_copy(update={"folder": Path(data_folder)})
+        experiment = experiment.model_copy(update={"data": data})
+    return Terms(experiment, deployment(trees["deployment"]))
+
+
+# -- the Flower app of a federation: a folder that `flwr run` sends to server and nodes -----------------------------
+
+_PACKAGE = "fedtide_app"
+_PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fedtide-app"
+version = "{version}"
+description = "A federation of fedtide"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "fedtide"
+
+[tool.flwr.app.components]
+serverapp = "{package}.server:app"
+clientapp = "{package}.client:app"
+
+[tool.flwr.app.config]
+{settings}
+"""
+
+
+def write_app(folder: Path, terms: Terms, run_folder: Path) -> Path:
+    """Write the app and return its folder. run_folder is where the server keeps the run, on the server's host.
+
+    It holds the terms and two lines of code; fedtide itself must be installed wherever it runs.
+    """
+    package = folder / _PACKAGE
+    if folder.exists() and any(folder.iterdir()) and not package.is_dir():
+        raise FedtideError(f"{folder} holds something else; choose an empty or new folder for the app")
+    run_config = {**to_run_config(terms), "run-folder": str(run_folder)}
+    # JSON's escapes are those of a TOML basic string
+    settings = "\n".join(f"{key} = {json.dumps(text)}" for key, text in run_config.items()).replace("\x7f", "\\u007f")
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").write_text('"""A federation of fedtide."""\n')
+    for side in ("client", "server"):
+        # Flower looks for an assignment in the file's text
+        text = f'"""The {side}\'s app."""\n\nfrom fedtide.deploy import apps\n\napp = apps.{side}_app\n'
+        (package / f"{side}.py").write_text(text)
+    (folder / "pyproject.toml").write_text(_PROJECT.format(version=__version__, package=_PACKAGE, settings=settings))
+    return folder

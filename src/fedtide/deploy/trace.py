@@ -1,4 +1,9 @@
-"""What happened on the devices, one line of JSON per period: enough to play it again in the simulator."""
+"""What happened on the devices, one line of JSON per period: enough to replay it in the simulator.
+
+trace.jsonl is written and synced before the checkpoint of the same period, and cut back to it when a run continues. Every
+line ends with its seal, a SHA-256 of the line and of the seal before it: a line that was changed, lost or moved is noticed.
+A trace is copied between machines and edited by hand, so nothing in it is taken for granted.
+"""
 
 from __future__ import annotations
 
@@ -7,260 +12,99 @@ import hashlib
 import json
 import os
 import re
+import reprlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedtide import config
+from fedtide.config import Experiment
 from fedtide.core import reading
-from fedtide.errors import RunFolderError
-from fedtide.runs import machine_fault, write_atomically
-from fedtide.types import Vector
-
-# The form of a trace: which fields a line has, of which type, in which range and of which length.
-#
-# A trace is read by people's tools, copied between machines and edited by hand: nothing in it is taken for granted.
-# Everything here raises ValueError with the field, the value and what it must be.
-
-
-_LARGEST_NODE: Final = 2**64 - 1  # Flower's node numbers
-_LARGEST_TRACE_COUNT: Final = 2**53  # whole numbers stay exact in the scheduler's float64
-_LARGEST: Final = sys.float_info.max
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-class Range(NamedTuple):
-    """A number from low to high; whole, or any finite one."""
-
-    low: float
-    high: float
-    whole: bool = False
-
-    def check(self, name: str, value: Any) -> None:
-        """Raise unless value is such a number. True is none, nor is a number in quotes, NaN or infinity."""
-        right = type(value) is int or (type(value) is float and not self.whole)
-        if not right or not self.low <= value <= self.high:
-            kind = "a whole number" if self.whole else "a number"
-            top = "" if self.high in (_LARGEST, _LARGEST_TRACE_COUNT, _LARGEST_NODE) else f" to {self.high:g}"
-            raise ValueError(f"{name} is {_shown(value)}; it must be {kind} from {self.low:g}{top}")
-
-
-_SECONDS: Final = Range(0.0, _LARGEST)
-_AMOUNT: Final = Range(0.0, _LARGEST)
-_NODE: Final = Range(0, _LARGEST_NODE, whole=True)
-
-
-def parsed(line: bytes) -> dict[str, Any]:
-    """Return the mapping that a line of JSON holds: no NaN, no field twice, not nested beyond reason."""
-    tree = reading.parse_json(line)
-    if not isinstance(tree, dict):
-        raise ValueError(f"it is {_shown(tree)}, not a mapping")
-    return tree
-
-
-def check_header(tree: Mapping[str, Any], fields: Sequence[str]) -> None:
-    """Check the first line, whose fields must be these."""
-    _check_fields(tree, fields)
-    Range(1, _LARGEST_TRACE_COUNT, whole=True).check("num_devices", tree["num_devices"])
-    Range(sys.float_info.min, _LARGEST).check("num_symbols", tree["num_symbols"])
-    _check_word("isa", tree["isa"])
-    _check_mapping("deployment", tree["deployment"])
-    if tree.get("experiment") is not None:
-        _check_word("experiment", tree["experiment"])
-
-
-def check_period(tree: Mapping[str, Any], fields: Sequence[str], tick: int, num_devices: int) -> None:
-    """Check the line of period `tick` in a federation of N devices, whose fields must be these."""
-    _check_fields(tree, fields)
-    device = Range(0, num_devices - 1, whole=True)
-    if type(tree["tick"]) is not int or tree["tick"] != tick:
-        raise ValueError(f"tick is {_shown(tree['tick'])}; the periods must count 1, 2, ... and this is the {tick}th")
-    _SECONDS.check("wall", tree["wall"])
-    ready = _check_devices("ready", tree["ready"], device)
-    count = len(ready)
-    _check_column("start", tree["start"], count, Range(1, tick, whole=True))
-    _check_column("node", tree["node"], count, _NODE)
-    _check_column("data", tree["data"], count, Range(-1, num_devices - 1, whole=True))
-    for place, word in enumerate(_check_list("isa", tree["isa"], count)):
-        _check_word(f"isa[{place}]", word)
-    _check_column("ready_at", tree["ready_at"], count, _SECONDS)
-    _check_column("learning_rate", tree["learning_rate"], count, Range(sys.float_info.min, _LARGEST))
-    _check_column("num_samples", tree["num_samples"], count, Range(1, _LARGEST_TRACE_COUNT, whole=True))
-    _check_counts(tree["label_counts"], tree["num_samples"])
-    _check_column("capacity", tree["capacity"], count, _AMOUNT)
-    if tree["update_sq_norm"] is not None:
-        _check_column("update_sq_norm", tree["update_sq_norm"], count, _AMOUNT)
-    if tree.get("loss") is not None:
-        _check_column("loss", tree["loss"], count, _AMOUNT)
-    if tree.get("forgot") is not None:
-        for kind, devices in _check_mapping("forgot", tree["forgot"]).items():
-            _check_word("forgot", kind)
-            _check_subset(f"forgot.{kind}", devices, device, ready, "ready")
-    picked = _check_subset("picked", tree["picked"], device, ready, "ready")
-    _check_column("symbols", tree["symbols"], len(picked), _AMOUNT)
-    _check_column("bits", tree["bits"], len(picked), _AMOUNT)
-    arrived = _check_subset("arrived", tree["arrived"], device, picked, "picked")
-    _check_column("arrived_at", tree["arrived_at"], len(arrived), _SECONDS)
-    if tree.get("lost") is not None:
-        missing = [each for each in picked if each not in arrived]
-        _check_subset("lost", tree["lost"], device, missing, "picked without having arrived")
-    for place, refusal in enumerate(_check_list("refused", tree["refused"], None)):
-        _check_refusal(f"refused[{place}]", refusal, device)
-    _check_digest("model", tree["model"])
-    for name, values in (("nodes", _NODE), ("rate", _AMOUNT)):
-        for key, value in _check_mapping(name, tree[name]).items():
-            if not re.fullmatch(r"0|[1-9][0-9]{0,15}", key) or int(key) >= num_devices:
-                raise ValueError(f"{name} has the key {_shown(key)}; it must be a device from 0 to {num_devices - 1}")
-            values.check(f"{name}[{key}]", value)
-
-
-def _check_fields(tree: Mapping[str, Any], fields: Sequence[str]) -> None:
-    lacking, foreign = [each for each in fields if each not in tree], [each for each in tree if each not in fields]
-    if lacking:
-        raise ValueError(f"it lacks {', '.join(lacking[:5])}")
-    if foreign:
-        raise ValueError(f"it has {', '.join(_shown(each) for each in foreign[:5])}, which is no field of it")
-
-
-def _check_list(name: str, values: Any, count: int | None) -> list[Any]:
-    """Return a list of so many entries."""
-    if not isinstance(values, list):
-        raise ValueError(f"{name} is {_shown(values)}; it must be a list")
-    if count is not None and len(values) != count:
-        raise ValueError(f"{name} has {len(values)} entries; it must have {count}")
-    return values
-
-
-def _check_column(name: str, values: Any, count: int, allowed: Range) -> None:
-    for place, value in enumerate(_check_list(name, values, count)):
-        allowed.check(f"{name}[{place}]", value)
-
-
-def _check_devices(name: str, values: Any, device: Range) -> list[int]:
-    """Return device numbers, ascending."""
-    found: list[int] = _check_list(name, values, None)
-    for place, value in enumerate(found):
-        device.check(f"{name}[{place}]", value)
-        if place and value <= found[place - 1]:
-            raise ValueError(f"{name}[{place}] is {value} after {found[place - 1]}; devices must ascend")
-    return found
-
-
-def _check_subset(name: str, values: Any, device: Range, whole: list[int], of: str) -> list[int]:
-    found = _check_devices(name, values, device)
-    if strangers := set(found) - set(whole):
-        raise ValueError(f"{name} has device {min(strangers)}, which is not in {of}")
-    return found
-
-
-def _check_counts(rows: Any, num_samples: list[int]) -> None:
-    """Check label counts [m c]: as many per row, and as many samples as the device has."""
-    for place, row in enumerate(_check_list("label_counts", rows, len(num_samples))):
-        name = f"label_counts[{place}]"
-        _check_list(name, row, len(rows[0]) if isinstance(rows[0], list) else None)
-        _check_column(name, row, len(row), Range(0, _LARGEST_TRACE_COUNT, whole=True))
-        if sum(row) != num_samples[place]:
-            raise ValueError(f"{name} adds up to {sum(row)}; num_samples[{place}] is {num_samples[place]}")
-
-
-def _check_refusal(name: str, value: Any, device: Range) -> None:
-    _check_fields(_check_mapping(name, value), ("device", "node", "why"))
-    device.check(f"{name}.device", value["device"])
-    _NODE.check(f"{name}.node", value["node"])
-    if not isinstance(value["why"], str):
-        raise ValueError(f"{name}.why is {_shown(value['why'])}; it must be text")
-
-
-def _check_mapping(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {_shown(value)}; it must be a mapping")
-    return value
-
-
-def _check_word(name: str, value: Any) -> None:
-    if not isinstance(value, str) or len(value) > 32 or not value.isprintable():
-        raise ValueError(f"{name} is {_shown(value)}; it must be a short word")
-
-
-def _check_digest(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-        raise ValueError(f"{name} is {_shown(value)}; it must be a SHA-256 in 64 hexadecimal digits")
-
-
-def _shown(value: Any) -> str:
-    """Show a value in a few characters, whatever it is."""
-    if isinstance(value, (list, dict)):
-        return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= 44 else f"{text[:40]}..."
-
-
-# What happened on the devices, one line of JSON per period: enough to play it again in the simulator.
-#
-# trace.jsonl is written and synced before the checkpoint of the same period, and cut back to it when a run continues. Every
-# line ends with its seal, a SHA-256 of the line and of the seal before it: a line that was changed, lost or moved is
-# noticed. Traces of format 1 have no seals and are still read, and continued as they are.
-
+from fedtide.core.versioned import VersionedArray
+from fedtide.deploy.settings import deployment
+from fedtide.engine.step import REPORT_BITS, ServerState
+from fedtide.engine.system import System
+from fedtide.engine.verify_replay import Answered
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.runs import RoundRecord, machine_fault, read_run, write_atomically
+from fedtide.schedule.schedulers import make_candidates
+from fedtide.types import Candidates, Ints, Vector
 
 NAME = "trace.jsonl"
-TRACE_FORMAT = 2
-REMEMBERING = ("codec", "trainer")  # the parts that may remember something of a device
-_OPTIONAL = ("loss", "lost", "forgot")  # columns that came later
-_UNSEALED = 1  # the format that had no seals
+TRACE_FORMAT = 1
 _SEAL = re.compile(rb',"seal":"([0-9a-f]{64})"\}\Z')
+MAX_COUNT = 2**53  # whole numbers stay exact in the scheduler's float64
+
+ShortWord = Annotated[str, Field(pattern=r"^[ -~]{0,32}$")]
+PartWithMemory = Literal["codec", "trainer"]  # the parts that may remember something about a device
+_Device = Annotated[int, Field(ge=0)]
+_Node = Annotated[int, Field(ge=0, le=2**64 - 1)]  # Flower's node numbers
+_Amount = Annotated[float, Field(ge=0)]
+_Positive = Annotated[float, Field(ge=sys.float_info.min)]
 
 
-class TraceHeader(NamedTuple):
-    """The first line: what the bits depend on besides the experiment."""
+class StrictModel(BaseModel):
+    """A record from outside: no value is converted, no field is ignored, every number is finite."""
 
-    format: int
-    num_devices: int
-    num_symbols: float  # per period
-    isa: str  # the native kernel's instruction path on the server; nodes report theirs
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class TraceHeader(StrictModel):
+    """The first line: what the bits depend on, apart from the experiment."""
+
+    format: Literal[1] = 1
+    num_devices: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    num_symbols: _Positive  # per period
+    isa: ShortWord  # the native kernel's instruction path on the server; nodes report theirs
     deployment: dict[str, Any]
-    experiment: str | None = None  # digest; None in traces of format 1
+    experiment: ShortWord  # digest
 
 
-class Refusal(NamedTuple):
+class Refusal(StrictModel):
     """A reply that was not believed."""
 
-    device: int
-    node: int
+    device: _Device
+    node: _Node
     why: str
 
 
-class Period(NamedTuple):
-    """One aggregation. Columns run over the ready devices [m], or over the picked ones [r], ascending."""
+class Period(StrictModel):
+    """One aggregation. Columns run over the ready devices [m] or the picked ones [r], ascending. None is not written."""
 
     tick: int
-    wall: float  # seconds since the federation began
-    ready: list[int]  # [m]
-    start: list[int]  # version each trained from [m]
-    node: list[int]  # Flower's node numbers [m]
-    data: list[int]  # which partition each says it holds [m]
-    isa: list[str]  # instruction path each trained with [m]
-    ready_at: list[float]  # seconds since the beginning [m]
-    learning_rate: list[float]  # as it was told [m]
-    num_samples: list[int]  # [m]
-    label_counts: list[list[int]]  # [m c]
-    capacity: list[float]  # bit/symbol [m]
-    update_sq_norm: list[float] | None  # [m]
-    picked: list[int]  # device numbers [r]
-    symbols: list[float]  # [r]
-    bits: list[float]  # granted [r]
-    arrived: list[int]  # the picked devices whose update was aggregated
-    arrived_at: list[float]  # seconds since the beginning
+    wall: _Amount  # seconds since the federation began
+    ready: list[_Device]  # [m]
+    start: list[Annotated[int, Field(ge=1)]]  # version each trained from [m]
+    node: list[_Node]  # Flower's node numbers [m]
+    data: list[Annotated[int, Field(ge=-1)]]  # which partition each says it holds [m]
+    isa: list[ShortWord]  # instruction path each trained with [m]
+    ready_at: list[_Amount]  # seconds since the beginning [m]
+    learning_rate: list[_Positive]  # as it was told [m]
+    num_samples: list[Annotated[int, Field(ge=1, le=MAX_COUNT)]]  # [m]
+    label_counts: list[list[Annotated[int, Field(ge=0, le=MAX_COUNT)]]]  # [m c]
+    capacity: list[_Amount]  # bit/symbol [m]
+    update_sq_norm: list[_Amount] | None = None  # [m]
+    loss: list[_Amount] | None = None  # [m]
+    picked: list[_Device]  # [r]
+    symbols: list[_Amount]  # [r]
+    bits: list[_Amount]  # granted [r]
+    arrived: list[_Device]  # the picked devices whose update was aggregated
+    arrived_at: list[_Amount]  # seconds since the beginning
+    lost: list[_Device] | None = None  # the picked devices that sent over a link which did not carry it
+    forgot: dict[PartWithMemory, list[_Device]] | None = None  # the ready devices whose memory was lost
     refused: list[Refusal]
-    model: str  # SHA-256 of the model after this period
-    nodes: dict[str, int]  # device number -> node number, as known at the end of the period
-    rate: dict[str, float]  # device number -> bit/s seen on its uploads
-    loss: list[float] | None = None  # [m]; not written if nobody asked for it
-    lost: list[int] | None = (
-        None  # the picked devices that sent over a link which did not carry it; not written if none
-    )
-    # by kind of part, the ready devices whose memory of what was seen of them was lost; not written if there is none
-    forgot: dict[str, list[int]] | None = None
+    model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # SHA-256 of the model after this period
+    nodes: dict[str, _Node]  # device number -> node number, as known at the end of the period
+    rate: dict[str, _Amount]  # device number -> bit/s seen on its uploads
+
+
+_PER_READY = ("start", "node", "data", "isa", "ready_at", "learning_rate", "num_samples", "label_counts", "capacity",
+              "update_sq_norm", "loss")  # fmt: skip
 
 
 class Trace(NamedTuple):
@@ -275,22 +119,29 @@ def fingerprint(model: Vector) -> str:
     return hashlib.sha256(model.astype("<f4").tobytes()).hexdigest()
 
 
-def begin_trace(folder: Path, header: TraceHeader) -> Writer:
-    """Start an empty trace."""
-    return write_trace(folder, Trace(header, []))
+def explain_record(error: ValidationError) -> str:
+    """Say in one short line what is wrong with a record from outside: field, value, reason."""
+    found = error.errors(include_url=False)[0]
+    field = ".".join(str(part) if str(part).isidentifier() else reprlib.repr(part) for part in found["loc"])
+    if found["type"] == "missing":
+        return f"it lacks {field}"
+    if found["type"] == "extra_forbidden":
+        return f"it has {field}, which is no field of it"
+    return f"{field} is {reprlib.repr(found['input'])}: {found['msg'][0].lower()}{found['msg'][1:]}"
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_trace(folder: Path, trace: Trace) -> Writer:
     """Write a whole trace, aside and then renamed; return what adds to it."""
-    header, path = trace.header, folder / NAME
-    tree = {key: value for key, value in header._asdict().items() if key in _header_fields(header.format)}
-    data, seal = _line(tree, b"", header.format)
-    for period in trace.periods:
-        line, seal = _line(_tree(period), seal, header.format)
+    path, data, seal = folder / NAME, b"", b""
+    for record in (trace.header, *trace.periods):
+        line, seal = _line(record, seal)
         data += line
     if not path.exists() or path.read_bytes() != data:  # a finished run can lie on a disk that is read only
         write_atomically(path, data)
-    return Writer(path, header.format, seal, len(data))
+    return Writer(path, seal, len(data))
 
 
 @dataclass
@@ -298,13 +149,12 @@ class Writer:
     """Adds periods to a trace: a line is there whole or not at all."""
 
     path: Path
-    format: int
     seal: bytes  # of the last line
     length: int  # bytes of all lines
 
     def append(self, period: Period) -> None:
         """Add one period and sync it."""
-        line, seal = _line(_tree(period), self.seal, self.format)
+        line, seal = _line(period, self.seal)
         try:
             with open(self.path, "r+b", buffering=0) as file:
                 if file.seek(0, os.SEEK_END) != self.length:
@@ -327,16 +177,10 @@ class Writer:
         self.seal, self.length = seal, self.length + len(line)
 
 
-def _tree(period: Period) -> dict[str, Any]:
-    tree = {**period._asdict(), "refused": [each._asdict() for each in period.refused]}
-    return {name: each for name, each in tree.items() if name not in _OPTIONAL or each is not None}
-
-
-def _line(tree: dict[str, Any], before: bytes, version: int) -> tuple[bytes, bytes]:
+def _line(record: BaseModel, before: bytes) -> tuple[bytes, bytes]:
     """Return a line of the trace and its seal, given the seal of the line before."""
+    tree = record.model_dump(exclude_none=True, warnings=False)
     body = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
-    if version == _UNSEALED:
-        return body + b"\n", b""
     seal = _sealed(body, before)
     return body[:-1] + b',"seal":"' + seal + b'"}\n', seal
 
@@ -345,10 +189,13 @@ def _sealed(body: bytes, before: bytes) -> bytes:
     return hashlib.sha256(before + b"\n" + body).hexdigest().encode()
 
 
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
 def read_trace(folder: Path) -> Trace:
     """Read a trace, of a finished federation or not; a last line without end does not count.
 
-    Every line is checked: its form, its seal and its place. Nothing is changed.
+    Every line is checked: its fields, its seal and its place. Nothing is changed.
     """
     path = folder / NAME
     try:
@@ -357,54 +204,234 @@ def read_trace(folder: Path) -> Trace:
         raise RunFolderError(f"{folder} holds no {NAME}: only a deployment's run folder can be replayed") from error
     except OSError as error:
         raise machine_fault(path, "read", error) from error
-    number = 1
+    number, seal = 1, b""
+    periods: list[Period] = []
     try:
         if not lines:
             raise ValueError("it has no whole line")
-        header, seal = _read_header(path, lines[0])
-        periods: list[Period] = []
-        for number, line in enumerate(lines[1:], 2):  # noqa: B007 - the message names the line
-            body, seal = _unsealed(line, seal, header.format)
-            tree = parsed(body)
-            fields = [each for each in Period._fields if each in tree or each not in _OPTIONAL]
-            check_period(tree, fields, len(periods) + 1, header.num_devices)
-            period = Period(**{**tree, "refused": [Refusal(**each) for each in tree["refused"]]})
+        _check_format(path, lines[0])
+        tree, seal = _unsealed(lines[0], seal)
+        header = TraceHeader.model_validate(tree)
+        for number, line in enumerate(lines[1:], 2):
+            tree, seal = _unsealed(line, seal)
+            period = Period.model_validate(tree)
+            _check_period(period, number - 1, header.num_devices)
             if periods and period.wall < periods[-1].wall:
                 raise ValueError(f"wall is {period.wall}, before the {periods[-1].wall} of the line before")
             periods.append(period)
-    except ValueError as error:
-        raise RunFolderError(f"{path} is damaged (line {number}: {error}); restore it from a copy") from error
+    except ValueError as error:  # ValidationError is one, too
+        problem = explain_record(error) if isinstance(error, ValidationError) else error
+        raise RunFolderError(f"{path} is damaged (line {number}: {problem}); restore it from a copy") from error
     return Trace(header, periods)
 
 
-def _read_header(path: Path, line: bytes) -> tuple[TraceHeader, bytes]:
-    """Return the header and its seal."""
-    tree = parsed(line)
-    version = tree.get("format")
+def _check_format(path: Path, line: bytes) -> None:
+    tree = reading.parse_json(line)
+    version = tree.get("format") if isinstance(tree, dict) else None
     if type(version) is not int or version < 1:
         raise ValueError("it is not the first line of a trace, which names its format")
-    if version > TRACE_FORMAT:
+    if version != TRACE_FORMAT:
         raise RunFolderError(
-            f"{path} is of format {version}, and this version reads up to {TRACE_FORMAT}: use the fedtide that wrote it"
+            f"{path} is of format {version}, and this version reads format {TRACE_FORMAT}: use the fedtide that wrote it"
         )
-    body, seal = _unsealed(line, b"", version)
-    tree = parsed(body)
-    check_header(tree, _header_fields(version))
-    return TraceHeader(**tree), seal
 
 
-def _header_fields(version: int) -> list[str]:
-    return [each for each in TraceHeader._fields if version != _UNSEALED or each != "experiment"]
-
-
-def _unsealed(line: bytes, before: bytes, version: int) -> tuple[bytes, bytes]:
+def _unsealed(line: bytes, before: bytes) -> tuple[Any, bytes]:
     """Return what a line says, and its seal; raise if the seal does not fit."""
-    if version == _UNSEALED:
-        return line, b""
     found = _SEAL.search(line)
     if found is None:
         raise ValueError("it does not end with its seal")
     body = line[: found.start()] + b"}"
     if _sealed(body, before) != found[1]:
         raise ValueError("it does not fit its seal: it, or a line before it, was changed, lost or moved")
-    return body, found[1]
+    return reading.parse_json(body), found[1]
+
+
+def _check_period(period: Period, tick: int, num_devices: int) -> None:
+    """Raise ValueError unless the columns of period `tick` fit together, in a federation of N devices."""
+    if period.tick != tick:
+        raise ValueError(f"tick is {period.tick}; the periods must count 1, 2, ... and this is the {tick}th")
+    ready, picked, arrived = period.ready, period.picked, period.arrived
+    _check_devices("ready", ready, range(num_devices), f"0 to {num_devices - 1}")
+    _check_devices("picked", picked, ready, "ready")
+    _check_devices("arrived", arrived, picked, "picked")
+    _check_devices("lost", period.lost or (), {*picked} - {*arrived}, "picked without having arrived")
+    for kind, devices in (period.forgot or {}).items():
+        _check_devices(f"forgot.{kind}", devices, ready, "ready")
+    for names, rows in ((_PER_READY, ready), (("symbols", "bits"), picked), (("arrived_at",), arrived)):
+        for name in names:
+            column = getattr(period, name)
+            if column is not None and len(column) != len(rows):
+                raise ValueError(f"{name} has {len(column)} entries; it must have {len(rows)}")
+    if max(period.start, default=1) > tick:
+        raise ValueError(f"start has {max(period.start)}; nobody can train from a version after {tick}")
+    if max(period.data, default=0) >= num_devices:
+        raise ValueError(f"data has {max(period.data)}; the parts are 0 to {num_devices - 1}")
+    for device, counts, total in zip(ready, period.label_counts, period.num_samples, strict=True):
+        if len(counts) != len(period.label_counts[0]) or sum(counts) != total:
+            raise ValueError(
+                f"label_counts of device {device} has {len(counts)} entries and adds up to {sum(counts)}; num_samples is {total}"
+            )
+    known = {str(device) for device in range(num_devices)}
+    for name, keys in (("nodes", period.nodes), ("rate", period.rate)):
+        if strange := [key for key in keys if key not in known]:
+            raise ValueError(f"{name} has the key {reprlib.repr(strange[0])}; the devices are 0 to {num_devices - 1}")
+    if strangers := [refusal.device for refusal in period.refused if refusal.device >= num_devices]:
+        raise ValueError(f"refused has device {strangers[0]}; the devices are 0 to {num_devices - 1}")
+
+
+def _check_devices(name: str, devices: Sequence[int], allowed: Collection[int], where: str) -> None:
+    for place, device in enumerate(devices):
+        if device not in allowed:
+            raise ValueError(f"{name} has device {device}, which is not in {where}")
+        if place and device <= devices[place - 1]:
+            raise ValueError(f"{name} has {device} after {devices[place - 1]}; devices must ascend")
+
+
+# -- the run folder as a whole --------------------------------------------------------------------------------------
+
+
+class History(NamedTuple):
+    """What a federation has left behind so far."""
+
+    experiment: Experiment
+    rounds: list[RoundRecord]
+    trace: Trace
+    user_folder: Path | None  # from which its own files were named
+
+
+def read_history(folder: Path) -> History:
+    """Read a federation, finished, stopped or going on; raise if its files do not fit together. Nothing is changed.
+
+    The trace alone, with experiment.yaml beside it, can be read too: then there is nothing more to check it against.
+    """
+    path = folder / NAME
+    if not folder.is_dir():
+        raise RunFolderError(f"there is no run folder {folder}; name the folder that a deployment made")
+    if not path.exists():
+        read_trace(folder)  # says what a folder without a trace is
+    # In the reverse order of writing, so that a federation that is going on fits together too.
+    kept = read_run(folder)
+    header, periods = found = read_trace(folder)
+    try:
+        deployment(header.deployment)
+    except FedtideError as error:
+        raise RunFolderError(f"{path} is damaged (line 1: {error}); restore it from a copy") from error
+    wanted = config.digest(kept.experiment)
+    if header.num_devices != kept.experiment.fleet.num_devices or header.experiment != wanted:
+        raise RunFolderError(
+            f"{path} is of another run than experiment.yaml beside it, whose digest is {wanted}: restore the one or the other"
+        )
+    if len(periods) < len(kept.rounds) or (kept.complete and len(periods) != len(kept.rounds)):
+        raise RunFolderError(
+            f"{path} has {len(periods)} periods and rounds.jsonl {len(kept.rounds)}: lines were lost; restore it from a copy"
+        )
+    for period, record in zip(periods, kept.rounds, strict=False):
+        if problem := _difference(period, record):
+            raise RunFolderError(
+                f"{path} does not fit rounds.jsonl: in period {period.tick} {problem} differs; restore both from a copy"
+            )
+    if kept.checkpoint is not None:
+        _check_state(path, periods, kept.checkpoint.state)
+    return History(kept.experiment, kept.rounds, found, kept.user_folder)
+
+
+def read_begun(folder: Path, settings: Mapping[str, Any]) -> History | None:
+    """Return what a federation with these settings can go on from; None if nothing has happened in this folder yet.
+
+    Raises if the folder is a simulation's, if its files do not fit together, or if they were made with other settings.
+    """
+    if not (folder / NAME).exists():
+        kept = read_run(folder)
+        if kept.rounds or kept.complete or kept.num_parameters is not None:
+            raise RunFolderError(
+                f"{folder} holds a run but no {NAME}: it is a simulation's, or its trace was lost; "
+                "choose another folder or restore the trace"
+            )
+        return None
+    history = read_history(folder)
+    periods = history.trace.periods
+    if periods and history.trace.header.deployment != settings:
+        raise RunFolderError(f"{folder} was begun with other deployment settings; restore them or start anew")
+    if len(periods) > 1 and not (folder / "checkpoint.npz").exists():
+        raise RunFolderError(
+            f"{folder} has {len(periods)} periods in {NAME} but no checkpoint.npz to go on from; "
+            "restore it or start in a new folder"
+        )
+    return history
+
+
+def _difference(period: Period, record: RoundRecord) -> str | None:
+    """Name what a period and the round of the same tick do not agree on."""
+    place = {device: row for row, device in enumerate(period.ready)}
+    picked = [place[device] for device in period.picked]
+    silent = {*period.picked} - {*period.arrived, *(period.lost or ())}
+    same = {
+        "ready": period.ready == record.ready,
+        "picked": period.picked == record.picked,
+        "start": [period.tick - period.start[row] for row in picked] == record.age,
+        "capacity": [period.capacity[row] for row in picked] == record.capacity,
+        "symbols": period.symbols == record.symbols,
+        "bits": period.bits == record.budget_bits,
+        "arrived": not any(
+            weight or sent
+            for device, weight, sent in zip(record.picked, record.weight, record.sent_bits, strict=True)
+            if device in silent
+        ),
+        "lost": (period.lost or []) == list(record.lost),
+    }
+    return next((name for name, fits in same.items() if not fits), None)
+
+
+def _check_state(path: Path, periods: Sequence[Period], state: ServerState) -> None:
+    """Raise unless the checkpoint's models are those of the trace, and its uploads those that arrived."""
+    models = {period.tick + 1: period.model for period in periods}
+    for version, model in state.models.items():
+        if version > 1 and models.get(version) != fingerprint(model):
+            raise RunFolderError(
+                f"{path} does not fit checkpoint.npz: it has another model after period {version - 1}; "
+                "restore both from a copy"
+            )
+    uploads = np.zeros(len(state.uploads), np.int64)
+    for period in periods[: state.version - 1]:
+        uploads[period.arrived] += 1
+    if not np.array_equal(uploads, state.uploads):
+        raise RunFolderError(
+            f"{path} does not fit checkpoint.npz, which counts other arrivals: restore both from a copy"
+        )
+
+
+def recorded_candidates(
+    period: Period, num_devices: int, num_labels: int, uploads: Ints | VersionedArray, reports: bool = True
+) -> Candidates:
+    """Return what the scheduler saw in a period. uploads: how often each device had been aggregated before [N]."""
+    device = np.array(period.ready, np.int64)
+    if any(len(row) != num_labels for row in period.label_counts):
+        raise RunFolderError(
+            f"the trace counts {len(period.label_counts[0])} labels in period {period.tick}, and the data has {num_labels}: "
+            "the loader gives other data than the devices had"
+        )
+    reported = {
+        name: np.array(column) for name in REPORT_BITS if reports and (column := getattr(period, name)) is not None
+    }
+    return make_candidates(
+        num_devices,
+        period.tick,
+        device,
+        np.array(period.start, np.int64),
+        np.array(period.num_samples, np.int64),
+        np.array(period.label_counts, np.int64).reshape(len(device), num_labels),
+        np.array(period.capacity, np.float64),
+        uploads,
+        reported,
+    )
+
+
+def answered(system: System, history: History) -> Iterator[Answered]:
+    """Return what the policies of a federation saw and answered so far."""
+    uploads = np.zeros(system.fleet.num_devices, np.int64)
+    for period, record in zip(history.trace.periods, history.rounds, strict=False):
+        rows = recorded_candidates(period, system.fleet.num_devices, system.dataset.num_labels, uploads)
+        weight = dict(zip(record.picked, record.weight, strict=True))
+        yield Answered(rows, period.picked, period.arrived, [weight[device] for device in period.arrived])
+        uploads[period.arrived] += 1

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedtide import columns
 from fedtide.core.memory_budget import require
-from fedtide.data.unpickle import read_plain
+from fedtide.data.unpickle import read_pickle
 from fedtide.devices.traces import Intervals, make_intervals, trace_bytes
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
@@ -119,7 +119,7 @@ def _clients(path: Path) -> Iterator[tuple[Any, dict[Any, Any]]]:
     content = trace_bytes(path)
     require(_OBJECTS * len(content), f"the trace {path}", "use a smaller one")
     try:
-        found = read_plain(content)
+        found = read_pickle(content)
     except DataError as error:
         raise DataError(f"the trace {path}: {error}") from error
     if not isinstance(found, dict) or not found:

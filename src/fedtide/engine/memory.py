@@ -33,14 +33,15 @@ def check_room(system: System, trainer: Trainer, model: Vector) -> None:
 
 def _check_models(system: System, num_parameters: int) -> None:
     """Where devices come one by one, each trains from a model version of its own."""
-    named, count = system.experiment.timeline, system.fleet.num_devices
-    size = {"per_arrival": 1, "buffered": named.buffer_size}.get(named.name)
+    experiment, count = system.experiment, system.fleet.num_devices
+    name = experiment.part("timeline").name
+    size = {"per_arrival": 1, "buffered": experiment.timeline.buffer_size}.get(name)
     if size is None:
         return
     versions = min(count // size, len(system.ticks)) + 1
     require(
         4.0 * versions * num_parameters,
-        f"timeline.name={named.name} with fleet.num_devices={count:,}: the {versions:,} versions of a model of "
+        f"timeline.name={name} with fleet.num_devices={count:,}: the {versions:,} versions of a model of "
         f"{num_parameters:,} parameters that devices train from",
         "take fewer devices, a smaller model, a shorter timeline.horizon, or timeline.name=periodic",
     )

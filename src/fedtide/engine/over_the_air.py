@@ -22,7 +22,7 @@ from fedtide.types import Floats, Memory, Vector, read_only, readonly_copy
 
 def check_over_the_air(experiment: Experiment, access: Access, aggregator: Any) -> None:
     """Raise if something of an experiment needs updates one by one, or an access says of itself what cannot be."""
-    radio, codec = experiment.radio, experiment.codec.name
+    radio, codec = experiment.radio, experiment.part("codec").name
     hears = f"radio.access={radio.access} lets the server hear"
     if not getattr(aggregator, "takes_sum", False):
         raise FedtideError(
@@ -32,7 +32,7 @@ def check_over_the_air(experiment: Experiment, access: Access, aggregator: Any) 
         )
     if codec != "ideal":
         raise FedtideError(f"{hears} updates uncoded, and codec.name={codec} would not be used: add codec.name=ideal")
-    if radio.allocation != "equal_bits":
+    if radio.allocation.name != "equal_bits":
         raise FedtideError(
             f"{hears} all devices on the same symbols, which radio.allocation={radio.allocation} would share: leave it out"
         )

@@ -32,7 +32,7 @@ from fedtide.errors import DivergedError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
 from fedtide.parts.user_code import as_array, callback
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, begun_with, costs, identity, is_complete, round_record
+from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, costs, identity, is_complete, round_record
 from fedtide.runs.result import Result
 from fedtide.timeline.clock import since
 from fedtide.trackers import Trackers
@@ -41,7 +41,7 @@ from fedtide.types import Dataset, Vector
 
 def simulate(
     experiment: Experiment | Mapping[str, Any] | Path | str,
-    folder: Path | str | None = None,
+    folder: Path | str | RunHeader | None = None,
     *,
     threads: int = os.cpu_count() or 1,
     eager: bool = False,
@@ -55,10 +55,11 @@ def simulate(
 ) -> Result:
     """Run an experiment (or what fedtide.experiment makes one of: a file, a mapping); return its rounds and final model.
 
-    folder: where to keep the run; if it holds a part of this run already, that is continued. threads: jobs trained at a
-    time, by default one per core. eager: train every ready device, scheduled or not (same results, more work). on_round is
-    called with every record and the number of ticks in all, say with what is fetched. tracker: who else watches,
-    besides those that the experiment names; warn: told of one that fails. None of these changes a bit of the result. system:
+    folder: where to keep the run (a path, or the header that `fedtide.runs.read_header` read there); if it holds a part of
+    this run already, that is continued. threads: jobs trained at a time, by default one per core. eager: train every ready
+    device, scheduled or not (same results, more work). on_round is called with every record and the number of ticks in all,
+    say with what is fetched. tracker: who else watches, besides those that the experiment names; warn: told of one that fails.
+    None of these changes a bit of the result. system:
     what `build` made of this very experiment, dataset: its data, trainer: what `make_trainer` made of the system; to use them
     for several runs. What is handed over belongs to the run: a folder that was begun with something else is refused.
     """
@@ -68,7 +69,7 @@ def simulate(
     on_round, say = callback("on_round", on_round), callback("say", say)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)
-    watching = Trackers([*experiment.tracker, *tracker], warn or _warned)
+    watching = Trackers([*(part.entry for part in experiment.tracker), *tracker], warn or _warned)
     if system is None:
         dataset = dataset or (load_dataset(experiment, say) if say else load_dataset(experiment))
         watch.lap("data")
@@ -82,7 +83,7 @@ def simulate(
     watch.lap("set-up")
     run, witness = None, PurityCheck(system)
     if where is not None:
-        run = RunFolder.open(where, experiment, identity(system, trainer, begun_with(where)), handed)
+        run = RunFolder.open(where, experiment, identity(system, trainer), handed)
         run.keeps_state = witness.keeps_state
     system = witness.system
     try:
@@ -96,9 +97,9 @@ def simulate(
             state, ledger, rounds = initial_state(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
         exchange = Simulated(system, trainer, eager, watch, min(threads, MOST_THREADS))
-        spend = costs(system, len(state.models[state.version]), run is None or run.counts_all)
-        names_ready = run.names_ready if run else system.fleet.num_devices <= LARGE_FLEET_DEVICES
-        watching.begin(experiment, where, len(system.ticks))
+        spend = costs(system, len(state.models[state.version]))
+        names_ready = system.fleet.num_devices <= LARGE_FLEET_DEVICES
+        watching.begin(experiment, run.path if run else None, len(system.ticks))
         for count, tick in enumerate(since(system.ticks, state.version), 1):
             try:
                 state, info = step(system.rules, state, tick, exchange)

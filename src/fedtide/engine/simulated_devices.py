@@ -213,6 +213,6 @@ def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
             f"learning.proximal={learning.proximal:g} times learning.learning_rate={learning.learning_rate:g} is at least 2, "
             "with which every step overshoots more than the last; lower learning.proximal"
         )
-    if trainer_name(trainer) != learning.trainer:
+    if trainer_name(trainer) != learning.trainer.name:
         return f"look at {trainer_label(trainer)}, or lower learning.learning_rate={learning.learning_rate:g}"
     return f"lower learning.learning_rate={learning.learning_rate:g}"

@@ -49,8 +49,7 @@ class Policy(NamedTuple):
     @property
     def needs(self) -> tuple[str, ...]:
         """What the scheduler wants every ready device to report: names of columns of `Candidates`."""
-        wanted = tuple(getattr(self.scheduler, "needs", ()))
-        return wanted or (("update_sq_norm",) if getattr(self.scheduler, "needs_update_norm", False) else ())
+        return tuple(getattr(self.scheduler, "needs", ()))
 
     @property
     def needs_update_norm(self) -> bool:

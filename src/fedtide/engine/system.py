@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ from fedtide.devices.energy import Energy
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import checks, over_the_air
 from fedtide.engine.step import REPORT_BITS, Policy, Rules
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import RATE_SCHEDULES, WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
 from fedtide.parts import registry, user_code
@@ -83,23 +82,23 @@ def _silent(_: str) -> None:
 
 def experiment_part(experiment: Experiment, kind: str, **more: Any) -> Any:
     """Make the part of this kind that an experiment names. more: what can be filled in besides the experiment's keys."""
-    known = KINDS[kind]
     extra = {name.replace("_", ".", 1): value for name, value in more.items()}
-    name, args = config.key_value(experiment, known.key), config.key_value(experiment, known.args)
+    part = experiment.part(kind)
     return registry.part(
-        kind, name, args, lambda key: extra[key] if key in extra else _key(experiment, kind, name, key)
+        kind, part.name, part.args, lambda key: extra[key] if key in extra else _key(experiment, kind, part.name, key)
     )
 
 
 def _key(experiment: Experiment, kind: str, name: str, key: str) -> Any:
     """Return the key that a part asks for; raise if there is none."""
     if key in config.all_keys():
-        return config.key_value(experiment, key)
+        value = config.key_value(experiment, key)
+        return value.name if isinstance(value, config.Part) else value
     asking = f"{kind}={name!r} asks for {key} (arg(key=...)), which"
     if others := [other for other, known in KINDS.items() if key in known.fills]:
         raise FedtideError(f"{asking} is filled in for a {' and a '.join(others)} only; ask for another key")
-    near = difflib.get_close_matches(key, [*config.all_keys(), *KINDS[kind].fills], 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"see `fedtide run --keys` and `fedtide parts {kind}`"
+    otherwise = f"see `fedtide run --keys` and `fedtide parts {kind}`"
+    hint = did_you_mean(key, [*config.all_keys(), *KINDS[kind].fills], otherwise)
     raise FedtideError(f"{asking} is no key of an experiment: {hint}")
 
 
@@ -173,7 +172,7 @@ def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, i
     """Load the data set that an experiment names; a plan can do without the images."""
     made: Any = experiment_part(experiment, "data", run_say=say, run_images=images)
     loaded: Dataset = made.policy if isinstance(made, user_code.Guarded) else made
-    if (name := experiment.data.name) in (ours := builtin_parts("data")):
+    if (name := experiment.part("data").name) in (ours := builtin_parts("data")):
         return loaded
     return checked_dataset(loaded, made.label + user_code.source_place(registry.find_part("data", name, ours)))
 
@@ -196,10 +195,9 @@ def _duration(experiment: Experiment, num_samples: Ints | None = None) -> Durati
 
 def _asks(experiment: Experiment, kind: str, keys: tuple[str, ...]) -> bool:
     """Say whether the part of this kind wants one of these keys filled in."""
-    name = config.key_value(experiment, KINDS[kind].key)
-    given = config.key_value(experiment, KINDS[kind].args)
-    declared = registry.own_parameters(kind, registry.find_part(kind, name, builtin_parts(kind)))
-    return any(each.about.key in keys and each.name not in given for each in declared)
+    part = experiment.part(kind)
+    declared = registry.own_parameters(kind, registry.find_part(kind, part.name, builtin_parts(kind)))
+    return any(each.about.key in keys and each.name not in part.args for each in declared)
 
 
 def make_part(experiment: Experiment, kind: str, **more: Any) -> Any:
@@ -254,30 +252,30 @@ def _ticks(
     duration = _duration(experiment, num_samples)
     availability: Availability = make_part(experiment, "availability")
     clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
-    made = experiment_part(experiment, "timeline")
+    made: Any = experiment_part(experiment, "timeline")
     uneven = redraws(duration) or not always(availability) or receive is not None
     label = user_code.part_label("timeline", made)
-    steps = user_timeline.lifted_timeline(made, uneven, label)
 
     def play() -> Iterable[Tick]:
         # Of uneven times nobody knows beforehand how many ticks they make.
         if not own and not uneven:
-            return steps(clock)
-        return user_timeline.checking(steps(clock), count, wanted.horizon, label, not own)
+            ticks: Iterable[Tick] = made(clock)
+            return ticks
+        return user_timeline.checking(made(clock), count, wanted.horizon, label, not own)
 
     own = not user_code.is_ours(made)
     ticks: Sequence[Tick]
-    with user_code.reported("timeline", wanted.name, made):  # a generator raises only as it is read
+    with user_code.reported("timeline", wanted.name.name, made):  # a generator raises only as it is read
         # A user's own is gone through once: nobody knows whether it would go the same way again.
         ticks = list(play()) if own else Ticks(play, count, made.span(clock, not uneven))
     usual = (
-        not uneven and experiment.fleet.duration == "uniform"
+        not uneven and experiment.fleet.duration.name == "uniform"
     )  # where an aggregation may have nobody, as it always could
     if known and not usual and not any(len(tick.ready) for tick in ticks):
         raise FedtideError(_nobody(experiment, clock))
     if not ticks:
         raise FedtideError(
-            f"the timeline {wanted.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
+            f"the timeline {wanted.name.name!r} has no aggregation before timeline.horizon={wanted.horizon}; lengthen the horizon"
         )
     return ticks
 
@@ -288,23 +286,23 @@ def _nobody(experiment: Experiment, clock: Clock) -> str:
     soonest = float(clock.elapsed(everyone, np.ones_like(everyone), np.zeros(clock.num_devices)).min())
     fleet, horizon = experiment.fleet, f"timeline.horizon={experiment.timeline.horizon:g}"
     problem, sent, faster = f"no aggregation up to {horizon} has a device that is ready: ", "", ""
-    if (down := experiment.radio.downlink) != "instant":
-        sent, faster = f", radio.downlink={down}", ", speed up the downlink (radio.downlink_args)"
+    if (down := experiment.radio.downlink.name) != "instant":
+        sent, faster = f", radio.downlink={down}", ", speed up the downlink (radio.downlink)"
     if not np.isfinite(soonest):
         return problem + (
             f"by fleet.availability={fleet.availability}{sent} and fleet.duration={fleet.duration} none ever is; let devices "
-            f"come back (fleet.availability_args; a battery needs harvest_watts){faster} or finish (fleet.duration_args)"
+            f"come back (fleet.availability; a battery needs harvest_watts){faster} or finish (fleet.duration)"
         )
     if clock.next_available is not None and soonest <= clock.horizon:
         return problem + (
             f"by fleet.availability={fleet.availability} those who finish, the first after {soonest:g}, are gone when the "
-            "server acts, or too few; let devices stay longer or come back (fleet.availability_args; a battery needs "
-            f"harvest_watts), lengthen the horizon{faster}, shorten the jobs (fleet.duration_args), or let the server wait for "
+            "server acts, or too few; let devices stay longer or come back (fleet.availability; a battery needs "
+            f"harvest_watts), lengthen the horizon{faster}, shorten the jobs (fleet.duration), or let the server wait for "
             "fewer devices"
         )
     return problem + (
         f"by fleet.duration={fleet.duration}{sent} and fleet.availability={fleet.availability} the first is after {soonest:g}; "
-        f"lengthen the horizon, shorten the jobs (fleet.duration_args) or the time away (fleet.availability_args){faster}, or "
+        f"lengthen the horizon, shorten the jobs (fleet.duration) or the time away (fleet.availability){faster}, or "
         "let the server wait for fewer devices"
     )
 
@@ -338,30 +336,29 @@ def make_access(experiment: Experiment) -> Access:
 
 def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> Model | Callable[[], Any]:
     """Return what is trained on images of this shape [channels height width]: a description, or what makes a module."""
-    wanted = experiment.learning
+    wanted, part = experiment.learning, experiment.learning.model
     native = backend(experiment) == "native"
-    torch = "learning.trainer_args.inner=torch" if wanted.trainer in WRAPPERS else "learning.trainer=torch"
-    found = registry.find_part("model", wanted.model, builtin_parts("model"))
-    if wanted.model in builtin_parts("model") or _describes(found):
+    torch = "learning.trainer.inner=torch" if wanted.trainer.name in WRAPPERS else "learning.trainer=torch"
+    found = registry.find_part("model", part.name, builtin_parts("model"))
+    if part.name in builtin_parts("model") or _describes(found):
         model = _described(experiment, found, (shape[0], shape[1], shape[2]), num_labels)
-        if wanted.model not in builtin_parts("model"):
-            check_model(model, shape, num_labels, f"model={wanted.model!r}{user_code.source_place(found)}")
+        if part.name not in builtin_parts("model"):
+            check_model(model, shape, num_labels, f"model={part.name!r}{user_code.source_place(found)}")
         model = model if wanted.dropout else without_dropout(model)
         num_parameters(model)  # raises if the layers do not fit the images
         if native and needs_torch(model):
-            raise FedtideError(f"learning.model={wanted.model!r} is trained by PyTorch only: add {torch}")
+            raise FedtideError(f"learning.model={part.name!r} is trained by PyTorch only: add {torch}")
         return model
     if native:
-        raise FedtideError(f"learning.model={wanted.model!r} is a PyTorch module: add {torch}")
+        raise FedtideError(f"learning.model={part.name!r} is a PyTorch module: add {torch}")
     made: Callable[[], Any] = found
-    if not wanted.model_args:
-        return made
-    return functools.update_wrapper(functools.partial(found, **wanted.model_args), found)
+    return functools.update_wrapper(functools.partial(found, **part.args), found) if part.args else made
 
 
 def _described(experiment: Experiment, found: Any, shape: tuple[int, int, int], num_labels: int) -> Model:
     """Make a description of one of ours, or of a user's own."""
-    name, args, given = experiment.learning.model, experiment.learning.model_args, KINDS["model"].made_with
+    part, given = experiment.learning.model, KINDS["model"].made_with
+    name, args = part.name, part.args
     registry.check_part_arguments("model", name, found, args, True, given)
     all_args = registry.arguments(
         found, args, lambda key: _key(experiment, "model", name, key), f"model={name!r}", len(given)
@@ -419,6 +416,6 @@ def _count(
     trainer: Trainer | None = None,
 ) -> int:
     if isinstance(model, Model) and backend(experiment) in builtin_parts("trainer"):
-        return num_parameters(model) * WRAPPERS.get(experiment.learning.trainer, 1)
+        return num_parameters(model) * WRAPPERS.get(experiment.learning.trainer.name, 1)
     trainer = trainer or trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
     return len(trainer.initial_model(experiment.seed))

@@ -17,7 +17,7 @@ from fedtide.data.holdings import is_virtual, label_counts
 from fedtide.engine.system import System, make_task
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning.trainer import Task
-from fedtide.runs import data_digest, is_deployment
+from fedtide.runs import RunHeader, data_digest, is_deployment
 
 
 def as_experiment(given: Any) -> Experiment:
@@ -103,10 +103,13 @@ def _plain(model: Any) -> Any:
     return (model.func, model.args, model.keywords) if isinstance(model, functools.partial) else model
 
 
-def checked_folder(folder: Any) -> Path | None:
-    """Return where to keep a run as a path; raise if that cannot be a simulation's folder."""
+def checked_folder(folder: Any) -> Path | RunHeader | None:
+    """Return where to keep a run: a path, or the header that was read there; raise if no simulation can be there."""
     if folder is None:
         return None
+    if isinstance(folder, RunHeader):
+        checked_folder(folder.path)
+        return folder
     if not isinstance(folder, (str, os.PathLike)) or not str(folder) or "\0" in str(folder):
         raise FedtideError(f"folder={folder!r} names no folder: give a path, or None to keep nothing")
     path = Path(folder)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from fedtide.core import cluster
-from fedtide.core.faults import part_name
+from fedtide.core.faults import error_text
 from fedtide.core.reading import is_own_file
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.trainer import (
@@ -37,7 +37,7 @@ from fedtide.parts.arguments import arg
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Job, Memory, Samples, Trained, Vector
 
-_ADDRESS: Final = "learning.trainer_args.address"
+_ADDRESS: Final = "learning.trainer.address"
 MOST_TABLE_BYTES: Final = 4e9  # of a table: Dask's messages end at 2^32
 WORKER_PATIENCE_SECONDS: Final = 60.0  # without any worker
 _LOOK_SECONDS: Final = 2.0
@@ -313,7 +313,7 @@ def _pickled(what: Any, model: Any) -> bytes:
         return content
     except Exception as error:
         raise FedtideError(
-            f"trainer='dask': the model cannot be sent to workers ({part_name(error)}): make it with a function at the top of "
+            f"trainer='dask': the model cannot be sent to workers ({error_text(error)}): make it with a function at the top of "
             "a file"
         ) from error
     finally:
@@ -333,17 +333,17 @@ def _explained(address: str | None, inner: str) -> Iterator[None]:
         raise
     except KilledWorker as error:
         raise TrainingError(
-            f"several Dask workers died over the same jobs (out of memory?; {part_name(error)}): give them more, "
+            f"several Dask workers died over the same jobs (out of memory?; {error_text(error)}): give them more, "
             "or fewer threads"
         ) from error
     except (OSError, CancelledError, TimeoutError) as error:
         raise TrainingError(
-            f"the Dask cluster {where}, or the connection to it, was lost ({part_name(error)}): what was aggregated is saved; "
+            f"the Dask cluster {where}, or the connection to it, was lost ({error_text(error)}): what was aggregated is saved; "
             f"resume the run, elsewhere with another {_ADDRESS}"
         ) from error
     except Exception as error:
         raise TrainingError(
-            f"trainer='dask': {inner} raised {part_name(error)} on a worker: correct it there, and install the "
+            f"trainer='dask': {inner} raised {error_text(error)} on a worker: correct it there, and install the "
             "same packages as "
             "here"
         ) from error

@@ -187,7 +187,13 @@ def parameter_shapes(model: Model) -> list[Parameters]:
 
 
 def num_parameters(model: Model) -> int:
-    """Return d."""
+    """Return d.
+
+    >>> num_parameters(Model((1, 28, 28), (Conv2d(10, 5), MaxPool2d(2), ReLU(), Linear(10))))
+    14670
+    >>> num_parameters(MODELS["paper_cnn"]((1, 28, 28), 10))
+    21840
+    """
     places = parameter_shapes(model)
     return places[-1].bias.stop if places else 0
 

@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from fedtide.errors import FedtideError
+from fedtide.extension import native
 from fedtide.learning.model import (
     ChannelDropout,
     Conv2d,
@@ -43,28 +44,18 @@ from fedtide.parts.arguments import arg, checked_arguments, part_parameters
 from fedtide.rng import key, stream
 from fedtide.types import Ints, Job, Samples, Vector
 
-try:
-    import fedtide._native as _native
-except ImportError:  # installed without a compiler
-    _native = None  # type: ignore[assignment]
-
 # The numbers are those of `enum class Kind` in native/plan.h.
 _KINDS: Final[dict[type, int]] = {Conv2d: 0, MaxPool2d: 1, ReLU: 2, Dropout: 3, ChannelDropout: 4, Linear: 5}
 
 
-def is_built() -> bool:
-    """Return whether the compiled kernel is there."""
-    return _native is not None
-
-
 def isas() -> list[str]:
-    """Return the instruction paths that this machine and build offer, fastest first; empty without the kernel."""
-    return list(_native.isas()) if _native is not None else []
+    """Return the instruction paths that this machine and build offer, fastest first."""
+    return native.isas()
 
 
 def isa() -> str:
     """Return the instruction path that trains here: bits are the same on the same path."""
-    return os.environ.get("FEDTIDE_ISA") or (isas() or ["none"])[0]
+    return os.environ.get("FEDTIDE_ISA") or isas()[0]
 
 
 def lower(model: Model) -> list[tuple[int, int, int, int, float]]:
@@ -98,11 +89,6 @@ class NativeTrainer:
         task: Task,
         momentum: Annotated[float, arg("how much of a step goes into the next one", ge=0, lt=1)] = 0.0,
     ) -> None:
-        if _native is None:
-            raise FedtideError(
-                "the native kernel is not part of this installation (no C++ compiler was found when it was made): install "
-                "a C++ compiler and fedtide again, or `pip install 'fedtide[torch]'` and set learning.trainer=torch"
-            )
         if not isinstance(task.model, Model):
             raise FedtideError(
                 f"the native trainer was given a {type(task.model).__name__} for a model: name one of fedtide's, or "
@@ -150,7 +136,7 @@ class NativeTrainer:
         visited, visited_start = _joined([visited for visited, _ in order])
         bounds, bounds_start = _joined([bounds for _, bounds in order])
         with _refusals():
-            return _native.train(
+            return native.train(
                 layers=self._layers,
                 images=samples.images,
                 labels=samples.labels,
@@ -190,7 +176,7 @@ class NativeTrainer:
                 f"the vector is {model.dtype} {model.shape}; the model needs float32 {(self._num_parameters,)}"
             )
         with _refusals():
-            correct, loss = _native.evaluate(
+            correct, loss = native.evaluate(
                 self._layers, samples.images, samples.labels, samples.values, model, self._threads, self._isa
             )
         return Score(correct / len(samples.labels), loss / len(samples.labels))

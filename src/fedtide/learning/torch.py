@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedtide.core.faults import part_name
+from fedtide.core.faults import error_text
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
 from fedtide.learning.trainer import Score, TableId, Task, batches, check_images, check_jobs, known_as, read_tables
@@ -360,7 +360,7 @@ def _place(wanted: str | None) -> str:
     try:
         torch.zeros(1, device=place).cpu()
     except (RuntimeError, AssertionError, ImportError) as error:
-        why = part_name(error).split(". ")[0]
+        why = error_text(error).split(". ")[0]
         raise FedtideError(
             f"device={place!r} cannot be used by PyTorch here ({why}): choose device=cpu, or leave it out"
         ) from error

@@ -122,7 +122,8 @@ def _check_job(job: Job, name: str, num_parameters: int) -> None:
 
 def backend(experiment: Experiment) -> str:
     """Return who does the steps, which the bits depend on: the trainer, or the one that it stands around."""
-    return backend_of(experiment.learning.trainer, experiment.learning.trainer_args)
+    trainer = experiment.learning.trainer
+    return backend_of(trainer.name, trainer.args)
 
 
 def backend_of(trainer: str, args: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from fedtide.pages.shell import Markup, as_json, html_label, joined, markup, pag
 from fedtide.pages.study_curves import leaves
 from fedtide.plot.style import COLOURS
 from fedtide.report.summary import evaluated, summarise
-from fedtide.runs import in_use, read_versions
+from fedtide.runs import in_use
 
 # A still picture of runs, for readers without scripts: the accuracy, and who uploaded when.
 
@@ -118,7 +118,6 @@ def live_data(folders: Sequence[Path], tag: str) -> str:
 class _Run(NamedTuple):
     name: str  # of its folder
     seen: RunView
-    versions: Mapping[str, Any]  # what it was begun with
     going: bool  # a process is at work on it
 
 
@@ -135,7 +134,7 @@ def _read(folders: Sequence[Path]) -> list[_Run]:
         names = [f"{each.resolve().parent.name}/{each.resolve().name}" for each in folders]
     # Asked before the folder is read: a run that ends in between is told of by the next question.
     going = [in_use(each) for each in folders]
-    return [_Run(*each) for each in zip(names, map(seen, folders), map(read_versions, folders), going, strict=True)]
+    return [_Run(*each) for each in zip(names, map(seen, folders), going, strict=True)]
 
 
 def _payload(runs: Sequence[_Run], level: int, tag: str | None = None) -> dict[str, Any]:
@@ -194,7 +193,7 @@ def _told(shown: _Run, level: int, live: bool) -> dict[str, Any]:
 
 def _title(experiment: Experiment) -> str:
     """Name a run by what people compare: who is scheduled, and when the server acts."""
-    timeline, scheduler = experiment.timeline.name, experiment.policy.scheduler
+    timeline, scheduler = experiment.part("timeline").name, experiment.part("scheduler").name
     return f"{scheduler.rpartition('/')[2]} · {timeline.rpartition('/')[2]}"
 
 
@@ -231,18 +230,17 @@ def _facts(run: RunView, going: bool) -> list[str]:
 
 def _radio(experiment: Experiment) -> str:
     """Name the channel and what it fades about: an average SNR if all links have the same, else the coverage."""
-    radio = experiment.radio
-    if radio.coverage != "equal":
-        return f"{radio.channel}, {radio.coverage}"
-    if radio.channel not in _FADING and radio.channel_args.get("quantity") != "gain":
-        return radio.channel
-    given = radio.channel_args if radio.channel == "rayleigh" else radio.coverage_args
-    return f"{radio.channel} {given.get('snr_db', radio.snr_db):g} dB"
+    channel, coverage = experiment.radio.channel, experiment.radio.coverage
+    if coverage.name != "equal":
+        return f"{channel}, {coverage}"
+    if channel.name not in _FADING and channel.args.get("quantity") != "gain":
+        return channel.name
+    return f"{channel} {experiment.radio.snr_db:g} dB"
 
 
 def _numbers(shown: _Run) -> list[tuple[str, str]]:
     """Return the closing numbers of a run, and what made them, by name."""
-    run, versions = shown.seen, shown.versions
+    run, versions = shown.seen, shown.seen.versions
     commit = str(versions.get("commit") or "unknown")
     found = summarise(run.experiment, run.rounds, run.num_parameters)
     reached = {f"time to {float(at):.0%}": found["time_to_accuracy"][at] for at in ("0.8", "0.9")}
@@ -261,7 +259,7 @@ def _numbers(shown: _Run) -> list[tuple[str, str]]:
         "fedtide": str(versions.get("fedtide") or "unknown"),
         "commit": f"{commit[:12]}{commit[40:]}",  # with a + if the code was changed since
         "instruction path": str(versions.get("isa") or "none"),
-        "trainer": run.experiment.learning.trainer,
+        "trainer": run.experiment.learning.trainer.name,
         "seed": str(run.experiment.seed),
     }
     return [(name, value[:_WIDEST]) for name, value in numbers.items()]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,9 @@ from fedtide.parts import user_code
 from fedtide.radio.downlink import instant
 from fedtide.runs import (
     RoundRecord,
-    RunContents,
+    Run,
     is_deployment,
-    part_files_folder,
     read_run,
-    read_versions,
-    refuse_pipes,
 )
 from fedtide.types import Floats, Ints, Tick
 
@@ -62,6 +59,7 @@ class RunView(NamedTuple):
     label_counts: Ints | None  # [N c]
     unit: str  # of times
     num_parameters: int | None = None  # d
+    versions: Mapping[str, Any] = {}  # what it was begun with
 
     @property
     def num_devices(self) -> int:
@@ -125,7 +123,7 @@ def numbers(device: Ints) -> Ints:
 # A deployment as a page shows it: its trace knows when real devices were ready, over which links, with which labels.
 
 
-def traced(folder: Path, kept: RunContents) -> RunView:
+def traced(folder: Path, kept: Run) -> RunView:
     """Return a run of real devices. Seconds on the wall are moved to the clock of the records, period by period."""
     plain = recorded(kept.experiment, kept.rounds, kept.complete, "")._replace(kind="deployed", unit="s")
     if not (folder / trace.NAME).exists():
@@ -163,14 +161,13 @@ def seen(folder: Path) -> RunView:
 
     What is planned is compared with the records; where that fails, the records are shown alone and `why` says it.
     """
-    refuse_pipes(folder)
     kept = read_run(folder)
     if not kept.rounds:
         raise FedtideError(f"{folder} has no finished aggregation yet: there is nothing to show; wait for the first")
-    return _found(folder, kept)._replace(num_parameters=kept.num_parameters)
+    return _found(folder, kept)._replace(num_parameters=kept.num_parameters, versions=kept.versions.model_dump())
 
 
-def _found(folder: Path, kept: RunContents) -> RunView:
+def _found(folder: Path, kept: Run) -> RunView:
     if is_deployment(folder):
         return traced(folder, kept)
     devices, ready = kept.experiment.fleet.num_devices, sum(each.num_ready for each in kept.rounds)
@@ -180,11 +177,11 @@ def _found(folder: Path, kept: RunContents) -> RunView:
         "look at its curve (fedtide show) or its uploads (fedtide.load)",
     )
     plain = recorded(kept.experiment, kept.rounds, kept.complete, "")
-    handed = [str(each) for each in read_versions(folder).get("handed") or () if each != "trainer"]
+    handed = [name for name in kept.versions.handed if name != "trainer"]
     if handed:
         return plain._replace(why=_without(f"its {' and '.join(handed)} came from Python"))
     try:
-        with user_code.search_folder(part_files_folder(folder)):
+        with user_code.search_folder(kept.user_folder):
             return _planned(kept, plain)
     except FedtideError as error:
         return plain._replace(why=_without(str(error)))
@@ -194,7 +191,7 @@ def _without(reason: str) -> str:
     return f"Trainings, labels and the channels of devices that were not picked are not shown: {reason}"
 
 
-def _planned(kept: RunContents, plain: RunView) -> RunView:
+def _planned(kept: Run, plain: RunView) -> RunView:
     experiment = kept.experiment
     system = build(experiment, dataset=load_dataset(experiment, images=False))
     ticks = system.ticks[: len(kept.rounds)]

@@ -31,7 +31,7 @@ class Arg:
 
     meaning: str = ""
     unit: str = ""
-    key: str | None = None  # the experiment's key that fills it, unless it is given
+    key: str | None = None  # the experiment's key that fills it
     gt: float | None = None
     ge: float | None = None
     lt: float | None = None
@@ -56,7 +56,7 @@ def arg(
 ) -> Arg:
     """Describe a parameter of a part, in the place of a second argument to Annotated.
 
-    key: the experiment's key that fills it when the part's arguments do not name it.
+    key: the experiment's key that fills it; it is given by that key only.
     """
     return Arg(meaning, unit, key, gt, ge, lt, le)
 
@@ -112,8 +112,6 @@ def checked_arguments(parameter: Parameter, value: Any, part: str) -> Any:
     """
     if parameter.type is Any or value is parameter.default:
         return value
-    if parameter.type not in _PLAIN and (remedy := left_to_the_run(parameter)) and not callable(value):
-        raise FedtideError(f"{part}: {parameter.name}={value!r} cannot be given here: {remedy}")
     from pydantic import ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
     is_plain = isinstance(value, (bool, int, float, str))
@@ -133,12 +131,16 @@ def checked_arguments(parameter: Parameter, value: Any, part: str) -> Any:
     return value if is_plain and isinstance(made, (bool, int, float, str)) else made
 
 
-def left_to_the_run(parameter: Parameter) -> str:
-    """Say where else to give what a run fills in; "" for what it does not."""
-    what, _, kind = (parameter.about.key or "").partition(".")
-    if what != "run":
+def given_elsewhere(parameter: Parameter) -> str:
+    """Say where to give what an experiment's key or the run fills in; "" for what a part's entry gives."""
+    key = parameter.about.key
+    if key is None:
         return ""
-    return f"name it as {KINDS[kind].key}" if kind in KINDS else "leave it out, the run fills it in"
+    what, _, kind = key.partition(".")
+    if what == "run" and kind in KINDS:
+        return f"name it as {KINDS[kind].key}"
+    is_filled = what == "run" or any(key in known.fills for known in KINDS.values())
+    return "leave it out, the run fills it in" if is_filled else f"it has a key of its own, {key}"
 
 
 def _means(parameter: Parameter) -> str:

@@ -10,7 +10,6 @@ What a user's part raises comes out as one line that names the part and the line
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -24,8 +23,8 @@ from typing import Any, TypeAlias
 
 from fedtide.core.reading import is_file
 from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError
-from fedtide.parts.arguments import NO_DEFAULT, Parameter, checked_arguments, part_parameters
+from fedtide.errors import FedtideError, did_you_mean
+from fedtide.parts.arguments import NO_DEFAULT, Parameter, checked_arguments, given_elsewhere, part_parameters
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.parts.user_code import (
     Guarded,
@@ -65,9 +64,7 @@ def part(
 def calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
     """Return how a part is called: what it is given, by method."""
     known = KINDS[kind]
-    if not remembers(made) or known.remembers is None:
-        return known.calls
-    return {"init": known.init, **known.remembers}
+    return known.calls_with_memory if known.memory and remembers(made) else known.calls
 
 
 def remembers(part: Any) -> bool:
@@ -87,24 +84,13 @@ def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[
         signature = inspect.signature(called, follow_wrapped=False)
     except (TypeError, ValueError):  # it is not written in Python; the guard is there when it is called
         return
-    former = KINDS[kind].formerly
     try:
         signature.bind(*parameters)
     except TypeError as error:
-        if former is not None and _binds(signature, former):
-            return
         raise FedtideError(
             f"{kind}={name!r} is called as {wanted}, but it takes {method}{signature}: {error} ({where(made)}); "
             "correct it there"
         ) from error
-
-
-def _binds(signature: inspect.Signature, names: tuple[str, ...]) -> bool:
-    try:
-        signature.bind(*names)
-    except TypeError:
-        return False
-    return True
 
 
 def resolve(
@@ -152,8 +138,8 @@ def _offered(kind: str) -> dict[str, EntryPoint]:
 
 
 def _unknown(key: str, name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    near = did_you_mean(name, names)
+    hint = f"; {near}" if near else "."
     elsewhere = [known.key for kind, known in KINDS.items() if name in builtin_parts(kind)]
     hint = f": it is one of {elsewhere[0]}." if elsewhere else hint
     own = "Your own: path/to/file.py:name or package.module:name"
@@ -203,7 +189,7 @@ def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill)
     if is_maker and callable(found):
         with reported(kind, name, found):
             return found(*context.values(), **all_args)
-    if all_args:  # update_wrapper keeps attributes such as needs_update_norm
+    if all_args:  # update_wrapper keeps attributes such as needs
         return functools.update_wrapper(functools.partial(found, **all_args), found)
     return found
 
@@ -230,9 +216,7 @@ def own_parameters(kind: str, found: Any) -> list[Parameter]:
     if inspect.isroutine(found) and "round" in known.calls:  # a tracker that is a function of the record
         return declared[len(known.calls["round"]) :]
     if not _is_maker(kind, found):
-        called, former = calls(kind, found).get("", ()), known.formerly or ()
-        is_former = former and tuple(each.name for each in declared[: len(former)]) == former
-        return declared[len(former if is_former else called) :]
+        return declared[len(calls(kind, found).get("", ())) :]
     # what makes a PyTorch module takes nothing but its arguments
     return declared[sum(each.default is NO_DEFAULT for each in declared[: len(known.made_with)]) :]
 
@@ -246,6 +230,9 @@ def named_parts(kind: str) -> dict[str, str]:
 def arguments(found: Any, args: Mapping[str, Any], fill: Fill, label: str, given: int = 0) -> dict[str, Any]:
     """Return what a part is made with: the user's arguments, checked, and what it declares to be filled from elsewhere."""
     declared = {each.name: each for each in part_parameters(found, given)}
+    for name in args if fill is not nothing else ():
+        if name in declared and (remedy := given_elsewhere(declared[name])):
+            raise FedtideError(f"{label}: {name}={shown(args[name])} cannot be given here: {remedy}")
     made = {
         name: checked_arguments(declared[name], value, label) if name in declared else value
         for name, value in args.items()

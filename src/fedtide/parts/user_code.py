@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.core import signals
-from fedtide.core.faults import part_name
+from fedtide.core.faults import error_text
 from fedtide.core.reading import is_file, is_own_file, locate_file
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts.kinds import KINDS
@@ -199,7 +199,7 @@ def reading(kind: str, name: str, doing: str) -> Iterator[None]:
             if path is not None and os.path.abspath(frame.f_code.co_filename) == os.path.abspath(path)
         ]
         where = f" ({name.rpartition(':')[0]}:{lines[-1]}); correct it there" if lines else ""
-        raise FedtideError(f"{kind}={name!r}: {doing} raised {part_name(error)}{where}") from error
+        raise FedtideError(f"{kind}={name!r}: {doing} raised {error_text(error)}{where}") from error
 
 
 @contextmanager
@@ -287,7 +287,7 @@ def reported(kind: str, name: str, policy: Any, failure: type[FedtideError] = Fe
     except BaseException as error:  # SystemExit too: a policy does not end a run as if all were done
         if signals.wanted(error):
             raise KeyboardInterrupt from None
-        what = f"{kind}={name!r} raised {part_name(error)}"
+        what = f"{kind}={name!r} raised {error_text(error)}"
         if is_of_ours(_definition(policy)):
             raise failure(f"{what}; check the arguments that are given to it") from error
         raise failure(f"{what} ({where(policy, error)}); correct it there") from error

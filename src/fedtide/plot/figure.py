@@ -159,17 +159,10 @@ def is_whole_figure(path: Path) -> bool:
 def describe(experiment: Experiment) -> str:
     """Say in one line what an experiment is."""
     names = {"shards": "non-i.i.d.", "iid": "i.i.d.", "dirichlet": "Dirichlet", "slow_labels": "slow labels"}
-    setting = names.get(experiment.data.partition, experiment.data.partition)
     data, setting, clock, who, codec = (
-        _short(name)
-        for name in (
-            experiment.data.name,
-            setting,
-            experiment.timeline.name,
-            experiment.policy.scheduler,
-            experiment.codec.name,
-        )
+        _short(experiment.part(kind).name) for kind in ("data", "partition", "timeline", "scheduler", "codec")
     )
+    setting = names.get(setting, setting)
     return (
         f"{data}, {setting}, N={experiment.fleet.num_devices}, R={experiment.policy.limit}, "
         f"n={experiment.radio.num_symbols:,.0f}, {clock}, {who}, $\\gamma$={experiment.policy.age_base:g}, {codec}, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,9 @@ import numpy.typing as npt
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.radio.allocation import symbols_sent
-from fedtide.runs import RoundRecord
-from fedtide.runs.ledger import Prices, joules, prices
+
+if TYPE_CHECKING:
+    from fedtide.runs import RoundRecord
 
 # The accuracy of guessing, as far as an experiment alone tells it.
 
@@ -30,7 +31,7 @@ _LABELS: Final = {
 
 def chance(experiment: Experiment) -> float | None:
     """Return what guessing among equally frequent labels reaches; None if the number of labels is not known."""
-    data = experiment.data
+    data = experiment.part("data")
     if data.name == "cifar100":
         return 1 / 20 if data.args.get("labels") == "coarse" else 1 / 100
     given = data.args.get("num_labels")
@@ -52,13 +53,6 @@ def evaluated(rounds: Sequence[RoundRecord]) -> list[RoundRecord]:
 def first_at(rounds: Sequence[RoundRecord], accuracy: float) -> RoundRecord | None:
     """Return the first round whose model's test accuracy reached a target, or None."""
     return next((each for each in evaluated(rounds) if (each.test_accuracy or 0.0) >= accuracy), None)
-
-
-def _energy(each: RoundRecord, price: Prices) -> float | None:
-    """Return what was spent up to a round in J, or None if nothing is known of it."""
-    if each.ledger.joules:
-        return each.ledger.joules
-    return float(joules(each.ledger.symbols, each.ledger.samples_trained, *price)) if price.known else None
 
 
 def _symbols_sent(each: RoundRecord) -> float:
@@ -87,11 +81,11 @@ def summarise(
     ledger = rounds[-1].ledger if rounds else None
     proved = [each.proved_minimal for each in rounds if each.proved_minimal is not None]
     reached = {str(target): first_at(rounds, target) for target in TARGETS}
-    price = prices(experiment)
+    per_unit = experiment.fleet.energy.name == "per_unit" and bool(ledger and ledger.joules)
     sent = sum(map(_symbols_sent, rounds))
     return {
         "experiment": config.digest(experiment),
-        "trainer": experiment.learning.trainer,
+        "trainer": experiment.learning.trainer.name,
         "instruction_path": path,
         "aggregations": len(rounds),
         "time": rounds[-1].time if rounds else 0.0,
@@ -103,7 +97,9 @@ def summarise(
         "bits_to_accuracy": {
             target: each.ledger.bits + each.ledger.control_bits if each else None for target, each in reached.items()
         },
-        "joules_to_accuracy": {target: _energy(each, price) if each else None for target, each in reached.items()},
+        "joules_to_accuracy": {
+            target: (each.ledger.joules or None) if each else None for target, each in reached.items()
+        },
         "uploads": len(uploads),
         "arrived": sum(map(arrived, rounds)),
         "lost": sum(len(each.lost) for each in rounds),
@@ -121,8 +117,11 @@ def summarise(
         "bits_down": ledger.bits_down if ledger else 0.0,
         "air_time": ledger.air_time if ledger else 0.0,
         "air_time_sent": ledger.air_time * sent / ledger.symbols if ledger and ledger.symbols else 0.0,
-        "joules": _energy(rounds[-1], price) if rounds else None,
-        "joules_sent": float(joules(sent, ledger.samples_trained, *price)) if ledger and price.known else None,
+        "joules": (ledger.joules or None) if ledger else None,
+        "joules_sent": experiment.radio.joules_per_symbol * sent
+        + experiment.fleet.joules_per_sample * ledger.samples_trained
+        if ledger and per_unit
+        else None,
         "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
         "samples_used": ledger.samples_used if ledger else 0,
         "samples_wasted": ledger.samples_trained - ledger.samples_used if ledger else 0,

@@ -12,8 +12,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fedtide.report.summary import TARGETS
-
 # Tables that fit: as wide as the room at most, and never with a word cut in two where the room could hold it.
 #
 # Cells are rich markup. A column keeps its lines whole unless it `wraps`, which breaks between words; where even that does
@@ -158,6 +156,8 @@ def _reached(value: float | None) -> str:
 
 def summary_table(title: str, summary: Mapping[str, Any], room: int = 80) -> RenderableType:
     """Lay a summary out as a table: two names and numbers in a line if there is room, else one."""
+    from fedtide.report.summary import TARGETS
+
     reached = summary["time_to_accuracy"]
     cells = {
         "final test accuracy": _number(summary["final_accuracy"], "{:.4f}"),

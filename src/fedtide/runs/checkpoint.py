@@ -1,4 +1,4 @@
-"""A checkpoint's arrays: models, and what parts remember."""
+"""checkpoint.npz: the server's state after an aggregation, and the manifest of the folder at that moment."""
 
 from __future__ import annotations
 
@@ -6,16 +6,109 @@ import io
 import re
 import zipfile
 from collections.abc import Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 
+from fedtide import config
+from fedtide.config import Experiment
+from fedtide.core.files import machine_fault
+from fedtide.core.versioned import VersionedArray
 from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError
-from fedtide.types import Ints, Memory
+from fedtide.engine.step import ServerState
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.runs.manifest import Manifest
+from fedtide.runs.record import problem
+from fedtide.types import Ints, Memory, Vector
 
-# Named arrays in one file, as `numpy.savez` writes them to the byte, without a second copy of what is long.
+
+class Checkpoint(NamedTuple):
+    """What checkpoint.npz holds."""
+
+    state: ServerState
+    manifest: Manifest
+
+    @property
+    def model(self) -> Vector:
+        """The newest model [d]."""
+        return self.state.models[self.state.version]
+
+
+def checkpoint_bytes(state: ServerState, manifest: Manifest) -> memoryview:
+    """Return a checkpoint as a file: named arrays, as `numpy.savez` writes them to the byte."""
+    versions = sorted(state.models)
+    return archive(
+        {
+            "manifest": manifest.model_dump_json(),
+            "version": state.version,
+            "versions": np.array(versions, np.int64),
+            "models": [state.models[version] for version in versions],
+            "behind": narrow(state.version - np.array(state.held)),  # versions behind the newest [N]
+            "uploads": narrow(np.array(state.uploads)),
+            **to_arrays(state.memory, state.devices),
+        }
+    )
+
+
+def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
+    """Read a run's checkpoint, or None if it has none; raise if it is damaged or belongs to another experiment."""
+    path = folder / "checkpoint.npz"
+    try:
+        with open(path, "rb") as file, np.load(file) as saved:
+            manifest = Manifest.model_validate_json(str(saved["manifest"]))
+            if manifest.experiment != config.digest(experiment):
+                raise RunFolderError(
+                    f"{path} is a checkpoint of another experiment than experiment.yaml beside it, whose digest is "
+                    f"{config.digest(experiment)}; restore experiment.yaml or start in a new folder"
+                )
+            models = dict(zip(saved["versions"].tolist(), saved["models"], strict=True))
+            memory, devices = from_arrays({name: saved[name] for name in saved.files if "/" in name})
+            version, count = int(saved["version"]), experiment.fleet.num_devices
+            held = VersionedArray(version - widened(saved["behind"], count))
+            uploads = VersionedArray(widened(saved["uploads"], count))
+            if version not in models or not {*held.tally} <= {*models}:
+                raise ValueError("it lacks a model that is needed")
+            if any(model.dtype != np.float32 or model.ndim != 1 for model in models.values()):
+                raise ValueError("its models are no vectors of float32")
+            return Checkpoint(ServerState(version, models, held, uploads, memory, devices), manifest)
+    except FileNotFoundError:
+        return None
+    except RunFolderError:
+        raise
+    except MemoryError as error:
+        raise RunFolderError(f"{path} does not fit into memory; free some and try again") from error
+    except Exception as error:  # a damaged archive raises a dozen kinds, from OSError to tokenize.TokenError
+        raise unreadable(path, error, "restore it or start in a new folder") from error
+
+
+def check_saved_model(folder: Path, saved: Checkpoint) -> None:
+    """Raise if the final model is not the checkpoint's newest."""
+    path = folder / "model.npy"
+    remedy = f"remove it and make it again from the checkpoint with `fedtide resume {folder}`"
+    try:
+        with open(path, "rb") as file:
+            model = np.load(file)
+        same = isinstance(model, np.ndarray) and model.shape == saved.model.shape
+        if not same or model.tobytes() != saved.model.tobytes():
+            raise ValueError("it is not the model of the checkpoint")
+    except Exception as error:  # as above
+        raise unreadable(path, error, remedy) from error
+
+
+def unreadable(path: Path, error: Exception, remedy: str) -> RunFolderError:
+    """Return the one line for a file that the machine does not let us read, or that is damaged."""
+    if isinstance(error, OSError) and error.errno:
+        return machine_fault(path, "read", error)
+    text = problem(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
+    if "pickle" in text:  # NumPy advises to load pickles, which would run whatever is in them
+        text = "it is not a file of plain NumPy arrays"
+    return RunFolderError(f"{path} is damaged ({text[:200] or type(error).__name__}); {remedy}")
+
+
+# Named arrays in one file, without a second copy of what is long.
 
 
 _NARROW: Final = (np.uint8, np.uint16, np.uint32, np.int64)
@@ -35,8 +128,8 @@ def archive(arrays: Mapping[str, Any]) -> memoryview:
 
 
 def _write_rows(file: Any, rows: list[npt.NDArray[Any]]) -> None:
-    form = {"descr": rows[0].dtype.str, "fortran_order": False, "shape": (len(rows), *rows[0].shape)}
-    np.lib.format.write_array_header_1_0(file, form)
+    header = {"descr": rows[0].dtype.str, "fortran_order": False, "shape": (len(rows), *rows[0].shape)}
+    np.lib.format.write_array_header_1_0(file, header)
     for row in rows:
         if row.dtype != rows[0].dtype or row.shape != rows[0].shape:
             raise ValueError(
@@ -51,18 +144,19 @@ def narrow(values: Ints) -> npt.NDArray[Any]:
     return values.astype(next(kind for kind in _NARROW if most <= np.iinfo(kind).max))
 
 
-def widened(values: npt.NDArray[Any]) -> Ints:
-    """Return what `narrow` was given; raise ValueError if these are no such numbers."""
-    if values.dtype not in _NARROW:
-        raise ValueError(f"a column is of {values.dtype}")
+def widened(values: npt.NDArray[Any], num_devices: int) -> Ints:
+    """Return what `narrow` was given [N]; raise ValueError if these are no such numbers."""
+    if values.dtype not in _NARROW or values.shape != (num_devices,):
+        raise ValueError(f"a column of {values.dtype}{list(values.shape)} is not of {num_devices} devices")
     return values.astype(np.int64)
 
 
-# What parts remember, as arrays of a checkpoint and back.
+# What parts remember, as named arrays of a checkpoint and back.
 #
-# memory/KIND/NAME          an array of a part at the server devices/KIND              the devices of which a part keeps
-# something, ascending [k] devices/KIND/NAME         an array of each of them [k ...] devices/KIND/NAME/DEVICE  one
-# device's, where not all of them have one of the same shape and type
+# memory/KIND/NAME          an array of a part at the server
+# devices/KIND              the devices of which a part keeps something, ascending [k]
+# devices/KIND/NAME         an array of each of them [k ...]
+# devices/KIND/NAME/DEVICE  one device's, where not all of them have one of the same shape and type
 
 
 # As a name of a file in an archive: NumPy adds .npy, and takes a name that has it for another one.

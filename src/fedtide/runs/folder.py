@@ -1,15 +1,16 @@
-"""Writing run folders, and resuming them."""
+"""Run folders: complete at every moment, and resumable to the same bytes."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,31 +19,19 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.core import yaml12
-from fedtide.core.files import is_there, leftovers, machine_fault, write_atomically
+from fedtide.core.files import is_there, leftovers, machine_fault, read_bytes, write_atomically
 from fedtide.core.reading import is_own_file
 from fedtide.engine.step import ServerState
-from fedtide.errors import RunFolderError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.parts import user_code
-from fedtide.runs.checkpoint import archive, narrow, to_arrays
-from fedtide.runs.identity import check_identity
-from fedtide.runs.provenance import commit, instruction_path, policy_files, versions
-from fedtide.runs.reading import (
-    CHECKPOINT_FORMAT,
-    NARROW,
-    Manifest,
-    check_saved_model,
-    check_versions,
-    checked_rounds,
-    is_complete,
-    read_checkpoint,
-    read_experiment,
-    read_versions,
-)
-from fedtide.runs.record import COUNTING, ROUND_FORMAT, Ledger, RoundRecord, format_of
+from fedtide.runs.checkpoint import Checkpoint, check_saved_model, checkpoint_bytes, read_checkpoint, unreadable
+from fedtide.runs.manifest import Manifest, Versions, check_identity, instruction_path, policy_files, versions
+from fedtide.runs.record import MOST_COLUMN_ENTRIES, Ledger, RoundRecord
 from fedtide.types import Vector
 
+_FILES = ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl")
+_RESTORE = "restore it or start in a new folder"
 # After a SIGKILL whole aggregations of at most this long are repeated, and the one that was under way, however long it took.
 CHECKPOINT_SECONDS = 2.0
 # Large checkpoints come further apart: so many times as long as the last one took to write, which keeps them at 2 % of a run.
@@ -79,237 +68,198 @@ class StatefulError(RunFolderError):
         )
 
 
-class _Saved:
-    """How far a run has come, and its rounds so far in bytes."""
-
-    def __init__(self) -> None:
-        self.state: ServerState | None = None
-        self.ledger = Ledger()
-        self.length = 0
-        self.sha256 = hashlib.sha256()
-
-    def add(self, line: bytes, state: ServerState, ledger: Ledger) -> None:
-        self.state, self.ledger = state, ledger
-        self.length += len(line)
-        self.sha256.update(line)
+# Reading: every file once, checked against the others, and nothing is changed.
 
 
-@dataclass
-class RunFolder:
-    """One run on disk. Opening and loading change nothing that is there; the first round or the end of the run does."""
+@dataclass(frozen=True)
+class RunHeader:
+    """What a run was begun with: experiment.yaml and versions.json, which never change."""
 
     path: Path
     experiment: Experiment
-    identity: Mapping[str, str] | None = None  # what the run is made of; None for one that is not simulated
-    keeps_state: Callable[[], str] | None = None  # asked at every checkpoint which policy depends on the past; "": none
-    _due: float = field(default=-math.inf, repr=False)  # when to save again; the first round is saved at once
-    _file: io.BufferedWriter | None = field(default=None, repr=False)
-    _last: _Saved = field(default_factory=_Saved, repr=False)  # after the last whole round
-    _unchecked: bool = field(default=False, repr=False)  # resumed from a checkpoint that does not say who keeps state
-    _format: int = field(default=ROUND_FORMAT, repr=False)  # of the rounds: a run keeps to the one that it was begun in
-    _versions: str = field(default="", repr=False)  # versions.json
-    _lock: int | None = field(default=None, repr=False)
+    versions: Versions
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The experiment's."""
+        return config.digest(self.experiment)
 
     @property
-    def counts_all(self) -> bool:
-        """Whether its records hold all that a ledger counts: a run that was begun in an older format goes on without."""
-        return self._format > 2
+    def user_folder(self) -> Path | None:
+        """The folder from which the run's own files were named when it was begun; None: it has none."""
+        return Path(self.versions.beside) if self.versions.beside else None
 
     @property
-    def names_ready(self) -> bool:
-        """Whether its records say who was ready; those of a large fleet say how many."""
-        return self._format < COUNTING
+    def isa(self) -> str | None:
+        """The instruction path on which a simulation was made; None without one (torch), or if devices trained."""
+        return None if is_there(self.path / "trace.jsonl") else self.versions.isa
 
-    @property
-    def rounds_path(self) -> Path:
-        """Where the rounds are."""
-        return self.path / "rounds.jsonl"
+    def check(self, experiment: Experiment, identity: Mapping[str, str] | None = None) -> None:
+        """Raise if this is another experiment, or was begun with other files, data, parts or another instruction path.
 
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        experiment: Experiment,
-        identity: Mapping[str, str] | None = None,
-        handed: tuple[str, ...] = (),
-    ) -> RunFolder:
-        """Make the folder, or check that what is in it belongs to this experiment. A complete run needs no lock.
-
-        identity: what the run is made of besides its experiment. handed: which parts of it a caller handed over.
+        identity: what the run would be made of here; None: not asked.
         """
-        run = cls(path, experiment, identity)
-        run._format = first_format(experiment) if identity is not None else ROUND_FORMAT
-        try:
-            run._refuse_other_files()
-            if not is_complete(path):
-                path.mkdir(parents=True, exist_ok=True)
-                run._take_lock()  # before anything is written: two may begin at once
-            try:
-                if is_there(path / "experiment.yaml"):
-                    check_folder(path, experiment)
-                    check_identity(path, read_versions(path).get("identity"), identity)
-                else:
-                    run._make(handed)
-                run._versions = (path / "versions.json").read_text(encoding="utf-8")
-                if run._lock is not None:
-                    for left_over, _ in leftovers(path):  # of a process that was killed while it wrote
-                        left_over.unlink(missing_ok=True)
-            except BaseException:
-                run.close()
-                raise
-        except OSError as error:
-            raise machine_fault(path, "used", error) from error
-        return run
+        if self.digest != config.digest(experiment):
+            raise RunFolderError(
+                f"{self.path} holds another experiment ({_difference(self.experiment, experiment)}); choose another folder "
+                "or remove it"
+            )
+        before, now = self.versions.files, policy_files(experiment)
+        if changed := {name for name in {*before, *now} if before.get(name) != now.get(name)}:
+            raise RunFolderError(
+                f"{self.path} was begun with another version of {', '.join(sorted(changed))}; "
+                "restore the file or start in a new folder"
+            )
+        isa = self.versions.isa
+        if isa is not None and not is_complete(self.path) and isa != instruction_path(experiment):
+            raise OtherPathError(
+                f"{self.path} was begun on the instruction path {isa}, and another gives other bits: set FEDTIDE_ISA={isa}, "
+                "continue on such a machine, or start in a new folder"
+            )
+        check_identity(self.path, self.versions.identity, identity)
 
-    def _refuse_other_files(self) -> None:
-        """Raise if the folder holds something else than a run.
-
-        Looked at before experiment.yaml is looked for: whoever may be making the run here writes that first.
-        """
-        names = [each.name for each in self.path.iterdir()] if self.path.is_dir() else []
-        others = [name for name in names if name != "versions.json" and not name.startswith(".")]
-        if others and not is_there(self.path / "experiment.yaml"):
-            raise RunFolderError(f"{self.path} is not empty and holds no run; choose an empty or new folder")
-
-    def _make(self, handed: tuple[str, ...]) -> None:
-        """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
-        tree = {**versions(self.experiment), "commit": commit()}
-        if tree["files"] or any(
-            map(is_own_file, tracker_names(self.experiment))
-        ):  # so that a run is resumed from anywhere
-            tree["beside"] = str(user_code.user_code_folder())
-        if self.identity is not None:
-            tree = {**tree, "identity": dict(self.identity), "handed": list(handed)}
-        write_atomically(self.path / "versions.json", json.dumps(tree, indent=2).encode())
-        resolved = yaml12.to_yaml(config.dump(self.experiment))
-        write_atomically(self.path / "experiment.yaml", resolved.encode())
-
-    def _take_lock(self) -> None:
-        """Keep a second process out of this folder; the lock goes with the process, however that ends."""
-        if fcntl is None:
-            return
-        lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise InUseError(
-                f"{self.path} is in use by another process; wait for it or choose another folder"
-            ) from error
-        except OSError:  # this kind of disk knows no locks, or has run out of them
-            os.close(lock)
-            raise
-        self._lock = lock
-
-    def load(self) -> tuple[ServerState, Ledger, list[RoundRecord]] | None:
-        """Return the last checkpoint with the rounds up to it, or None if there is none; raise if anything does not fit.
-
-        What came after it is cut off when the first round is added, and not before.
-        """
-        saved, complete = read_checkpoint(self.path, self.experiment), is_complete(self.path)
+    def read(self) -> Run:
+        """Read the rest up to the last checkpoint; raise if the files do not fit together."""
+        # In the reverse order of writing, so that a run that is going on fits together too.
+        complete = is_complete(self.path)
+        saved = read_checkpoint(self.path, self.experiment)
         if saved is None:
-            return None
-        rounds = checked_rounds(self.path, saved, exactly=complete)
-        check_versions(self.path, saved)
-        check_identity(self.path, saved.vouch.identity, self.identity)
+            return Run(self.path, self.experiment, self.versions, None, [], complete)
+        there, here = saved.manifest.versions.model_dump(), self.versions.model_dump()
+        for key in (*there, *here):
+            if here.get(key) != there.get(key):
+                raise RunFolderError(
+                    f"{self.path / 'checkpoint.npz'} and {self.path / 'versions.json'} are not of the same run ({key} is "
+                    f"{yaml12.shown(there.get(key), 100)} in the one and {yaml12.shown(here.get(key), 100)} in the other); "
+                    "restore the one that was changed or start in a new folder"
+                )
+        content = self._rounds_bytes(saved.manifest, complete)
+        rounds, count = _parsed(self.path, content, len(saved.state.held)), saved.state.version - 1
+        if [record.index for record in rounds] != list(range(1, count + 1)):
+            raise RunFolderError(
+                f"{self.path / 'rounds.jsonl'} does not match the checkpoint, which counts {count} rounds; {_RESTORE}"
+            )
         if complete:
             check_saved_model(self.path, saved)
-        elif saved.vouch.keeps_state:
-            raise StatefulError(self.path, saved.vouch.keeps_state)
-        self._unchecked = saved.vouch.keeps_state is None
-        with open(self.rounds_path, "rb") if rounds else io.BytesIO() as file:
-            kept = file.read(saved.length)
-        self._format = format_of(json.loads(kept.splitlines()[-1])) if rounds else self._format
-        if self._format > COUNTING and not complete:
+        return Run(self.path, self.experiment, self.versions, saved, rounds, complete, hashlib.sha256(content))
+
+    def _rounds_bytes(self, manifest: Manifest, complete: bool) -> bytes:
+        """Return the rounds that a checkpoint was made after; raise if the file is not as it was then."""
+        path, content, length = self.path / "rounds.jsonl", _rounds_bytes(self.path), manifest.rounds_bytes
+        if len(content) < length:
             raise RunFolderError(
-                f"{self.path} was begun by a later fedtide (its rounds are of format {self._format}, and this one writes up to "
-                f"{COUNTING}); continue it with that one, or start in a new folder"
+                f"{path} is shorter than the checkpoint says ({len(content):,} bytes, not {length:,}); {_RESTORE}"
             )
-        self._last.add(kept, saved.state, saved.ledger)
-        return saved.state, saved.ledger, rounds
+        if complete and len(content) > length:
+            raise RunFolderError(
+                f"{path} goes on after the end of a complete run ({len(content):,} bytes, not {length:,}); {_RESTORE}"
+            )
+        if hashlib.sha256(content[:length]).hexdigest() != manifest.rounds_sha256:
+            raise RunFolderError(
+                f"{path} is damaged or was edited (its first {length:,} bytes do not have the checksum in the checkpoint); "
+                f"{_RESTORE}"
+            )
+        return content[:length]
 
-    def append(self, record: RoundRecord, state: ServerState) -> None:
-        """Add one round, with the state after it; write a checkpoint now and then."""
-        line = record.to_json(self._format).encode() + b"\n"
-        try:
-            file = self._rounds()
-            file.write(line)
-            file.flush()
-        except OSError as error:
-            raise _resumable(self.rounds_path, error) from error
-        self._last.add(line, state, record.ledger)
-        if time.monotonic() > self._due:
-            self.checkpoint()
 
-    def _rounds(self) -> io.BufferedWriter:
-        """Open the rounds to add to them, without what came after the checkpoint that the run goes on from."""
-        if self._file is None:
-            self._file = open(self.rounds_path, "ab")  # noqa: SIM115 - open as long as the run is
-            if os.fstat(self._file.fileno()).st_size > self._last.length:
-                self._file.truncate(self._last.length)
-        return self._file
+@dataclass(frozen=True)
+class Run(RunHeader):
+    """A run as its folder holds it, each file read once and checked against the others."""
 
-    def checkpoint(self) -> None:
-        """Save the state after the last whole round. Whatever the rounds file holds beyond it is cut off at a resume."""
-        last, state, begun = self._last, self._last.state, time.monotonic()
-        if self._file is None or state is None:
-            return
-        keeps_state = self.keeps_state() if self.keeps_state else None
-        if keeps_state and self._unchecked:  # the checkpoint we came from is too old to have said so
-            raise StatefulError(self.path, keeps_state)
-        try:
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise _resumable(self.rounds_path, error) from error
-        known = sorted(state.models)
-        held, uploads = np.array(state.held), np.array(state.uploads)
-        arrays: dict[str, Any] = {
-            "format": CHECKPOINT_FORMAT if self.names_ready else NARROW,
-            "experiment": config.digest(self.experiment),
-            "version": state.version,
-            "versions": np.array(known, np.int64),
-            "models": [state.models[each] for each in known],
-            "held": held if self.names_ready else narrow(state.version - held),
-            "uploads": uploads if self.names_ready else narrow(uploads),
-            "ledger_float": np.array(last.ledger[:2], np.float64),
-            "ledger_int": np.array(last.ledger[2:4], np.int64),
-            "rounds_bytes": last.length,
-            "vouch": json.dumps(
-                Manifest(last.sha256.hexdigest(), self._versions, self.identity, keeps_state)._asdict()
-            ),
-        }
-        if self._format > 1:  # rounds of format 1 do not count them, and the two must agree
-            arrays["control_bits"] = last.ledger.control_bits
-        if self._format > 2:
-            arrays["ledger_later"] = np.array(last.ledger[5:], np.float64)
-        arrays |= to_arrays(state.memory, state.devices)
-        content = archive(arrays)
-        write_atomically(self.path / "checkpoint.npz", content)
-        now = time.monotonic()
-        self._due = now + max(CHECKPOINT_SECONDS, _CHECKPOINT_TIMES * (now - begun) * (len(content) > _LARGE_BYTES))
+    checkpoint: Checkpoint | None = field(compare=False, repr=False)  # None before the first
+    rounds: list[RoundRecord]  # up to the checkpoint
+    complete: bool
+    rounds_sha256: Any = field(default=None, compare=False, repr=False)  # hashlib's, of the rounds' bytes
 
-    def close(self) -> None:
-        """Let go of the folder."""
-        if self._file is not None:
-            # A write that failed has been reported; what it left behind is cut off at a resume.
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._file = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+    @property
+    def num_parameters(self) -> int | None:
+        """Number of parameters d; None before the first checkpoint."""
+        return None if self.checkpoint is None else len(self.checkpoint.model)
 
-    def finish(self, model: Vector) -> None:
-        """Save the final model: the run is complete. One that was complete before is left as it is."""
-        if is_complete(self.path) and self._file is None:
-            return
-        try:
-            self._rounds()
-        except OSError as error:
-            raise _resumable(self.rounds_path, error) from error
-        buffer = io.BytesIO()
-        np.save(buffer, model)
-        write_atomically(self.path / "model.npy", buffer.getvalue())
+
+def read_header(folder: Path | str) -> RunHeader:
+    """Read what a run was begun with."""
+    folder = Path(folder)
+    path = folder / "experiment.yaml"
+    if not is_there(path):
+        raise RunFolderError(f"{folder} is not a run folder: it has no experiment.yaml; `fedtide run` makes one")
+    for name in _FILES:  # reading a pipe might never end
+        if (folder / name).exists() and not (folder / name).is_file() and not (folder / name).is_dir():
+            raise RunFolderError(
+                f"{folder / name} is not a file but a pipe or a device: restore it or name another folder"
+            )
+    begun = _read_versions(folder / "versions.json")
+    try:
+        tree = yaml12.parse_yaml(read_bytes(path).decode("utf-8"))
+        with user_code.search_folder(Path(begun.beside) if begun.beside else None):
+            experiment = config.experiment({} if tree is None else tree)
+    except OSError as error:
+        raise machine_fault(path, "read", error) from error
+    except (FedtideError, ValueError) as error:
+        raise RunFolderError(f"{path} is damaged or of another version: {error}; restore it") from error
+    return RunHeader(folder, experiment, begun)
+
+
+def _read_versions(path: Path) -> Versions:
+    beside = path.parent
+    if not is_there(path) and is_there(beside / "trace.jsonl") and not is_there(beside / "checkpoint.npz"):
+        return Versions(isa=None, files={})  # a trace that was copied with its experiment alone
+    try:
+        return Versions.model_validate_json(read_bytes(path))
+    except (OSError, ValueError, RecursionError) as error:
+        remedy = "restore it (checkpoint.npz holds a copy, in `manifest`) or start in a new folder"
+        raise unreadable(path, error, remedy) from error
+
+
+def read_run(folder: Path | str | RunHeader) -> Run:
+    """Read a run, finished, stopped or still going on, and change nothing; raise if its files do not fit together.
+
+    folder: its path, or the header that was read there.
+    """
+    run = (folder if isinstance(folder, RunHeader) else read_header(folder)).read()
+    if run.checkpoint is None:
+        count = _rounds_bytes(run.path).count(b"\n")
+        # The first round is saved at once: only a run killed in that instant has a round and no checkpoint.
+        if run.complete or (count > 1 and not is_there(run.path / "checkpoint.npz")):
+            first = f"remove {run.path / 'model.npy'}, then " if run.complete else ""
+            raise RunFolderError(
+                f"{run.path} holds {count} rounds{' and a final model' if run.complete else ''} but no checkpoint.npz to "
+                f"check them against; restore it, or start the run over: {first}`fedtide resume {run.path}`"
+            )
+    return run
+
+
+def read_rounds(folder: Path | str) -> list[RoundRecord]:
+    """Read the complete rounds of a run, finished or not, those after the last checkpoint too."""
+    content = _rounds_bytes(Path(folder))
+    return _parsed(Path(folder), content[: content.rfind(b"\n") + 1])  # a last line without end is not complete
+
+
+def _rounds_bytes(folder: Path) -> bytes:
+    path = folder / "rounds.jsonl"
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise machine_fault(path, "read", error) from error
+
+
+def _parsed(folder: Path, content: bytes, num_devices: int = MOST_COLUMN_ENTRIES) -> list[RoundRecord]:
+    try:
+        return [RoundRecord.from_json(line, num_devices) for line in content.decode("utf-8").split("\n")[:-1]]
+    except (ValueError, RecursionError) as error:
+        raise unreadable(folder / "rounds.jsonl", error, "rerun the experiment in a new folder") from error
+
+
+def is_complete(folder: Path) -> bool:
+    """Say whether a run has reached its horizon."""
+    return is_there(folder / "model.npy")
+
+
+def is_deployment(folder: Path) -> bool:
+    """Say whether a run took place on real devices; only its own server can continue it, and only with its trace."""
+    return is_there(folder / "trace.jsonl") or is_there(folder / "deployment.json")
 
 
 def in_use(path: Path) -> bool:
@@ -331,43 +281,6 @@ def in_use(path: Path) -> bool:
     return False
 
 
-def first_format(experiment: Experiment) -> int:
-    """Return the format of the rounds of a new simulation."""
-    return ROUND_FORMAT if experiment.fleet.num_devices <= LARGE_FLEET_DEVICES else COUNTING
-
-
-def tracker_names(experiment: Experiment) -> list[str]:
-    """Return the names of the trackers that an experiment has."""
-    named = [each if isinstance(each, str) else each.get("name") for each in experiment.tracker]
-    return [each for each in named if isinstance(each, str)]
-
-
-def check_folder(path: Path, experiment: Experiment) -> None:
-    """Raise if a folder holds another experiment, or this one with other policy files or on another instruction path."""
-    found = read_experiment(path)
-    if config.digest(found) != config.digest(experiment):
-        raise RunFolderError(
-            f"{path} holds another experiment ({_difference(found, experiment)}); choose another folder or remove it"
-        )
-    begun = read_versions(path)
-    before, now = begun.get("files") or {}, policy_files(experiment)
-    if changed := {name for name in {*before, *now} if before.get(name) != now.get(name)}:
-        raise RunFolderError(
-            f"{path} was begun with another version of {', '.join(sorted(changed))}; "
-            "restore the file or start in a new folder"
-        )
-    isa = begun.get("isa")
-    if isa is not None and not is_complete(path) and isa != instruction_path(experiment):
-        raise OtherPathError(
-            f"{path} was begun on the instruction path {isa}, and another gives other bits: set FEDTIDE_ISA={isa}, "
-            "continue on such a machine, or start in a new folder"
-        )
-
-
-def _resumable(path: Path, error: OSError) -> RunFolderError:
-    return RunFolderError(f"{machine_fault(path, 'written', error)}; what was saved is good: resume the run")
-
-
 def _difference(one: Experiment, other: Experiment) -> str:
     """Name the first key in which two experiments differ."""
     a, b = config.dump(one), config.dump(other)
@@ -377,3 +290,187 @@ def _difference(one: Experiment, other: Experiment) -> str:
         if left != right:
             return f"{key} is {left} there and {right} here"
     return "the keys differ"
+
+
+# Writing.
+
+
+@dataclass
+class RunFolder:
+    """A run that is being written. Opening and loading change nothing that is there; the first round or the end does."""
+
+    header: RunHeader
+    keeps_state: Callable[[], str] | None = None  # asked at every checkpoint which policy depends on the past; "": none
+    _state: ServerState | None = field(default=None, repr=False)  # after the last whole round
+    _length: int = field(default=0, repr=False)  # bytes of the rounds up to there
+    _sha256: Any = field(default_factory=hashlib.sha256, repr=False)  # of these
+    _due: float = field(default=-math.inf, repr=False)  # when to save again; the first round is saved at once
+    _file: io.BufferedWriter | None = field(default=None, repr=False)
+    _lock: int | None = field(default=None, repr=False)
+
+    @property
+    def path(self) -> Path:
+        """Where the run is."""
+        return self.header.path
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | RunHeader,
+        experiment: Experiment,
+        identity: Mapping[str, str] | None = None,
+        handed: tuple[str, ...] = (),
+    ) -> RunFolder:
+        """Make the folder, or check that what is in it belongs to this experiment. A complete run needs no lock.
+
+        folder: a path, or the header that was read there. identity: what the run is made of besides its experiment; None for
+        one that is not simulated. handed: which parts of it a caller handed over.
+        """
+        header = folder if isinstance(folder, RunHeader) else None
+        path = folder.path if isinstance(folder, RunHeader) else folder
+        lock = None
+        try:
+            _refuse_other_files(path)
+            if not is_complete(path):
+                path.mkdir(parents=True, exist_ok=True)
+                lock = _take_lock(path)  # before anything is written: two may begin at once
+            if header is None and is_there(path / "experiment.yaml"):
+                header = read_header(path)
+            if header is None:
+                header = _begin(path, experiment, identity, handed)
+            else:
+                header.check(experiment, identity)
+            if lock is not None:
+                for left_over, _ in leftovers(path):  # of a process that was killed while it wrote
+                    left_over.unlink(missing_ok=True)
+        except BaseException as error:
+            if lock is not None:
+                os.close(lock)
+            if isinstance(error, OSError):
+                raise machine_fault(path, "used", error) from error
+            raise
+        return cls(header, _lock=lock)
+
+    def load(self) -> tuple[ServerState, Ledger, list[RoundRecord]] | None:
+        """Return the last checkpoint with the rounds up to it, or None if there is none; raise if anything does not fit.
+
+        What came after it is cut off when the first round is added, and not before.
+        """
+        run = self.header.read()
+        if run.checkpoint is None:
+            return None
+        state, manifest = run.checkpoint
+        if manifest.keeps_state and not run.complete:
+            raise StatefulError(self.path, manifest.keeps_state)
+        self._state, self._length, self._sha256 = state, manifest.rounds_bytes, run.rounds_sha256
+        return state, run.rounds[-1].ledger if run.rounds else Ledger(), run.rounds
+
+    def append(self, record: RoundRecord, state: ServerState) -> None:
+        """Add one round, with the state after it; write a checkpoint now and then."""
+        line = record.to_json().encode() + b"\n"
+        with self._saving_rounds():
+            file = self._rounds()
+            file.write(line)
+            file.flush()
+        self._state = state
+        self._length += len(line)
+        self._sha256.update(line)
+        if time.monotonic() > self._due:
+            self.checkpoint()
+
+    def _rounds(self) -> io.BufferedWriter:
+        """Open the rounds to add to them, without what came after the checkpoint that the run goes on from."""
+        if self._file is None:
+            self._file = open(self.path / "rounds.jsonl", "ab")  # noqa: SIM115 - open as long as the run is
+            if os.fstat(self._file.fileno()).st_size > self._length:
+                self._file.truncate(self._length)
+        return self._file
+
+    @contextlib.contextmanager
+    def _saving_rounds(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            fault = machine_fault(self.path / "rounds.jsonl", "written", error)
+            raise RunFolderError(f"{fault}; what was saved is good: resume the run") from error
+
+    def checkpoint(self) -> None:
+        """Save the state after the last whole round. Whatever the rounds file holds beyond it is cut off at a resume."""
+        begun = time.monotonic()
+        if self._file is None or self._state is None:
+            return
+        with self._saving_rounds():
+            os.fsync(self._file.fileno())
+        manifest = Manifest(
+            experiment=self.header.digest,
+            rounds_bytes=self._length,
+            rounds_sha256=self._sha256.hexdigest(),
+            versions=self.header.versions,
+            keeps_state=self.keeps_state() if self.keeps_state else "",
+        )
+        content = checkpoint_bytes(self._state, manifest)
+        write_atomically(self.path / "checkpoint.npz", content)
+        now = time.monotonic()
+        self._due = now + max(CHECKPOINT_SECONDS, _CHECKPOINT_TIMES * (now - begun) * (len(content) > _LARGE_BYTES))
+
+    def finish(self, model: Vector) -> None:
+        """Save the final model: the run is complete. One that was complete before is left as it is."""
+        if is_complete(self.path) and self._file is None:
+            return
+        with self._saving_rounds():
+            self._rounds()
+        buffer = io.BytesIO()
+        np.save(buffer, model)
+        write_atomically(self.path / "model.npy", buffer.getvalue())
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._file is not None:
+            # A write that failed has been reported; what it left behind is cut off at a resume.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Raise if the folder holds something else than a run.
+
+    Looked at before experiment.yaml is looked for: a process that makes the run here writes that first.
+    """
+    names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    others = [name for name in names if name != "versions.json" and not name.startswith(".")]
+    if others and not is_there(path / "experiment.yaml"):
+        raise RunFolderError(f"{path} is not empty and holds no run; choose an empty or new folder")
+
+
+def _begin(
+    path: Path, experiment: Experiment, identity: Mapping[str, str] | None, handed: tuple[str, ...]
+) -> RunHeader:
+    """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
+    found = versions(experiment)
+    has_files = found["files"] or any(is_own_file(tracker.name) for tracker in experiment.tracker)
+    beside = str(user_code.user_code_folder()) if has_files else None
+    made_of = None if identity is None else dict(identity)
+    begun = Versions(**found, beside=beside, identity=made_of, handed=list(handed))
+    write_atomically(path / "versions.json", json.dumps(begun.model_dump(), indent=2).encode())
+    write_atomically(path / "experiment.yaml", yaml12.to_yaml(config.dump(experiment)).encode())
+    return RunHeader(path, experiment, begun)
+
+
+def _take_lock(path: Path) -> int | None:
+    """Keep a second process out of this folder; the lock goes with the process, however that ends."""
+    if fcntl is None:
+        return None
+    lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise InUseError(f"{path} is in use by another process; wait for it or choose another folder") from error
+    except OSError:  # this kind of disk knows no locks, or has run out of them
+        os.close(lock)
+        raise
+    return lock

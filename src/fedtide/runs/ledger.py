@@ -1,16 +1,14 @@
-"""What an aggregation costs: symbols, bits, time on the air, joules."""
+"""What an aggregation costs (symbols, bits, time on the air, joules), and its record."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedtide.config import Experiment
 from fedtide.devices.energy import Energy, counted
 from fedtide.engine.step import Info
 from fedtide.engine.system import MODEL_BITS, System
@@ -19,66 +17,7 @@ from fedtide.radio.downlink import is_shared
 from fedtide.radio.over_the_air import separate
 from fedtide.runs.record import Ledger, RoundRecord
 from fedtide.schedule.label_variance import label_variance
-from fedtide.types import Floats
-
-# What a run costs in energy by prices: so much per symbol on the air, so much per sample that a device trains on.
-#
-# Runs count their joules themselves; this is for records of older formats, which do not hold them.
-
-
-UNPRICED = (
-    "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one, or another fleet.energy, to count energy"
-)
-
-
-class Prices(NamedTuple):
-    """Energy per piece of work, in J; 0: not counted."""
-
-    joules_per_symbol: float = 0.0  # sent
-    joules_per_sample: float = 0.0  # visited in training, whether its update was used or not
-
-    @property
-    def known(self) -> bool:
-        """Is any of them given?"""
-        return any(self)
-
-
-def prices(experiment: Experiment | Mapping[str, Any]) -> Prices:
-    """Return the prices of an experiment, or of one as a stored result has it; one that is older than the keys has none.
-
-    One with an energy of another kind has none either.
-    """
-    if _named(experiment) != "per_unit":
-        return Prices()
-    return Prices(
-        _value(experiment, "radio", "joules_per_symbol"),
-        _value(experiment, "fleet", "joules_per_sample"),
-    )
-
-
-def _named(experiment: Any) -> str:
-    if isinstance(experiment, Mapping):
-        return str(experiment.get("fleet", {}).get("energy", "per_unit"))
-    return str(experiment.fleet.energy)
-
-
-def _value(experiment: Any, group: str, key: str) -> float:
-    if isinstance(experiment, Mapping):
-        return float(experiment.get(group, {}).get(key, 0.0))
-    return float(getattr(getattr(experiment, group), key, 0.0))
-
-
-def joules(
-    symbols: npt.ArrayLike, samples_trained: npt.ArrayLike, joules_per_symbol: float, joules_per_sample: float
-) -> Floats:
-    """Return the energy spent so far in J [n], from the symbols sent and the samples trained on so far [n]."""
-    spent = joules_per_symbol * np.asarray(symbols, np.float64) + joules_per_sample * np.asarray(
-        samples_trained, np.float64
-    )
-    return np.asarray(spent)
-
-
-# What one aggregation costs, in the units of the ledger: made of the system once, and the same for all that make records.
+from fedtide.types import Ints
 
 
 @dataclass(frozen=True)
@@ -112,7 +51,7 @@ class Costs:
             joules=spent.joules + self._joules(info, samples),
         )
 
-    def _joules(self, info: Info, samples: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
+    def _joules(self, info: Info, samples: Ints) -> float:
         if self.energy is None:
             return 0.0
         sent = np.zeros(len(samples))
@@ -123,24 +62,17 @@ class Costs:
         return math.fsum(self.energy(self.seed, info.rows.device, samples, sent))  # in any order the same
 
 
-def costs(system: System, num_parameters: int, counts_all: bool = True) -> Costs:
-    """Return the costs of a system whose models have so many parameters.
-
-    counts_all: False for a run whose records were begun in a format that knows of nothing but the uplink.
-    """
-    radio = system.experiment.radio
+def costs(system: System, num_parameters: int) -> Costs:
+    """Return the costs of a system whose models have so many parameters."""
     return Costs(
         work=system.work,
         seed=system.experiment.seed,
-        model_bits=MODEL_BITS * num_parameters if counts_all else 0.0,
+        model_bits=MODEL_BITS * num_parameters,
         shared=is_shared(system.downlink),
-        symbol_rate=radio.symbol_rate if counts_all else 0.0,
-        energy=system.energy if counts_all and counted(system.energy) else None,
+        symbol_rate=system.experiment.radio.symbol_rate,
+        energy=system.energy if counted(system.energy) else None,
         at_once=not separate(system.access),
     )
-
-
-# The record of one aggregation, made of what happened in it: the only place where one is made.
 
 
 class Scores(NamedTuple):
@@ -152,7 +84,7 @@ class Scores(NamedTuple):
 
 
 def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names_ready: bool = True) -> RoundRecord:
-    """Return the record. ledger: what was spent before. names_ready: say who was ready, not only how many.
+    """Return the record. ledger: what was spent before. names_ready: False for a large fleet, which only counts them.
 
     A picked device that sent nothing has no bits; one whose update did not arrive weighs nothing.
     """

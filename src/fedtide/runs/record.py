@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import json
-import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from numbers import Real
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError
 from fedtide.help_text import documented
 
 # Columns as text: numbers, one per device, in a fraction of what a JSON list of them takes, and exact.
@@ -27,7 +26,7 @@ from fedtide.help_text import documented
 
 
 SHORT_COLUMN_ENTRIES: Final = 256  # entries; up to here a JSON list is as good, and can be read
-MOST_COLUMN_ENTRIES: Final = 2**24  # entries of a column; nobody has more devices
+MOST_COLUMN_ENTRIES: Final = 2**24  # entries; no fleet has more devices
 _LEVEL: Final = 6  # of zlib: the same bytes every time
 _KINDS: Final[dict[str, np.dtype[Any]]] = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8"), "<f4": np.dtype("<f4")}
 _PACKED = re.compile(r"(<[if][48]):([A-Za-z0-9+/=]*)")
@@ -47,7 +46,7 @@ def write_column(values: Sequence[Any]) -> Sequence[Any] | str:
 
 
 def read_column(value: Any, most: int = MOST_COLUMN_ENTRIES) -> list[Any]:
-    """Return the list that `written` was given; raise ValueError if it is none, or longer than `most`."""
+    """Return the list that `write_column` was given; raise ValueError if it is none, or longer than `most`."""
     found: list[Any] = value if isinstance(value, list) else unpack_column(value, most).tolist()
     if len(found) > most:
         raise ValueError(f"a column has {len(found):,} entries, and {most:,} are the most")
@@ -99,16 +98,10 @@ def _sums(steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.cumsum((unsigned >> np.uint64(1)) ^ -(unsigned & np.uint64(1)), dtype=np.uint64).view(np.int64)
 
 
-# What is recorded of one aggregation.
-#
-# Format 1 has no number in it. Format 2 begins with it, adds lost, metrics and the ledger's control_bits, and packs long
-# columns. Format 3 adds bits_down, air_time and joules to the ledger. Format 4, of fleets of more than 10,000 devices,
-# counts the ready devices instead of naming them: a plan knows who they were. A reader takes all formats and passes over
-# fields that it does not know.
+# What is recorded of one aggregation: a line of JSON in rounds.jsonl, long columns packed.
 
 
-ROUND_FORMAT: Final = 3
-COUNTING: Final = 4  # the format of large fleets
+ROUND_FORMAT: Final = 1
 
 
 @documented
@@ -137,7 +130,7 @@ class RoundRecord(NamedTuple):
     capacity: list[float]  # bit/symbol
     symbols: list[float]
     budget_bits: list[float]
-    sent_bits: list[float]  # payloads, at most the budget
+    sent_bits: list[int | float]  # payloads, at most the budget
     overhead_bits: list[int]  # headers and checksums, which no budget counts
     num_kept: list[int]
     label_variance: float
@@ -147,92 +140,64 @@ class RoundRecord(NamedTuple):
     test_loss: float | None
     train_loss: float | None
     ledger: Ledger
-    # The defaults are shared by all records: nobody may add to them, as their types say.
+    # The defaults are shared by all records and never changed, as their types say.
     lost: Sequence[int] = []  # those picked whose update was sent and did not arrive
-    metrics: Mapping[str, float] = {}  # whatever else was measured, by name; finite numbers
-    unnamed: int = 0  # how many were ready besides those in `ready`: all of them in a large fleet
+    metrics: Mapping[str, FiniteFloat] = {}  # whatever else was measured, by name
+    unnamed: Annotated[int, Field(ge=0)] = 0  # ready devices besides those in `ready`: all of them in a large fleet
 
     @property
     def num_ready(self) -> int:
         """How many devices were ready."""
         return len(self.ready) + self.unnamed
 
-    def to_json(self, format: int = ROUND_FORMAT) -> str:
-        """Return one line of JSON. Older formats leave out what they do not know: a run that was begun in one stays in it."""
-        tree = {**self._asdict(), "ledger": dict(zip(counted_in(format), self.ledger, strict=False))}
-        if format < COUNTING:
-            del tree["unnamed"]
-        if format == 1:
-            for later in _LATER[:2]:
-                del tree[later]
-        else:
-            tree |= {name: write_column(tree[name]) for name in _COLUMNS}
-            tree = {
-                "format": format,
-                **tree,
-                "metrics": {name: _finite(name, each) for name, each in self.metrics.items()},
-            }
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        tree = {"format": ROUND_FORMAT, **self._asdict(), "ledger": self.ledger._asdict()}
+        tree |= {name: write_column(tree[name]) for name in _COLUMNS}
         return json.dumps(tree, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, line: str, most: int = MOST_COLUMN_ENTRIES) -> RoundRecord:
-        """Read one line of JSON; raise ValueError if it is no round. most: the devices that there can be."""
+    def from_json(cls, line: str, num_devices: int = MOST_COLUMN_ENTRIES) -> RoundRecord:
+        """Read one line of JSON; raise ValueError if it is no round of so many devices."""
         tree = json.loads(line)
-        kind = format_of(tree)
-        ledger = tree.get("ledger")
-        lacking = [name for name in _REQUIRED if name not in tree]
-        lacking += (
-            [] if isinstance(ledger, dict) and {*ledger} >= {*_LEDGER} else ["a whole ledger"] * ("ledger" in tree)
-        )
-        if lacking:
-            newer = f"; it is of format {kind}, and this fedtide knows up to {COUNTING}" if kind > COUNTING else ""
-            raise ValueError(f"a round lacks {', '.join(lacking[:3])}{newer}")
-        known = {name: tree[name] for name in cls._fields if name in tree}
-        known |= {name: read_column(known[name], most) for name in _COLUMNS if name in known}
-        known |= {"lost": known.get("lost", []), "metrics": _metrics(known.get("metrics", {}))}
-        unnamed = known.setdefault("unnamed", 0)
-        if type(unnamed) is not int or not 0 <= unnamed <= most - len(known["ready"]):
-            raise ValueError(
-                f"a round counts {shown(unnamed, 40)} devices that it does not name, and there are {most:,}"
-            )
-        return cls(**{**known, "ledger": Ledger(**{name: ledger[name] for name in Ledger._fields if name in ledger})})
+        if not isinstance(tree, dict):
+            raise ValueError(f"a round is a mapping, not a {type(tree).__name__}")
+        kind = tree.pop("format", None)
+        if kind != ROUND_FORMAT or type(kind) is not int:
+            raise ValueError(f"a round of format {shown(kind, 40)}; this fedtide reads format {ROUND_FORMAT}")
+        tree |= {name: read_column(tree[name], num_devices) for name in _COLUMNS if name in tree}
+        try:
+            record = _reader().validate_python(tree)
+        except ValidationError as error:
+            raise ValueError(problem(error)) from None
+        record._check(num_devices)
+        return record
+
+    def _check(self, num_devices: int) -> None:
+        """Raise ValueError if columns differ in length or name devices that there are not."""
+        for name in _PER_UPLOAD:
+            if len(getattr(self, name)) != len(self.picked):
+                raise ValueError(
+                    f"a round has {len(getattr(self, name))} entries of {name} and {len(self.picked)} uploads"
+                )
+        for name in ("ready", "picked", "lost"):
+            devices = getattr(self, name)
+            if devices and not 0 <= min(devices) <= max(devices) < num_devices:
+                raise ValueError(f"a round's {name} has a device that is not one of {num_devices:,}")
+        if self.num_ready > num_devices:
+            raise ValueError(f"a round has {self.num_ready:,} ready devices, and there are {num_devices:,}")
 
 
-_ONE_PER_DEVICE = "ready picked age capacity symbols budget_bits sent_bits overhead_bits num_kept weight lost"
-_COLUMNS: Final = tuple(_ONE_PER_DEVICE.split())
-_LATER: Final = ("lost", "metrics", "unnamed")
-_REQUIRED: Final = tuple(name for name in RoundRecord._fields if name not in _LATER)
-_LEDGER: Final = Ledger._fields[:4]
+def problem(error: ValidationError) -> str:
+    """Say in one line what is wrong with a stored value: the first thing that was found."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}={shown(first['input'], 40)}: {first['msg']}"
 
 
-def counted_in(format: int) -> tuple[str, ...]:
-    """Return what the ledger of a format counts."""
-    return Ledger._fields[: {1: 4, 2: 5}.get(format)]
+@functools.cache
+def _reader() -> TypeAdapter[RoundRecord]:
+    return TypeAdapter(RoundRecord, config=ConfigDict(strict=True))
 
 
-def format_of(tree: Any) -> int:
-    """Return the format of a round that was read as JSON; the first one does not say."""
-    if not isinstance(tree, dict):
-        raise ValueError(f"a round is a mapping, not a {type(tree).__name__}")
-    kind = tree.get("format", 1)
-    if type(kind) is not int or kind < 1:
-        raise ValueError(f"a round of format {shown(kind, 40)}; formats count from 1")
-    return kind
-
-
-def _metrics(tree: Any) -> dict[str, float]:
-    if not isinstance(tree, dict):
-        raise ValueError(f"a round's metrics are a {type(tree).__name__}, not a mapping")
-    for name, value in tree.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"the metric {shown(name, 40)} is {shown(value, 40)}, not a finite number")
-    return tree
-
-
-def _finite(name: Any, value: Any) -> float:
-    """Return a metric as JSON can hold it."""
-    if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise FedtideError(
-            f"the metric {shown(name)} is {shown(value)}: metrics are finite numbers by name; leave out what is not known"
-        )
-    return float(value)
+_PER_UPLOAD: Final = ("age", "capacity", "symbols", "budget_bits", "sent_bits", "overhead_bits", "num_kept", "weight")
+_COLUMNS: Final = ("ready", "picked", *_PER_UPLOAD, "lost")

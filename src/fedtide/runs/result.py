@@ -12,12 +12,8 @@ from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.help_text import documented
-from fedtide.runs import RoundRecord, read_run
-from fedtide.runs.reading import read_checkpoint
+from fedtide.runs import RoundRecord, Run, read_run
 from fedtide.types import Vector
-
-# A run as a value: what it was, what happened, what came out; as a frame, a picture or a line.
-
 
 _SCORES = ("test_accuracy", "test_loss", "train_loss")
 _LONGEST = 250  # characters of the experiment in a repr
@@ -57,7 +53,7 @@ class Result(NamedTuple):
         return frame(upload_columns(self.rounds))
 
     def summary(self) -> dict[str, Any]:
-        """Return the run in a dozen numbers."""
+        """Return summary metrics as a dict."""
         from fedtide.report.summary import summarise
 
         return summarise(self.experiment, self.rounds, len(self.model) or None)
@@ -130,22 +126,19 @@ class Result(NamedTuple):
 # Reading a run back from its folder.
 
 
-_ATTEMPTS = 5  # to read rounds and model of one moment while the run goes on
-
-
 def load(run: Path | str) -> Result:
     """Read a run from its folder: finished, stopped (`.complete` is False) or still going on. Nothing is changed.
 
-    The rounds are those up to the last checkpoint, which vouches for them; the model is the final one, or the checkpoint's.
+    The rounds are those up to the last checkpoint; the model is the final one, or the checkpoint's.
     """
     if not isinstance(run, (str, os.PathLike)) or not str(run) or "\0" in str(run):
         raise RunFolderError(
             f"{shown(run)} names no run folder: give the path that `fedtide run` or simulate was given"
         )
-    for _ in range(_ATTEMPTS):
-        kept = read_run(run)
-        saved = read_checkpoint(Path(run), kept.experiment)
-        model = np.empty(0, np.float32) if saved is None else saved.model
-        if saved is None or saved.state.version - 1 == len(kept.rounds):
-            return Result(kept.experiment, kept.rounds, model, {}, kept.complete)
-    raise RunFolderError(f"{run} changes faster than it can be read: try again when its run has ended")
+    return as_result(read_run(run))
+
+
+def as_result(run: Run) -> Result:
+    """Return a run that was read from its folder."""
+    model = np.empty(0, np.float32) if run.checkpoint is None else run.checkpoint.model
+    return Result(run.experiment, run.rounds, model, {}, run.complete)

@@ -1,4 +1,15 @@
-"""The least label variance with a certificate: a set, and a value that no set is below."""
+"""The least label variance with a certificate: a set, and a value that no set is below.
+
+Three bounds, in units of c^2 Omega, which are whole numbers (label_variance.py has the rows v_k and c):
+
+    rounding    what whole numbers allow at all
+    separation  ||sum|| >= (sum of the `size` smallest u v_k) / ||u|| for any direction u: how far labels that are rare among
+                the candidates keep every set from even (u: from Frank and Wolfe's steps towards the nearest point)
+    tree        branch and bound over the coordinates in which the rows spread most (native/schedule_tree.cpp)
+
+The set comes from swap descent from CERTIFIED_RESTARTS starts, those of the plain search among them, then again from the best
+set after a few random swaps, and from the tree. Limits count steps, so the answer is the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +19,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.errors import FedtideError
-from fedtide.schedule import swaps
-from fedtide.schedule.label_variance import enumerated
-from fedtide.schedule.swaps import sampled
+from fedtide.extension import native
+from fedtide.schedule.label_variance import MOST_ROWS, centred, enumerated, manageable, random_starts, sampled
 from fedtide.types import Ints, Rng
 
 # What whole numbers allow: a bound on the label variance that looks at divisors and totals only.
@@ -106,19 +115,6 @@ def _shared(odd: Ints, others: Ints, common: int, size: int) -> int:
         held, low, high = held[keep], low[keep], high[keep]
 
 
-# The least label variance with a certificate: a set, and a value that no set is below.
-#
-# Three bounds, in units of c^2 Omega, which are whole numbers (label_variance.py has the rows v_k and c):
-#
-#     rounding    what whole numbers allow at all (rounding.py)
-#     separation  ||sum|| >= (sum of the `size` smallest u v_k) / ||u|| for any direction u: how far labels that are rare among
-#                 the candidates keep every set from even (u: from Frank and Wolfe's steps towards the nearest point)
-#     tree        branch and bound over the coordinates in which the rows spread most (native/schedule_tree.cpp)
-#
-# The set comes from swap descent from `RESTARTS` starts, those of the plain search among them, then again from the best set
-# after a few random swaps, and from the tree. Limits count steps, so the answer is the same on every machine.
-
-
 CERTIFIED_RESTARTS: Final = 200
 _FIRST: Final = 7  # of them, after which random swaps are tried: with label shards that is enough more often than not
 STEPS: Final = 400_000  # if nothing is said: about 10 ms
@@ -148,19 +144,13 @@ def certify(label_counts: Ints, size: int, rng: Rng, steps: int = STEPS) -> Cert
     picked = enumerated(label_counts, size)
     if picked is not None:
         return _certified(label_counts, picked, None)
-    native = swaps.native()
-    if native is None:
-        raise FedtideError(
-            "the scheduler's search=certified needs the compiled extension, which is not there: install fedtide with a C++ "
-            "compiler, or take policy.scheduler_args.search=swaps"
-        )
-    counts, coarse = swaps.manageable(label_counts, size)
-    rows, bound = swaps.centred(counts), rounding(counts, size)
-    if len(rows) > swaps.MOST_ROWS:
+    counts, coarse = manageable(label_counts, size)
+    rows, bound = centred(counts), rounding(counts, size)
+    if len(rows) > MOST_ROWS:
         picked, reached = sampled(counts, size, rng, bound)
         bound = max(bound, separation(rows, size)) if reached > bound else bound
         return _certified(label_counts, picked, 0 if coarse else bound)
-    starts, seed = swaps.random_starts(len(rows), size, rng, CERTIFIED_RESTARTS), int(rng.integers(1 << 62))
+    starts, seed = random_starts(len(rows), size, rng, CERTIFIED_RESTARTS), int(rng.integers(1 << 62))
     picked, reached = _disturbed(rows, size, starts[:_FIRST], bound, seed, steps // 20)
     if reached > bound:
         bound = max(bound, separation(rows, size))
@@ -176,22 +166,17 @@ def _disturbed(
     rows: Ints, size: int, starts: npt.NDArray[np.bool_], enough: int, seed: int, steps: int
 ) -> tuple[Ints, int]:
     """Descend from every start [n m], then from the best set again after random swaps; return the set and its c^2 Omega."""
-    native = swaps.native()
-    assert native is not None
     picked, reached = native.descend(rows, size, starts, enough)
     if reached <= enough:
         return picked, reached
     member = np.zeros((1, len(rows)), bool)
     member[0, picked] = True
-    found: tuple[Ints, int] = native.disturb(rows, size, member, enough, seed, steps)
-    return found
+    return native.disturb(rows, size, member, enough, seed, steps)
 
 
-def separation(centred: Ints, size: int) -> int:
+def separation(rows: Ints, size: int) -> int:
     """Return a c^2 Omega that no `size` rows v_k [m c] are below, by a direction that keeps all of them from the origin."""
-    native = swaps.native()
-    assert native is not None
-    below, square = map(int, native.separate(centred, size, max(1, min(100, _LOOKED_AT // centred.size))))
+    below, square = map(int, native.separate(rows, size, max(1, min(100, _LOOKED_AT // rows.size))))
     return -(-(below**2) // square) if below > 0 else 0
 
 

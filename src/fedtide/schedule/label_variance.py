@@ -10,20 +10,25 @@ from __future__ import annotations
 import itertools
 import math
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from fedtide.schedule import swaps
+from fedtide.extension import native
 from fedtide.types import Floats, Ints, Rng
 
-# Up to this many subsets all are looked at (C(24,12) = 2.7 million, tens of milliseconds).
-ENUMERATION_LIMIT = 3_000_000
-SWAP_RESTARTS = 96
-_MOST_MEMBERS = 1 << 16  # entries of a table of who is in which subset
+ENUMERATION_LIMIT: Final = 3_000_000  # subsets that are all looked at (C(24,12) = 2.7 million, tens of milliseconds)
+_TABLE_ENTRIES: Final = 1 << 16  # of a table of who is in which subset, at most
+SWAP_RESTARTS: Final = 96
 
 
 def label_variance(label_counts: Ints) -> float:
-    """Return Omega of a set of devices, given their label counts [r c]."""
+    """Return Omega of a set of devices, given their label counts [r c].
+
+    >>> label_variance(np.array([[10, 0], [0, 10]])), label_variance(np.array([[10, 0], [10, 0]]))
+    (0.0, 200.0)
+    """
     total = label_counts.sum(axis=0, dtype=np.float64)
     return float(((total - total.mean()) ** 2).sum()) if len(label_counts) else 0.0
 
@@ -32,18 +37,21 @@ def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
     """Return the `size` rows of label_counts [m c] with the least Omega, ascending, and whether that is proved.
 
     Among equals the set that is first in lexicographic order wins where all subsets are enumerated; beyond that, greedy
-    descent by swaps from `RESTARTS` starts, proved only if it reaches the least value that whole numbers allow.
+    descent by swaps from SWAP_RESTARTS starts, proved only if it reaches the least value that whole numbers allow.
+
+    >>> minimise(np.array([[9, 0], [8, 1], [0, 9], [5, 5]]), 2, np.random.default_rng(0))
+    (array([0, 2]), True)
     """
     exact = enumerated(label_counts, size)
     if exact is not None:
         return exact, True
-    counts, coarse = swaps.manageable(label_counts, size)
+    counts, coarse = manageable(label_counts, size)
     totals = counts.sum(axis=1)
     # Omega >= rest (c - rest) / c for whole counts with one total, rest = total mod c; reached = c^2 Omega.
     num_labels = counts.shape[1]
     rest = size * int(totals[0]) % num_labels if np.all(totals == totals[0]) else 0
     enough = rest * (num_labels - rest) * num_labels
-    picked, reached = swaps.search(counts, size, rng, SWAP_RESTARTS, enough)
+    picked, reached = search(counts, size, rng, SWAP_RESTARTS, enough)
     return picked, reached <= enough and not coarse
 
 
@@ -65,7 +73,7 @@ def _few(width: int, size: int) -> bool:
         count = count * (width - taken) // (taken + 1)
         if count > ENUMERATION_LIMIT:
             return False
-    return count <= ENUMERATION_LIMIT
+    return True
 
 
 @lru_cache(maxsize=64)
@@ -88,7 +96,7 @@ def _members(width: int, size: int) -> Floats:
 
 def _tabulated(width: int, size: int) -> bool:
     """Say whether a table of who is in every subset is small: it saves most of the time of small enumerations."""
-    return math.comb(width, size) * width <= _MOST_MEMBERS
+    return math.comb(width, size) * width <= _TABLE_ENTRIES
 
 
 def _sums(rows: Floats, size: int) -> Floats:
@@ -127,3 +135,63 @@ def _enumerate(centred: Floats, size: int) -> Ints:
             chosen = [*_subset(half, from_left, row).tolist(), *rest.tolist()]
             best = min(best, (float(values[row, column]), chosen))
     return np.array(best[1], np.int64)
+
+
+# Beyond that, swaps (native/schedule.cpp): one member out, one other row in, as long as that helps. Memory is O(m c).
+
+_MOST_SWAPS: Final = 4_000_000  # that all starts together may choose from: with thousands of candidates, fewer starts
+MOST_ROWS: Final = 23_170  # more candidates are sampled: looking at every swap takes too long
+
+
+def manageable(label_counts: Ints, size: int) -> tuple[Ints, bool]:
+    """Return counts whose sums have squares below 2^62, halved as often as it takes, and whether that was necessary."""
+    num_labels = label_counts.shape[1]
+    widest = max(abs(int(label_counts.min())), abs(int(label_counts.max())))
+    halvings = 0
+    while 4 * num_labels * ((size + 2) * num_labels * (widest >> halvings)) ** 2 >= 1 << 62:
+        halvings += 1
+    return (label_counts >> halvings if halvings else label_counts), halvings > 0
+
+
+def centred(label_counts: Ints) -> Ints:
+    """Return v_k = c b_k - sum_j b_k^j [m c]."""
+    counts = np.asarray(label_counts, np.int64)
+    return np.ascontiguousarray(counts.shape[1] * counts - counts.sum(axis=1, keepdims=True))
+
+
+def search(label_counts: Ints, size: int, rng: Rng, restarts: int, enough: int) -> tuple[Ints, int]:
+    """Return the best `size` rows of label_counts [m c] that swaps find, ascending, and their c^2 Omega.
+
+    restarts: starts at most, the first one greedy, the others random. enough: no set is below, so what reaches it is taken.
+    """
+    if len(label_counts) > MOST_ROWS:
+        return sampled(label_counts, size, rng, enough)
+    return native.descend(centred(label_counts), size, random_starts(len(label_counts), size, rng, restarts), enough)
+
+
+def random_starts(num_rows: int, size: int, rng: Rng, restarts: int) -> npt.NDArray[np.bool_]:
+    """Return which rows are members at first, besides the greedy set: restarts - 1 times, or less [n m]."""
+    starts = max(1, min(restarts, _MOST_SWAPS // (size * (num_rows - size))))
+    member = np.zeros((starts, num_rows), bool)
+    np.put_along_axis(member, rng.random((starts, num_rows)).argsort(axis=1)[:, :size], True, axis=1)
+    return member[1:]  # the greedy set is in the place of the first
+
+
+# Tens of thousands of candidates and more: a random sample of the swaps is looked at (native/schedule_sample.cpp).
+#
+# With so many candidates nearly every set can be made even, so it is enough to look at some of them: `size` random members,
+# each in turn compared with a block of random others. A swap that helps is made. Those that do not help are kept, the best
+# of each comparison: two of them at once often do, since what both leave is small.
+
+_SAMPLED_OTHERS: Final = 1 << 16
+_BLOCK: Final = 1 << 11  # of them, that a member is compared with at once
+_VISITS: Final = 16_000  # of members, at most
+_KEPT_SWAPS: Final = 2048  # that did not help, of which pairs are tried
+
+
+def sampled(label_counts: Ints, size: int, rng: Rng, enough: int) -> tuple[Ints, int]:
+    """Return `size` rows of label_counts [m c] with small Omega, ascending, and their c^2 Omega. enough: no set is below."""
+    order = rng.permutation(len(label_counts))[: size + _SAMPLED_OTHERS]
+    rows = centred(label_counts[order])
+    picked, reached = native.sample(rows, size, enough, _BLOCK, _VISITS, _KEPT_SWAPS)
+    return np.sort(order[picked]), reached

@@ -1,9 +1,16 @@
-"""Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates."""
+"""Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates.
+
+It returns at most min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
+`candidates.update_sq_norm` says `needs = ("update_sq_norm",)`; then every ready device is trained first. One whose
+choice depends on who was chosen before (`candidates.missed`) sets `looks_back = True`. The schedulers here, the paper's and its
+baselines, break ties in favour of the lower device number, on which stored numbers depend. Schedulers whose scores are often
+equal draw lots (`largest_by_lot`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import numpy as np
@@ -15,8 +22,6 @@ from fedtide.parts.registry import remembers
 from fedtide.schedule.certified import STEPS, certify
 from fedtide.schedule.label_variance import label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
-
-# The table of ready devices that a scheduler sees.
 
 
 def make_candidates(
@@ -48,9 +53,6 @@ def make_candidates(
     )
 
 
-# Drawing some of many, by weight.
-
-
 def by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
     """Draw `count` positions without replacement, each next one with a probability proportional to its weight [m] >= 0.
 
@@ -62,18 +64,6 @@ def by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
     return np.argsort(rings, kind="stable")[:count]
 
 
-# Who uploads. A scheduler is a callable (candidates, limit, rng) -> positions within the candidates.
-#
-# It returns at most min(limit, m) distinct positions, or a `Selection` to say more about them. A scheduler that looks at
-# `candidates.update_sq_norm` sets the attribute `needs_update_norm = True`; then every ready device is trained first. One
-# whose choice depends on who was chosen before (`candidates.missed`) sets `looks_back = True`. The schedulers here, the
-# paper's and its baselines, break ties in favour of the lower device number, on which stored numbers depend. Schedulers
-# whose scores are often equal draw lots (`largest_by_lot`).
-
-
-_LATER: Final = {
-    "later": True
-}  # arguments that came after runs were stored: at their defaults they are not written down
 SMALL: Final = 1000  # values that are sorted as a whole
 PoolShare = Annotated[float, arg("share of the N devices, those with the best channels, that are chosen from")]
 
@@ -92,7 +82,11 @@ def looks_back(scheduler: Scheduler) -> bool:
 
 
 def largest(value: Floats | Ints, count: int) -> Ints:
-    """Return the positions of the `count` largest values, the earlier position first among equals."""
+    """Return the positions of the `count` largest values, the earlier position first among equals.
+
+    >>> largest(np.array([3, 9, 5, 9]), 3)
+    array([1, 3, 2])
+    """
     if len(value) <= SMALL:
         return np.argsort(-value, kind="stable")[:count]
     top = _top(value, count)
@@ -148,7 +142,7 @@ class BestChannelBestNorm:
     """BCBN2: among the floor(0.5 N) best channels, the R largest ||u_k||^2."""
 
     pool_share: PoolShare = 0.5
-    needs_update_norm: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("update_sq_norm",)
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Ints:
         """Sort by channel, then by update norm."""
@@ -180,11 +174,11 @@ class Proposed:
         arg(
             "beyond 3 million subsets; swaps: descent from 96 starts; certified: longer, with a proved gap in the record"
         ),
-    ] = field(default="swaps", metadata=_LATER)
+    ] = "swaps"
     time_limit: Annotated[
         int,
         arg("of the certified search; the default is about 10 ms, 0: no tree", unit="steps", ge=0, le=10**12),
-    ] = field(default=STEPS, metadata=_LATER)
+    ] = STEPS
 
     def __call__(self, candidates: Candidates, limit: int, rng: Rng) -> Selection:
         """Pi = argmin Omega over the subsets of Pi' with min(R, m) members."""

@@ -25,7 +25,7 @@ from fedtide import config
 from fedtide.config import Experiment, effort
 from fedtide.core import faults, signals
 from fedtide.core.cluster import apart, connect, deaf
-from fedtide.data.official import folder_digest
+from fedtide.data.fetch import folder_digest
 from fedtide.engine.system import durations, load_dataset, make_policy
 from fedtide.errors import DivergedError, FedtideError, RunFolderError
 from fedtide.learning.trainer import backend as engine
@@ -78,16 +78,16 @@ class _Loading:
     """An experiment, equal to every other one whose data set is made of the same."""
 
     def __init__(self, experiment: Experiment) -> None:
-        self.experiment, name = experiment, experiment.data.name
+        self.experiment, name = experiment, experiment.part("data").name
         declared = registry.own_parameters("data", registry.find_part("data", name, builtin_parts("data")))
         keys = config.all_keys()
         filled = {
             each.about.key: config.key_value(experiment, each.about.key) for each in declared if each.about.key in keys
         }
-        args = experiment.data.args
+        args = experiment.part("data").args
         files = registry.part_argument_files("data", name, args)
         contents: dict[str, str | None] = {each: user_code.file_digest(place) for each, place in files.items()}
-        contents["data.folder"] = folder_digest(name, args.get("folder", experiment.data.folder))
+        contents["data.folder"] = folder_digest(name, experiment.data.folder)
         same = (name, args, filled, user_code.source_digest(name), str(user_code.user_code_folder()), contents)
         self._same = json.dumps(same, sort_keys=True, default=str)
 

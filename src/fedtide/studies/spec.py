@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -18,7 +17,7 @@ from fedtide import config
 from fedtide.config import Experiment, build
 from fedtide.config.keys import explain_validation
 from fedtide.core.yaml12 import ConfigSyntaxError, in_line, plain_tree, shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import user_code
 from fedtide.runs import policy_files
 
@@ -262,8 +261,7 @@ def _about(key: str) -> str | None:
 
 
 def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, _File.model_fields, 1)
-    return f": did you mean {near[0]}?" if near else f": a study has {', '.join(_File.model_fields)}"
+    return ": " + did_you_mean(key, _File.model_fields, f"a study has {', '.join(_File.model_fields)}")
 
 
 def _words(cell: Cell) -> list[str]:
@@ -279,7 +277,7 @@ def _grid(file: _Form) -> list[tuple[Cell, dict[str, Any]]]:
             cell, merged = [(VARIANT, name)] * bool(name), dict(tree)
             for (axis, values), place in zip(file.axes.items(), places, strict=True):
                 group, _, key = axis.rpartition(".")
-                merged = config.merge(merged, {group: {key: values[place]}} if group else {key: values[place]})
+                merged = config.lay(merged, {group: {key: values[place]}} if group else {key: values[place]})
                 text = in_line(values[place])
                 cell.append((axis, text if len(text) <= _LONG else f"#{place + 1}"))
             found.append((tuple(cell), merged))

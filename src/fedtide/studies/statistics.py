@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from fedtide.runs.ledger import UNPRICED, joules, prices
 from fedtide.studies.paths import note, on_one_path, paired
 from fedtide.studies.store import RunResult
 from fedtide.types import Floats
@@ -27,28 +26,20 @@ def _bits(result: RunResult) -> Floats:
     return np.asarray(result.column("bits") + result.column("control_bits"))
 
 
-def _joules(result: RunResult) -> Floats:
-    """Return the energy up to every evaluation in J; of what was not counted then, by the prices; NaN without any."""
-    if "joules" in result.columns:
-        return result.column("joules")
-    found = prices(result.experiment)
-    spent = joules(result.column("symbols"), result.column("samples_trained"), *found)
-    return spent if found.known else np.full_like(spent, np.nan)
-
-
-def _air_time(result: RunResult) -> Floats:
-    return result.column("air_time") if "air_time" in result.columns else np.full_like(result.column("time"), np.nan)
+def _if_counted(name: str) -> Callable[[RunResult], Floats]:
+    """Return a reader of a column that is not stored if nothing of it was counted; NaN then."""
+    return lambda result: result.column(name) if name in result.columns else np.full_like(result.column("time"), np.nan)
 
 
 SPENT_BY_QUANTITY: Final[Mapping[str, Callable[[RunResult], Floats]]] = {
     "time": lambda result: result.column("time"),
     "bits": _bits,  # payloads and what was reported before scheduling
-    "joules": _joules,
+    "joules": _if_counted("joules"),
     "bits_down": lambda result: result.column("bits_down"),
-    "air_time": _air_time,
+    "air_time": _if_counted("air_time"),
 }
 UNCOUNTED: Final[Mapping[str, str]] = {
-    "joules": UNPRICED,
+    "joules": "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one, or another fleet.energy, to count energy",
     "air_time": "radio.symbol_rate is 0: give it to count time on the air",
     "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
 }

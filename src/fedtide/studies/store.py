@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide import config
-from fedtide.config import Experiment
+from fedtide.config import Experiment, Part
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning.trainer import backend_of
 from fedtide.report.summary import evaluated
@@ -101,8 +101,8 @@ class RunResult(NamedTuple):
     @property
     def engine(self) -> str:
         """Who did the steps of the training."""
-        learning = self.experiment.get("learning", {})
-        return backend_of(learning.get("trainer", "native"), learning.get("trainer_args") or {})
+        trainer = Part.of(self.experiment.get("learning", {}).get("trainer", "native"))
+        return backend_of(trainer.name, trainer.args)
 
     @property
     def path(self) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -271,9 +271,7 @@ class Buffered:
 
     size: Annotated[int, arg("how many finished devices it waits for", ge=1, le=10**8, key="timeline.buffer_size")]
     upload_time: UploadTime = 0.0
-    waits: Annotated[bool, arg("finished devices wait for the new model; false: they go on with the newest")] = field(
-        default=True, metadata={"later": True}
-    )
+    waits: Annotated[bool, arg("finished devices wait for the new model; false: they go on with the newest")] = True
 
     def __call__(self, clock: Clock) -> Iterator[Tick]:
         """Play the arrivals in order of (time, device)."""

@@ -6,7 +6,6 @@ the jobs of a device differ in length.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,41 +15,7 @@ import numpy as np
 from fedtide.config.effort import MOST_TICKS
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.parts.user_code import Guarded
-from fedtide.timeline.timelines import Timeline, job_times
-from fedtide.types import Ints, Tick, readonly_copy
-
-
-def lifted_timeline(timeline: Any, redraws: bool, label: str) -> Timeline:
-    """Return a timeline that takes a clock, made of one that may take (duration [N], horizon) instead.
-
-    redraws: the jobs of a device may differ in length, or it may have to be waited for, so that no one column of durations
-    tells when devices are ready.
-    """
-    if not _takes_durations(timeline):
-        return timeline  # type: ignore[no-any-return]
-    if redraws:
-        raise FedtideError(
-            f"{label} takes (duration, horizon), and here a device may take another time for every job: let it take (clock) "
-            "and ask clock.elapsed(device, job, time), or choose durations drawn once and devices that are always there"
-        )
-    return lambda clock: timeline(readonly_copy(job_times(clock, 1)), clock.horizon)
-
-
-def _takes_durations(timeline: Any) -> bool:
-    """Say whether a timeline is called as (duration, horizon): it cannot do with one argument, or names a second one so."""
-    while isinstance(timeline, Guarded):
-        timeline = timeline.policy
-    for follow in (False, True):  # what a decorator copies hides the arguments that were given
-        try:
-            found = inspect.signature(timeline, follow_wrapped=follow).parameters.values()
-        except (TypeError, ValueError):  # it is not written in Python
-            return False
-        named = [each for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-        if named:
-            return len(named) > 1 and (named[1].default is inspect.Parameter.empty or named[1].name == "horizon")
-    return True
-
+from fedtide.types import Ints, Tick
 
 # Of a user's own timeline nobody knows how long it goes on: it is looked at while it does.
 _LOOK_EVERY = 100_000  # ticks

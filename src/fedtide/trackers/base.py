@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import functools
 import importlib
 import inspect
@@ -16,17 +14,15 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import numpy as np
-from pydantic import BaseModel
-
 from fedtide.core import signals
-from fedtide.core.faults import part_name, said
+from fedtide.core.faults import error_text, said
 from fedtide.core.files import write_atomically
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.parts import registry, user_code
 from fedtide.parts.kinds import KINDS
 from fedtide.runs.record import RoundRecord
+from fedtide.types import read_only
 
 if TYPE_CHECKING:
     from fedtide.config import Experiment
@@ -51,7 +47,7 @@ def scalars(record: RoundRecord) -> dict[str, float]:
         "devices/label_variance": record.label_variance,
         "time": record.time,  # simulated
         **{f"spent/{name}": value for name, value in record.ledger._asdict().items()},  # so far
-        **{f"metrics/{name}": value for name, value in getattr(record, "metrics", {}).items()},
+        **{f"metrics/{name}": value for name, value in record.metrics.items()},
     }
     return {name: float(value) for name, value in found.items() if isinstance(value, Real)}
 
@@ -101,7 +97,9 @@ def package(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise FedtideError(f"{name} cannot be imported ({part_name(error)}): pip install 'fedtide[{extra}]'") from error
+        raise FedtideError(
+            f"{name} cannot be imported ({error_text(error)}): pip install 'fedtide[{extra}]'"
+        ) from error
 
 
 # What a tracker is, and how the ones that are asked for are made.
@@ -209,17 +207,11 @@ def _check_call(name: str, method: str, call: Any) -> None:
         ) from error
 
 
-# Calling trackers so that none of them can harm a run: their failures warn, what they are given is a copy.
-
-
-_UNCHANGEABLE = (bool, int, float, str, bytes, type(None))
-
-
 class Trackers:
     """The trackers of one run.
 
-    One that raises anything is warned of in one line and not called again; only Ctrl-C passes. What they are given is
-    theirs: changing it changes nothing of ours.
+    One that raises anything is warned of in one line and not called again; only Ctrl-C passes. Records are frozen, and the
+    model is read-only.
     """
 
     def __init__(self, wanted: Sequence[str | Mapping[str, Any] | object], warn: Callable[[str], None]) -> None:
@@ -244,13 +236,13 @@ class Trackers:
         """Tell them once that the run is over, if they were told that it began; None: it was interrupted or failed."""
         if self._began:
             self._began = False
-            self._call("end", result)
+            self._call("end", result and result._replace(model=read_only(result.model)))
 
     def _call(self, method: str, *given: Any) -> None:
         for tracker in list(self._held):
             asked = signals.stop_requested()  # when a run is being ended, that it was asked to is no news
             try:
-                getattr(tracker, method)(*map(_copied, given))
+                getattr(tracker, method)(*given)
             except BaseException as error:  # SystemExit too: a tracker does not end a run
                 self._held.remove(tracker)
                 ctrl_c = isinstance(error, KeyboardInterrupt) and not signals.foreign(error)
@@ -266,7 +258,7 @@ def _failure(tracker: Lifted, method: str, error: BaseException) -> str:
     if isinstance(error, FedtideError):
         what = f": {said(error)}"
     else:
-        what = f" raised {part_name(error)} in {method}{_where(error)}"
+        what = f" raised {error_text(error)} in {method}{_where(error)}"
     return f"tracker={tracker.name!r}{what}; the run goes on without it"
 
 
@@ -280,26 +272,3 @@ def _where(error: BaseException) -> str:
     line = [line for name, line in steps if name == file][-1]
     near = os.path.relpath(file)
     return f" ({file if near.startswith(os.pardir) else near}:{line})"
-
-
-def _copied(value: Any) -> Any:
-    """Return a value whose containers are new; what cannot be changed, and objects that we know nothing of, stay."""
-    if isinstance(value, _UNCHANGEABLE):
-        return value
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, BaseModel):  # frozen, but what is in it need not be
-        return value.model_copy(update={key: _copied(inner) for key, inner in value})
-    if dataclasses.is_dataclass(value) and type(value).__module__.startswith("fedtide."):
-        twin = copy.copy(value)
-        for each in dataclasses.fields(value):
-            object.__setattr__(twin, each.name, _copied(getattr(value, each.name)))
-        return twin
-    if isinstance(value, Mapping):
-        return {key: _copied(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        copies = [inner if isinstance(inner, _UNCHANGEABLE) else _copied(inner) for inner in value]
-        if isinstance(value, list):
-            return copies
-        return value._make(copies) if hasattr(value, "_make") else tuple(copies)
-    return value

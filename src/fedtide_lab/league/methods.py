@@ -46,7 +46,7 @@ _AGES: tuple[Tree, Tree] = ({"policy": {"age_base": 1.0}}, {"policy": {"age_base
 
 def _scheduler(name: str, title: str, *, settings: tuple[dict[str, Any], dict[str, Any]] | None = None) -> Method:
     """Return a schedule, with two choices of its arguments."""
-    chosen = _AGES if settings is None else _both("policy", "scheduler_args", settings)
+    chosen = _AGES if settings is None else _both("policy", "scheduler", settings)
     return Method(name, title, {"policy": {"scheduler": name}}, chosen, control=EVEN if settings else REFERENCE)
 
 
@@ -56,11 +56,11 @@ def _aggregator(
     """Return a server's method, with two choices of its arguments."""
     tree: Tree = {"policy": {"aggregator": aggregator or name}, **({"codec": {"name": codec}} if codec else {})}
     control = DENSE if codec and name != DENSE else EVEN
-    return Method(name, title, tree, _both("policy", "aggregator_args", (first, second)), bool(codec), control)
+    return Method(name, title, tree, _both("policy", "aggregator", (first, second)), bool(codec), control)
 
 
 def _codec(name: str, title: str, args: dict[str, Any] | None = None, codec: str = "") -> Method:
-    return Method(name, title, {"codec": {"name": codec or name, **({"args": args} if args else {})}}, _AGES)
+    return Method(name, title, {"codec": {"name": {"name": codec or name, **(args or {})}}}, _AGES)
 
 
 def _both(group: str, key: str, settings: tuple[dict[str, Any], dict[str, Any]]) -> tuple[Tree, Tree]:
@@ -131,8 +131,8 @@ _CODECS = (
     Method(
         "sign_vote",
         "signSGD with majority vote",
-        {"codec": {"name": "sign", "args": {"scaled": False}}, "policy": {"aggregator": "majority_vote"}},
-        _both("policy", "aggregator_args", ({"rate": 0.001}, {"rate": 0.003})),
+        {"codec": {"name": {"name": "sign", "scaled": False}}, "policy": {"aggregator": "majority_vote"}},
+        _both("policy", "aggregator", ({"rate": 0.001}, {"rate": 0.003})),
         alone=True,
         control=EVEN,
     ),
@@ -140,7 +140,7 @@ _CODECS = (
         "ef21",
         "EF21",
         {"codec": {"name": "ef21"}, "policy": {"aggregator": "ef21"}},
-        _both("policy", "aggregator_args", ({"rate": 1.0}, {"rate": 2.0})),
+        _both("policy", "aggregator", ({"rate": 1.0}, {"rate": 2.0})),
         alone=True,
         control=EVEN,
     ),
@@ -171,14 +171,14 @@ _LOCAL = (
         "momentum",
         "local momentum",
         {},
-        _both("learning", "trainer_args", ({"momentum": 0.5}, {"momentum": 0.9})),
+        _both("learning", "trainer", ({"momentum": 0.5}, {"momentum": 0.9})),
         control=EVEN,
     ),
     Method(
         "scaffold",
         "SCAFFOLD, with dense updates",
         {"learning": {"trainer": "scaffold"}, "policy": {"aggregator": "scaffold"}, "codec": {"name": "dead_zone"}},
-        _both("learning", "trainer_args", ({"damping": 0.3}, {"damping": 1.0})),
+        _both("learning", "trainer", ({"damping": 0.3}, {"damping": 1.0})),
         alone=True,
         control=DENSE,
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedtide.config import merge
+from fedtide.config import lay
 from fedtide.studies.spec import Study, make_study
 from fedtide.studies.statistics import mean_accuracy
 from fedtide.studies.store import RunResult, Store
@@ -23,7 +23,7 @@ CONFIRMING = range(10, 15)  # fresh seeds, for the winner
 JOINED = "joined"
 CHANCE = 0.1  # the accuracy of a guess among ten labels, which every world here has
 # What an upload and a training cost: 0.2 W at 200,000 symbols/s; 1e6 cycles per sample at 1e-28 J s^2 and 1 GHz
-BASE: Tree = merge(
+BASE: Tree = lay(
     COMMON_KEYS,
     {
         "data": {"num_test": 1000},
@@ -57,14 +57,14 @@ ARENAS = (
         "A crowded macro cell",
         "MNIST in shards; devices within 500 m, path loss and 8 dB of shadowing under the fading, and a third of the "
         "symbols: n = 100,000",
-        merge(_KNOWN["macro"].tree, {"radio": {"num_symbols": 100_000}}),
+        lay(_KNOWN["macro"].tree, {"radio": {"num_symbols": 100_000}}),
     ),
     Arena(
         "phones",
         "Phones that come and go",
         "Fashion-MNIST in shards; on for 2 T_max and away for 1 on average; every job takes another time, 0.1 T_max and "
         "Exp(0.3), some phones slower",
-        merge(_KNOWN["phones"].tree, {"data": {"name": "fashion_mnist"}}),
+        lay(_KNOWN["phones"].tree, {"data": {"name": "fashion_mnist"}}),
     ),
 )
 
@@ -81,7 +81,7 @@ class Entry(NamedTuple):
     @property
     def tree(self) -> Tree:
         """All that it changes in the reference."""
-        return merge(merge(self.method.tree, self.setting), {"learning": {"learning_rate": self.rate}})
+        return lay(lay(self.method.tree, self.setting), {"learning": {"learning_rate": self.rate}})
 
 
 def tuning(arena: Arena, methods: Sequence[Method]) -> Study:
@@ -133,7 +133,7 @@ def joined(found: Sequence[Entry]) -> Method | None:
             (each for each in found if each.group == group and not each.method.alone), key=lambda each: each.tuned
         )
         if best.tuned > by_name[best.method.control].tuned:
-            tree = merge(tree, merge(best.method.tree, best.setting))
+            tree = lay(tree, lay(best.method.tree, best.setting))
             titles.append(best.method.name)
     return Method(JOINED, " + ".join(titles), tree, METHODS[REFERENCE].settings) if tree else None
 
@@ -155,4 +155,4 @@ def _candidates(method: Method) -> list[Entry]:
 
 
 def _in(arena: Arena, tree: Tree) -> Tree:
-    return merge(merge(BASE, arena.tree), tree)
+    return lay(lay(BASE, arena.tree), tree)

@@ -122,8 +122,8 @@ FIGURES: dict[str, Figure] = {
                 "FedAvg": _FEDAVG,
                 "periodic, random": _RANDOM,
                 "periodic, proposed": {},
-                "FedAsync 0.4": {"framework": "fedasync", "policy": {"limit": 1, "aggregator_args": {"mixing": 0.4}}},
-                "FedAsync 0.8": {"framework": "fedasync", "policy": {"limit": 1, "aggregator_args": {"mixing": 0.8}}},
+                "FedAsync 0.4": {"framework": "fedasync", "policy": {"limit": 1, "aggregator": {"mixing": 0.4}}},
+                "FedAsync 0.8": {"framework": "fedasync", "policy": {"limit": 1, "aggregator": {"mixing": 0.8}}},
             },
             note="The paper gives no least duration. Ours is 0, so a few quick devices make most of FedAsync's uploads: of 40 "
             "devices the quickest makes 10 to 85 % of them (median 29), the quickest five 43 to 97 % (seeds 0 to 9). Their "
@@ -245,11 +245,11 @@ FIGURES: dict[str, Figure] = {
 
 def figure_study(figure: Figure, seeds: Sequence[int], quick: Tree | None = None) -> Study:
     """Return the study behind a figure; `quick` is laid on top of every run."""
-    from fedtide.config import merge
+    from fedtide.config import lay
 
     variants = {}
     for name, parts in figure.variants().items():
-        tree = merge(merge(figure.base, parts["_setting"]), parts["_curve"])
+        tree = lay(lay(figure.base, parts["_setting"]), parts["_curve"])
         tree.pop("only", None)
         variants[name] = shrink(tree, quick) if quick else tree
     return make_study(figure.name, variants, seeds)
@@ -257,10 +257,8 @@ def figure_study(figure: Figure, seeds: Sequence[int], quick: Tree | None = None
 
 def shrink(tree: dict[str, Any], quick: Tree) -> dict[str, Any]:
     """Cut a run down to a fraction of its horizon, on smaller data, for a quick look."""
-    from fedtide.config import TimelineConfig, merge
+    from fedtide.config import TimelineConfig, lay
 
     whole = tree.get("timeline", {}).get("horizon", TimelineConfig.model_fields["horizon"].default)
     horizon = float(whole) * float(quick["horizon_share"])
-    return merge(
-        merge(tree, {k: v for k, v in quick.items() if k != "horizon_share"}), {"timeline": {"horizon": horizon}}
-    )
+    return lay(lay(tree, {k: v for k, v in quick.items() if k != "horizon_share"}), {"timeline": {"horizon": horizon}})

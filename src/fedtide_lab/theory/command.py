@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from fedtide.core.files import check_folder, write_output
+from fedtide.core.files import require_writable, write_output
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.plot.figure import FORMATS, our_style, save
 from fedtide.plot.style import SCREEN
@@ -81,7 +81,7 @@ def run_theory(
     options = parse_options(words)
     if out is not None:
         try:
-            check_folder(out)
+            require_writable(out)
         except RunFolderError as error:
             raise FedtideError(str(error)) from error  # no run's
     report = evaluate_problem(options, say)

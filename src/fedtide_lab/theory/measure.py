@@ -96,7 +96,7 @@ def _mnist(options: Options) -> tuple[Floats, Ints, int]:
     wanted = options.num_devices * options.num_samples
     if wanted > 60_000:
         raise FedtideError(f"num_devices x num_samples = {wanted}: MNIST has 60000 training samples")
-    dataset = data.of_mnist(num_train=max(wanted, _MNIST_TRAIN))
+    dataset = data.load("mnist", num_train=max(wanted, _MNIST_TRAIN))
     images = dataset.train.floats().reshape(len(dataset.train.labels), -1).astype(np.float64)
     centred = images - images.mean(axis=0)
     values, axes = np.linalg.eigh(centred.T @ centred / len(centred))

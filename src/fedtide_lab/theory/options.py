@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -12,7 +11,7 @@ from fedtide.config.effort import MOST_TICKS
 from fedtide.config.keys import Count, Decibels, NonNegativeInt, NotNegative, Positive, explain_validation
 from fedtide.core.reading import parse_word
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 
 _MOST_GIGABYTES = 64  # for the task's data, and for the matrices that its optima take
 _MOST_STEPS = 10**9  # aggregations of all runs together
@@ -125,5 +124,5 @@ def _about(key: str) -> str | None:
 
 
 def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key.rpartition(".")[2], Options.model_fields, 1, 0.5)
-    return f": did you mean {near[0]}?" if near else f": use one of {', '.join(Options.model_fields)}"
+    fields = Options.model_fields
+    return ": " + did_you_mean(key.rpartition(".")[2], fields, f"use one of {', '.join(fields)}")

@@ -45,7 +45,7 @@ WORLDS: tuple[World, ...] = (
         "macro",
         "A macro cell",
         "devices within 500 m: path loss 128.1 + 37.6 log10 d and 8 dB of shadowing under the Rayleigh fading",
-        {"radio": {"coverage": "log_distance", "coverage_args": {"radius": 500.0, "sigma_db": 8.0}}},
+        {"radio": {"coverage": {"name": "log_distance", "radius": 500.0, "sigma_db": 8.0}}},
     ),
     World(
         "walking",
@@ -54,10 +54,8 @@ WORLDS: tuple[World, ...] = (
         "10 % and a margin of 1 dB: a packet that has more bits than the link carries is lost",
         {
             "radio": {
-                "channel": "jakes",
-                "channel_args": {"doppler": 0.4},
-                "csi": "noisy",
-                "csi_args": {"error": 0.1, "margin_db": 1.0},
+                "channel": {"name": "jakes", "doppler": 0.4},
+                "csi": {"name": "noisy", "error": 0.1, "margin_db": 1.0},
             }
         },
     ),
@@ -67,10 +65,8 @@ WORLDS: tuple[World, ...] = (
         "on for 2 T_max and away for 1 on average; every job takes another time, 0.1 T_max and Exp(0.3), some phones slower",
         {
             "fleet": {
-                "duration": "shifted_exponential",
-                "duration_args": {"shift": 0.1, "mean": 0.3, "spread": 0.5},
-                "availability": "markov",
-                "availability_args": {"mean_on": 2.0, "mean_off": 1.0},
+                "duration": {"name": "shifted_exponential", "shift": 0.1, "mean": 0.3, "spread": 0.5},
+                "availability": {"name": "markov", "mean_on": 2.0, "mean_off": 1.0},
             }
         },
     ),
@@ -112,12 +108,10 @@ CURVES: dict[str, Tree] = {
 
 def world_study(world: World, seeds: Sequence[int] | None = None) -> Study:
     """Return the runs of a world."""
-    from fedtide.config import merge
+    from fedtide.config import lay
 
-    base = merge(COMMON_KEYS, world.tree)
-    return make_study(
-        world.name, {name: merge(base, tree) for name, tree in CURVES.items()}, seeds or range(world.seeds)
-    )
+    base = lay(COMMON_KEYS, world.tree)
+    return make_study(world.name, {name: lay(base, tree) for name, tree in CURVES.items()}, seeds or range(world.seeds))
 
 
 def collect_worlds(worlds: Sequence[World], store: Store, most: int = 20) -> FigureResults:

@@ -1,0 +1,93 @@
+"""Nested mappings of keys, laid on one another, and `key=value` words. A part is one entry: a name, or {name, parameters}."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from fedtide.core.reading import parse_word
+from fedtide.core.yaml12 import shown
+from fedtide.errors import FedtideError
+from fedtide.parts.kinds import NAMED
+
+PART_KEYS: Final = {kind.key: name for name, kind in NAMED.items()}  # dotted key -> kind of part
+
+
+def lay(under: Mapping[str, Any], over: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Lay `over` on `under`, key by key.
+
+    Another part drops the parameters of the one it replaces. Parameters without a name (`radio.channel.k_factor=8`) go on
+    top of the part below. above: the group that both are in, with a dot.
+    """
+    laid = dict(under)
+    for key, value in over.items():
+        below, whole = laid.get(key), f"{above}{key}"
+        if whole in PART_KEYS:
+            laid[key] = _entry(below, value)
+        elif isinstance(value, Mapping) and isinstance(below, Mapping):
+            laid[key] = lay(below, value, f"{whole}.")
+        else:
+            laid[key] = value
+    return laid
+
+
+def _entry(below: Any, value: Any) -> Any:
+    """Return the entry of a part, with `value` laid on what was there before."""
+    if below is None:
+        return value
+    before = dict(below) if isinstance(below, Mapping) else {"name": below}
+    if isinstance(value, Mapping) and "name" not in value:
+        return {**before, **value}
+    if isinstance(value, str) and before.get("name", value) == value:  # the same part again, or the name of parameters
+        return {"name": value, **before} if len(before) > 1 or "name" not in before else value
+    return value
+
+
+def with_room(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `under` without the key whose place one of `over` takes: E is given in epochs or in steps."""
+    learning = over.get("learning")
+    for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
+        if isinstance(learning, Mapping) and learning.get(one) is not None and other not in learning:
+            under = lay(under, {"learning": {other: None}})
+    return dict(under)
+
+
+def nest(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree with what has a dotted key (`policy.limit`, `radio.channel.k_factor`) inside its group."""
+    nested: dict[str, Any] = {}
+    for key, value in sorted(tree.items(), key=lambda item: item[0].count(".")):
+        *groups, leaf = key.split(".")
+        here = nested
+        for depth, group in enumerate(groups, 1):
+            inner = here.get(group, {})
+            if isinstance(inner, str) and ".".join(groups[:depth]) in PART_KEYS:
+                inner = {"name": inner}
+            if not isinstance(inner, Mapping):
+                raise FedtideError(f"{key} goes below {group}={shown(inner)}, which is no group; give one of the two")
+            here[group] = here = dict(inner)
+        if leaf in here:
+            raise FedtideError(f"{key} is given twice, with a dot and inside its group; keep one")
+        here[leaf] = value
+    return nested
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """Turn `group.key=value` words into a nested mapping; of two words for one key the later counts."""
+    tree: dict[str, Any] = {}
+    for word in words:
+        name, value = parse_word(word)
+        path = name.split(".")
+        single: Any = value
+        for part in reversed(path):
+            single = {part: single}
+        below: Any = tree
+        for depth, part in enumerate(path[:-1], 1):
+            below = below.get(part, {})
+            if not isinstance(below, dict) and ".".join(path[:depth]) in PART_KEYS:
+                break
+            if not isinstance(below, dict):
+                raise FedtideError(
+                    f"{shown(word)} goes below {part!r}, which was given a value already; give one of the two"
+                )
+        tree = lay(tree, single)
+    return tree
