@@ -174,22 +174,8 @@ def _replaced(system: System) -> dict[str, str]:
         "channel": make_channel(experiment, make_coverage(experiment)),
         **{kind: make_part(experiment, kind) for kind in ("allocation", "energy")},
     }
-    return {kind: _described(each) for kind, each in found.items() if not _same(each, named[kind])}
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Say whether two parts are of a kind and made with the same; a user's own is known by the experiment that names it."""
-    if isinstance(one, user_code.Guarded) and isinstance(other, user_code.Guarded):  # one of them may be under watch
-        ours = user_code.is_ours(one) and user_code.is_ours(other)
-        return one.name == other.name and (_same(one.policy, other.policy) if ours else True)
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, CHECKED):
-        return _same(one.part, other.part)
-    if dataclasses.is_dataclass(one):
-        compared = [each.name for each in dataclasses.fields(one) if each.compare]
-        return all(_same(getattr(one, name), getattr(other, name)) for name in compared)
-    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
+    texts = {kind: _described(part) for kind, part in found.items()}
+    return {kind: text for kind, text in texts.items() if text != _described(named[kind])}
 
 
 def check_identity(path: Path, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:
@@ -232,28 +218,20 @@ def _digest(arrays: Iterable[Any]) -> str:
     return digest.hexdigest()
 
 
-def _described(policy: Any) -> str:
-    """Name a policy with its settings: ours write them down themselves, those of a user's are in the experiment."""
-    made = policy.policy if isinstance(policy, user_code.Guarded) else policy
-    own = isinstance(policy, user_code.Guarded) and is_own_file(policy.name)
-    text = _written(made) if _writes_itself(made) or isinstance(made, (int, float)) else _type_label(made, own)
-    if isinstance(policy, user_code.Guarded):
-        return f"{policy.name} {text}"
-    return text if user_code.is_ours(made) or isinstance(made, (int, float)) else text + _settings(made)
-
-
-def _writes_itself(made: Any) -> bool:
-    is_object = dataclasses.is_dataclass(made) and not isinstance(made, type)
-    return is_object and type(made).__module__.startswith("fedtide.")
-
-
-def _written(made: Any) -> str:
-    """Return the repr of one of ours; a user's own that it is made with by name: its repr may say where in memory it is."""
-    if _writes_itself(made):
-        shown_fields = [each.name for each in dataclasses.fields(made) if each.repr]
-        inside = (f"{name}={_written(getattr(made, name))}" for name in shown_fields)
-        return f"{type(made).__qualname__}({', '.join(inside)})"
-    return _described(made) if callable(made) else repr(made)
+def _described(part: Any) -> str:
+    """Name a part with its settings, in the same words in every process; a user's own settings are in the experiment."""
+    if isinstance(part, CHECKED):
+        return _described(part.part)
+    if isinstance(part, user_code.Guarded):
+        ours = user_code.is_ours(part)
+        return f"{part.name} {_described(part.policy) if ours else _type_label(part.policy, is_own_file(part.name))}"
+    if dataclasses.is_dataclass(part) and type(part).__module__.startswith("fedtide."):
+        names = [field.name for field in dataclasses.fields(part) if field.compare]
+        inside = (f"{name}={_described(getattr(part, name))}" for name in names)
+        return f"{type(part).__qualname__}({', '.join(inside)})"
+    if callable(part):
+        return _type_label(part) + ("" if user_code.is_ours(part) else _settings(part))
+    return _plain(part) or repr(part)
 
 
 def _settings(policy: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import json
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pydantic import TypeAdapter
 
 from fedtide.core import signals
 from fedtide.core.faults import error_text, said
@@ -71,25 +72,25 @@ def _mean(values: Sequence[float]) -> float | None:
 _FILE = "trackers.json"
 
 
+_SESSIONS: Final = TypeAdapter(dict[str, dict[str, Any]])
+
+
 def remembered(folder: Path | None, tracker: str) -> dict[str, Any]:
     """Return what a tracker wrote down in this folder; nothing if there is none, or the file cannot be read."""
-    found = _read(folder).get(tracker)
-    return found if isinstance(found, dict) else {}
+    return _read(folder).get(tracker, {})
 
 
 def remember(folder: Path | None, tracker: str, **values: Any) -> None:
     """Write something down for the next session of this run, beside what other trackers did."""
     if folder is not None:
-        tree = {**_read(folder), tracker: values}
-        write_atomically(folder / _FILE, json.dumps(tree, indent=2).encode())
+        write_atomically(folder / _FILE, _SESSIONS.dump_json({**_read(folder), tracker: values}, indent=2))
 
 
-def _read(folder: Path | None) -> dict[str, Any]:
+def _read(folder: Path | None) -> dict[str, dict[str, Any]]:
     try:
-        tree = json.loads((folder / _FILE).read_bytes()) if folder else {}
+        return _SESSIONS.validate_json((folder / _FILE).read_bytes()) if folder else {}
     except (OSError, ValueError):  # a new run, or a damaged file: the tracker begins a run of its own
         return {}
-    return tree if isinstance(tree, dict) else {}
 
 
 def package(name: str, extra: str) -> Any:
