@@ -17,9 +17,10 @@ from fedtide.plot.curves import ACCURACY, dashes, draw_curve, draw_end, leave_ro
 from fedtide.plot.figure import axis_name, legend_below, our_style, sheet, write_figure
 from fedtide.plot.style import LOOKS, looks
 from fedtide.studies.paths import on_one_path
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, read_study
 from fedtide.studies.statistics import Comparison, band, final_accuracy, half_width, paired_difference
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = [ROOT / "examples" / name for name in ("codec.yaml", "codec-weights.yaml")]

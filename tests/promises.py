@@ -29,8 +29,6 @@ FILLED: Mapping[str, Any] = {
 # Arguments of parts that do not work without.
 GIVEN: Mapping[tuple[str, str], dict[str, Any]] = {
     ("channel", "trace"): {"path": str(Path(__file__).parent / "fixtures" / "uplinks.csv"), "wrap": True},
-    ("aggregator", "ef21"): {"codec": "ef21"},
-    ("aggregator", "scaffold"): {"trainer": "scaffold"},
 }
 
 
@@ -63,10 +61,8 @@ def without_memory(asked: Any, *init: Any, method: str = "", last: tuple[Any, ..
         begun = checks.first_memory(asked, "part", *init)
         for name, again in checks.first_memory(asked, "part", *init).items():
             assert np.array_equal(again, begun[name])
-        answer, after = checks.checked_pair(call(checks.readonly_memory(begun), *given, *last), begun, "part")
-        checks.checked_pair(
-            call(checks.readonly_memory(after), *given, *last), begun, "part"
-        )  # it can go on from there
+        answer, after = checks.checked_pair(call(checks.copied_memory(begun), *given, *last), begun, "part")
+        checks.checked_pair(call(checks.copied_memory(after), *given, *last), begun, "part")  # it can go on from there
         return answer
 
     return ask

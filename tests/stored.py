@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import copy
+import csv
+import gzip
+import hashlib
+import io
+import json
 from pathlib import Path
 
 from fedtide import config
+from fedtide.studies.results import RunResult, column_arrays, write_tables
 from fedtide.studies.spec import Run, Study, make_study, name_of
-from fedtide.studies.store import FORMAT, RunResult, Store
-from fedtide.studies.stored_format import pack_result
+from fedtide.studies.store import Store
 
 TINY = {
     "data": {"name": "synthetic", "num_train": 100, "num_test": 20, "num_shards": 10},
@@ -24,19 +28,21 @@ def two_variants(seeds: int = 3) -> Study:
 
 
 def result(tree=None, isa: str | None = None, level: float = 0.5) -> RunResult:
-    """A result of two evaluations; isa=None: as older versions stored it."""
+    """A result of two evaluations; isa=None: of unknown provenance."""
     experiment = config.dump(config.experiment(TINY if tree is None else tree))
-    columns = {
-        "index": [2, 4],
-        "time": [0.5, 1.0],
-        "test_accuracy": [level, level],
-        "test_loss": [1.0, None],
-        "train_loss": [None, None],
-        "symbols": [10.0, 20.0],
-        "bits": [5, 9.5],
-        "samples_used": [3, 6],
-        "samples_trained": [3, 8],
-    }
+    columns = column_arrays(
+        {
+            "index": [2, 4],
+            "time": [0.5, 1.0],
+            "test_accuracy": [level, level],
+            "test_loss": [1.0, None],
+            "train_loss": [None, None],
+            "symbols": [10.0, 20.0],
+            "bits": [5, 9.5],
+            "samples_used": [3, 6],
+            "samples_trained": [3, 8],
+        }
+    )
     totals = {
         "aggregations": 4, "uploads": 8, "mean_kept_share": 0.5, "mean_age": 0.0, "mean_label_variance": 2.0,
         "proved_minimal_share": None, "overhead_bits": 7, "seconds": 2.0,
@@ -55,24 +61,29 @@ def name(tree=None) -> str:
     return name_of(config.experiment(TINY if tree is None else tree))
 
 
-def tree(**changes) -> dict:
-    """What a good result's file holds, with changes by dotted key; `...` takes a key away."""
-    found = copy.deepcopy({"format": FORMAT, **result(isa="avx2").stored()})
-    for key, value in changes.items():
-        *groups, last = key.split("__")
-        place = found
-        for group in groups:
-            place = place[group]
-        if value is ...:
-            del place[last]
-        else:
-            place[last] = value
-    return found
+def tables(made: RunResult | None = None) -> dict[str, list[list[str]]]:
+    """The tables of a store that holds one good result, as rows of cells."""
+    made = result(isa="avx2") if made is None else made
+    return {
+        table: list(csv.reader(io.StringIO(text.decode()))) for table, text in write_tables([(name(), made)]).items()
+    }
 
 
-def write(folder: Path, **changes) -> Path:
-    """Write such a file under the name of the good one."""
+def forge(folder: Path, found: dict[str, list[list[str]]], **index) -> None:
+    """Write a store that vouches for these tables, whatever they hold."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{name()}.json.gz"
-    file.write_bytes(pack_result(tree(**changes)))
-    return file
+    sums = {}
+    for table, rows in found.items():
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        content = gzip.compress(text.getvalue().encode())
+        (folder / f"{table}.csv.gz").write_bytes(content)
+        sums[f"{table}.csv.gz"] = hashlib.sha256(content).hexdigest()
+    (folder / "study.json").write_text(json.dumps({"format": 1, "studies": ["one"], "files": sums, **index}))
+
+
+def forge_cell(folder: Path, table: str, column: str, value: str, row: int = 0, made: RunResult | None = None) -> None:
+    """Write a store with one good result in which one cell is another."""
+    found = tables(made)
+    found[table][1 + row][found[table][0].index(column)] = value
+    forge(folder, found)

@@ -37,12 +37,11 @@ def test_age_is_periods_less_one_and_at_most_tmax_over_period_less_one(parts: in
 def test_only_the_last_few_models_are_kept() -> None:
     trainer = FakeTrainer()
     system = build(small({"timeline": {"period": 0.25, "horizon": 6.0}}), dataset=synthetic(0, 60, 10))
-    from fedtide.engine.step import Arrived, absorb, initial_state
+    from fedtide.engine.step import initial_state, next_state
 
     state = initial_state(trainer.initial_model(0), 6)
     for tick in system.ticks:
-        nobody = Arrived(*(np.zeros(0, np.int64) for _ in range(3)))
-        state, _ = absorb(state, system.policy, tick.ready, nobody, np.empty((0, 30), np.float32))
+        state = next_state(state, tick.ready, np.zeros(0, np.int64), state.models[state.version], {})
         assert len(state.models) <= 4 + 1  # ceil(T_max / T~), and the newest
         assert set(state.held.tolist()) <= set(state.models)
 

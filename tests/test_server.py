@@ -6,10 +6,21 @@ import numpy as np
 import pytest
 
 from fedtide.aggregate.averages import AgeAware, AverageModels, UniformWeights
-from fedtide.engine.step import Arrived, Policy, absorb, initial_state, plan_step
-from fedtide.errors import FedtideError, TrainingError
+from fedtide.engine.step import (
+    Delivered,
+    Policy,
+    ReadyDevices,
+    Rules,
+    ServerState,
+    Uploads,
+    initial_state,
+    plan_step,
+    step,
+)
+from fedtide.errors import FedtideError
+from fedtide.radio.allocation import EqualBits
 from fedtide.schedule.schedulers import BestChannel
-from fedtide.types import Selection
+from fedtide.types import Grant, Selection, Tick
 from helpers import make_candidates
 
 MODEL = np.arange(4, dtype=np.float32)
@@ -22,8 +33,42 @@ def policy(scheduler: Any = BEST, limit: int = 2, weighting: Any = AGED, aggrega
     return Policy(scheduler, limit, weighting, aggregator)
 
 
-def arrived(*device: int, start: int = 1) -> Arrived:
-    return Arrived(np.array(device, np.int64), np.full(len(device), start), np.full(len(device), 10))
+class Told:
+    """Devices that are ready and send what they are told to, all of them or some."""
+
+    def __init__(
+        self, device: list[int], start: list[int], updates: Any, arriving: list[int], samples: Any = 10
+    ) -> None:
+        self.device, self.start, self.updates = np.array(device, np.int64), np.array(start, np.int64), updates
+        self.arriving, self.samples = np.array(arriving, np.int64), samples
+
+    def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
+        rows = make_candidates(np.ones(len(self.device)), age=tick.index - self.start)
+        samples = np.full(len(self.device), self.samples)
+        return ReadyDevices(rows._replace(device=self.device, tick=tick.index, num_samples=samples))
+
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
+        return Uploads(self.arriving, [self.updates] if len(self.arriving) else [])
+
+    def send(self, state: ServerState, tick: Tick, lot: Any) -> Delivered:
+        return Delivered(lot, {})
+
+
+def aggregate(
+    state: ServerState,
+    device: list[int],
+    arriving: list[int],
+    updates: Any,
+    start: list[int] | None = None,
+    own: Policy | None = None,
+    samples: Any = 10,
+) -> tuple[ServerState, Any]:
+    """Aggregate once; arriving: positions among the ready devices. Return the next state and the weights."""
+    start = [state.version] * len(device) if start is None else start
+    tick = Tick(state.version, 1.0, np.array(device, np.int64), np.array(start, np.int64))
+    rules = Rules(own or policy(limit=8), EqualBits(), 100.0, 0)
+    after, info = step(rules, state, tick, Told(device, start, updates, arriving, samples))
+    return after, info.weights
 
 
 # ---- plan
@@ -75,13 +120,11 @@ def test_a_scheduler_that_breaks_its_contract(answer: Any, reason: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-# ---- absorb
+# ---- step
 
 
 def test_the_new_model_goes_to_every_ready_device_scheduled_or_not() -> None:
-    state = initial_state(MODEL, 4)
-    update = np.ones((1, 4), np.float32)
-    state, weights = absorb(state, policy(), np.array([0, 2]), arrived(2), update)
+    state, weights = aggregate(initial_state(MODEL, 4), [0, 2], [1], np.ones((1, 4), np.float32))
     assert state.version == 2
     assert state.held.tolist() == [2, 1, 2, 1]
     assert state.uploads.tolist() == [0, 0, 1, 0]
@@ -92,54 +135,38 @@ def test_the_new_model_goes_to_every_ready_device_scheduled_or_not() -> None:
 
 def test_models_that_nobody_holds_are_forgotten() -> None:
     state = initial_state(MODEL, 2)
-    everyone = np.array([0, 1])
     for version in range(1, 6):
-        state, _ = absorb(state, policy(), everyone, arrived(0, start=version), np.ones((1, 4), np.float32))
+        state, _ = aggregate(state, [0, 1], [0], np.ones((1, 4), np.float32))
         assert set(state.models) == {version + 1}
 
 
 def test_nothing_arrived() -> None:
-    state = initial_state(MODEL, 3)
-    after, weights = absorb(state, policy(), np.array([1]), arrived(), np.empty((0, 4), np.float32))
+    after, weights = aggregate(initial_state(MODEL, 3), [1], [], np.empty((0, 4), np.float32))
     assert len(weights) == 0
     assert after.version == 2
     np.testing.assert_array_equal(after.models[2], MODEL)
     assert after.held.tolist() == [1, 2, 1]
 
 
-def test_absorb_leaves_the_old_state_alone() -> None:
+def test_a_step_leaves_the_old_state_alone() -> None:
     state = initial_state(MODEL.copy(), 3)
-    absorb(state, policy(), np.array([0, 1]), arrived(0, 1), np.ones((2, 4), np.float32))
+    aggregate(state, [0, 1], [0, 1], np.ones((2, 4), np.float32))
     assert (state.version, state.held.tolist(), state.uploads.tolist()) == (1, [1, 1, 1], [0, 0, 0])
     np.testing.assert_array_equal(state.models[1], MODEL)
 
 
 def test_ages_weigh_by_start_version() -> None:
-    state = initial_state(MODEL, 2)
-    state, _ = absorb(state, policy(), np.array([0]), arrived(0), np.ones((1, 4), np.float32))
-    both = Arrived(np.array([0, 1]), np.array([2, 1]), np.array([10, 30]))
-    _, weights = absorb(state, policy(weighting=AgeAware(0.5)), np.array([0, 1]), both, np.zeros((2, 4), np.float32))
+    state, _ = aggregate(initial_state(MODEL, 2), [0], [0], np.ones((1, 4), np.float32))
+    own, updates = policy(limit=8, weighting=AgeAware(0.5)), np.zeros((2, 4), np.float32)
+    _, weights = aggregate(state, [0, 1], [0, 1], updates, [2, 1], own, samples=[10, 30])
     np.testing.assert_allclose(weights, [10 / 25, 15 / 25])
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_updates_that_are_not_finite(value: float) -> None:
-    updates = np.zeros((2, 4), np.float32)
-    updates[1, 2] = value
-    with pytest.raises(TrainingError, match=r"device 2 at aggregation 1 is not finite.*lower learning\.learning_rate"):
-        absorb(initial_state(MODEL, 3), policy(), np.array([0, 2]), arrived(0, 2), updates)
 
 
 @pytest.mark.parametrize("answer", [[0.5], [0.7, 0.7], [-0.5, 1.5], [np.nan, 1.0], [[0.5, 0.5]], [0.0, 0.0]])
 def test_a_weighting_that_breaks_its_contract(answer: Any) -> None:
+    own = policy(limit=8, weighting=lambda *_: answer)
     with pytest.raises(FedtideError, match="2 weights >= 0 with sum 1") as caught:
-        absorb(
-            initial_state(MODEL, 3),
-            policy(weighting=lambda *_: answer),
-            np.array([0, 2]),
-            arrived(0, 2),
-            np.zeros((2, 4), np.float32),
-        )
+        aggregate(initial_state(MODEL, 3), [0, 2], [0, 1], np.zeros((2, 4), np.float32), own=own)
     assert "\n" not in str(caught.value)
 
 

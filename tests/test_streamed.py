@@ -10,20 +10,19 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.aggregate import averages
-from fedtide.aggregate.averages import AverageModels, Mix, fed, streams
+from aggregation import aggregated, cohort, stepped
+from fedtide.aggregate.averages import AverageModels, Mix
+from fedtide.aggregate.base import lift
 from fedtide.codec.base import Packet
 from fedtide.engine import simulated_devices
 from fedtide.engine.simulated_devices import Simulated
 from fedtide.engine.step import initial_state, step
 from fedtide.engine.system import build
 from fedtide.errors import TrainingError
-from fedtide.parts.kinds import builtin_parts
-from fedtide.types import Memory
+from fedtide.parts import registry
 from helpers import FakeTrainer, run, small, small_dataset
 from promises import part
 
-STREAMING = [name for name in builtin_parts("aggregator") if streams(part("aggregator", name))]
 ROOMY: dict[str, Any] = {
     "fleet": {"num_devices": 20},
     "policy": {"limit": 12, "age_base": 0.5},
@@ -37,19 +36,6 @@ def arrived(r: int, d: int) -> tuple[np.ndarray, ...]:
     return model, starts, updates, rng.dirichlet(np.ones(r)), rng.integers(0, 5, r)
 
 
-def test_which_aggregators_stream() -> None:
-    assert set(STREAMING) == {
-        *("average_models", "average_deltas", "mix", "buffered_mean", "mix_hinge"),
-        *("server_momentum", "server_adam", "server_yogi", "fadas"),
-    }
-    assert not streams(averages.resolve_inner("server_adam", {"inner": "median"}, 1, None))
-
-    class Mine(AverageModels):
-        """A user's own, which may do with the rows what it likes."""
-
-    assert not streams(Mine())
-
-
 @pytest.mark.parametrize("r", [1, 2, 9])
 def test_sums_one_after_the_other_are_those_of_the_formulas(r: int) -> None:
     """In float64, one device after the other, starts and updates apart: to the bit."""
@@ -61,9 +47,9 @@ def test_sums_one_after_the_other_are_those_of_the_formulas(r: int) -> None:
     share = 0.4 * (1 + float(weights @ age)) ** -0.5
     mixed = np.asarray((1 - share) * model + share * (sums[0] + sums[1]), np.float32)
     given = (model, starts, updates, weights, age)
-    assert np.array_equal(AverageModels()(*given), (sums[0] + sums[1]).astype(np.float32))
-    assert np.array_equal(Mix(0.4, 0.5)(*given), mixed)
-    assert np.array_equal(part("aggregator", "buffered_mean")(*given), sums[2].astype(np.float32))
+    assert np.array_equal(aggregated(AverageModels(), *given), (sums[0] + sums[1]).astype(np.float32))
+    assert np.array_equal(aggregated(Mix(0.4, 0.5), *given), mixed)
+    assert np.array_equal(aggregated(part("aggregator", "buffered_mean"), *given), sums[2].astype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -77,23 +63,19 @@ def test_sums_one_after_the_other_are_those_of_the_formulas(r: int) -> None:
 )
 def test_optimizers_stream_around_what_streams(name: str, within: str) -> None:
     """Memories included, the inner one's, too; over several aggregations."""
-    aggregator = averages.resolve_inner(name, {"inner": within}, 1, None)
-    assert streams(aggregator)
-    model = arrived(1, 30)[0]
-    one: tuple[np.ndarray, Memory] = (model, aggregator.init(model))
-    other = one
+    aggregator = registry.resolve("aggregator", name, {"inner": within})
+    one = other = (arrived(1, 30)[0], None)
     for r in (3, 1, 5):
         _, starts, updates, weights, age = arrived(r, 30)
-        device = np.arange(r)
-        one = aggregator(one[1], one[0], starts, updates, weights, age, device)
-        other = fed(aggregator.begin(other[1], other[0], weights, age, device), starts, updates)
+        one = stepped(aggregator, one[1], one[0], starts, updates, cohort(weights, age))
+        other = stepped(aggregator, other[1], other[0], starts, updates, cohort(weights, age), lot=1)
         assert np.array_equal(one[0], other[0])
         assert one[1].keys() == other[1].keys()
         assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])
 
 
 def lots_of(size: int) -> Any:
-    return patch.multiple(simulated_devices, FEWEST=size, MOST=size)
+    return patch.multiple(simulated_devices, _FEWEST=size, _MOST=size)
 
 
 @pytest.mark.parametrize("codec", ["sparse_quantized", "dead_zone", "error_feedback", "ideal"])
@@ -122,7 +104,7 @@ def stacked(model: Any, starts: Any, updates: Any, weights: Any, age: Any) -> An
 def test_a_streamed_run_is_one_with_all_updates_at_once() -> None:
     wanted = small(ROOMY)
     system = build(wanted, dataset=small_dataset())
-    own = system._replace(policy=system.policy._replace(aggregator=stacked))
+    own = system._replace(policy=system.policy._replace(aggregator=lift(stacked)))
     trainer, model = FakeTrainer(300), FakeTrainer(300).initial_model(0)
     one = other = initial_state(model, 20)
     with lots_of(3):
@@ -135,14 +117,11 @@ def test_a_streamed_run_is_one_with_all_updates_at_once() -> None:
 
 
 def test_what_is_all_lost_was_trained_and_sent() -> None:
-    """Nobody asks for updates of which none arrives, and they cost what they cost."""
+    """It costs what it costs."""
     alone = small(
         {"learning": {"trainer": "native"}, "policy": {"limit": 1}, "radio": {"csi": "noisy", "num_symbols": 100}}
     )
-    streamed = fedtide.simulate(alone, dataset=small_dataset()).rounds
-    with patch.object(simulated_devices, "streams", lambda _: False):
-        assert repr(fedtide.simulate(alone, dataset=small_dataset()).rounds) == repr(streamed)
-    lost = [record for record in streamed if record.lost]
+    lost = [record for record in fedtide.simulate(alone, dataset=small_dataset()).rounds if record.lost]
     assert lost
     assert all(record.sent_bits[0] > 0 for record in lost)
 
@@ -236,30 +215,21 @@ def test_a_aggregator_that_needs_all_has_them_all() -> None:
     assert peak(200, "ideal", "median") > 200 * 20_000 * 4
 
 
-def test_updates_are_asked_for_when_the_last_were_added() -> None:
-    """Not before: a lot is trained when its first update is wanted."""
+def test_a_lot_is_trained_when_the_last_was_added() -> None:
+    """Not before: the loop says when."""
     system = build(small(ROOMY), dataset=small_dataset())
     tick = next(tick for tick in system.ticks if len(tick.ready) >= 10)._replace(index=1)
     tick = tick._replace(start=np.ones_like(tick.start))
     trainer, seen = FakeTrainer(40), []
 
     class Counting(AverageModels):
-        """As ours, and notes how much was trained whenever one is added."""
+        """As ours, and notes how much was trained whenever a lot is added."""
 
-        __module__ = "fedtide.aggregate.averages"
-
-        def begin(self, *given: Any) -> Any:
-            sums = super().begin(*given)
-            add = sums.add
-
-            def noted(start: np.ndarray, update: np.ndarray) -> None:
-                seen.append(len(trainer.jobs))
-                add(start, update)
-
-            sums.add = noted  # type: ignore[method-assign]
-            return sums
+        def add(self, acc: Any, rows: Any, starts: Any, updates: Any) -> Any:
+            seen.append((rows, len(trainer.jobs)))
+            return super().add(acc, rows, starts, updates)
 
     own = system._replace(policy=system.policy._replace(aggregator=Counting()))
     with lots_of(4):
         step(own.rules, initial_state(trainer.initial_model(0), 20), tick, Simulated(own, trainer))
-    assert seen[:8] == [4] * 4 + [8] * 4
+    assert seen[:2] == [(slice(0, 4), 4), (slice(4, 8), 8)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedtide.help_text import documented
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Vector: TypeAlias = npt.NDArray[np.float32]  # a model or an update [d], or several [r d]
+Vectors: TypeAlias = Sequence[Vector] | Vector  # several [r d], as rows or as one array
 Rng: TypeAlias = np.random.Generator
 Memory: TypeAlias = dict[str, npt.NDArray[Any]]  # what a part remembers, by name; names, shapes and types never change
 DType = TypeVar("DType", bound=np.dtype[Any])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedtide
+from aggregation import cohort, stepped
 from fedtide.aggregate.cached import Ef21Sum
 from fedtide.codec.error_feedback import Ef21, ErrorFeedback
 from fedtide.codec.sparse_quantized import SparseQuantized
@@ -46,10 +47,10 @@ def test_ef_sgd_is_the_papers_loop() -> None:
 
 def test_ef21_is_the_papers_loop() -> None:
     """Richtarik et al. 2021, algorithm 2, with two devices of which one or both upload."""
-    codec, server, rng, d, k = Ef21("top_k", {"value_bits": 32}), Ef21Sum(2, rate=0.5), RNG(0), 12, 3
+    codec, server, rng, d, k = Ef21("top_k", {"value_bits": 32}), Ef21Sum(rate=0.5), RNG(0), 12, 3
     device: list[Any] = [codec.init(d), codec.init(d)]
     model = np.zeros(d, np.float32)
-    memory, known, x = server.init(model), [[0.0] * d, [0.0] * d], [0.0] * d
+    memory, known, x = server.init(model, 2), [[0.0] * d, [0.0] * d], [0.0] * d
     for who in ([0, 1], [0], [1], [0, 1], [1], [0, 1]):
         came = []
         for n in who:
@@ -60,9 +61,8 @@ def test_ef21_is_the_papers_loop() -> None:
             known[n] = [g + c for g, c in zip(known[n], change, strict=True)]
         x = [value + 0.5 * (a + b) / 2 for value, a, b in zip(x, *known, strict=True)]
         r = len(who)
-        model, memory = server(
-            memory, model, np.zeros((r, d)), np.stack(came), np.full(r, 1 / r), np.zeros(r), np.array(who)
-        )
+        arrived = cohort(np.full(r, 1 / r), np.zeros(r), np.array(who), 2)
+        model, memory = stepped(server, memory, model, np.zeros((r, d)), np.stack(came), arrived)
         np.testing.assert_allclose(model, x, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(memory["mean"], (device[0]["known"] + device[1]["known"]) / 2, rtol=1e-5, atol=1e-7)
 

@@ -56,7 +56,7 @@ class Forgetful:
 
     def train(self, jobs: Any) -> Any:
         begun = checks.first_memory(self._inner, "trainer", num_parameters(self.task.model))
-        answer = self._inner.train([job._replace(memory=checks.readonly_memory(begun)) for job in jobs])
+        answer = self._inner.train([job._replace(memory=checks.copied_memory(begun)) for job in jobs])
         assert isinstance(answer, Trained)
         assert len(answer.memory) == len(jobs)
         for after in answer.memory:

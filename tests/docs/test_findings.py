@@ -10,9 +10,10 @@ import numpy as np
 from fedtide import config
 from fedtide.engine.system import durations
 from fedtide.studies.paths import paired
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study, read_study
 from fedtide.studies.statistics import Comparison, Reaching, final_accuracy, mean_accuracy, paired_difference, variation
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide_lab.paper.claims import Check
 from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label, figure_study
 from fedtide_lab.worlds.page import decided
@@ -38,10 +39,10 @@ def unexplained(text: str, said: list[str]) -> list[str]:
 
 
 def runs_of(study: Study) -> dict[str, dict[int, RunResult]]:
-    kept, found = PAPER.all_files(), dict[str, dict[int, RunResult]]()
+    found = dict[str, dict[int, RunResult]]()
     for run in study.runs:
-        if run.name in kept:
-            found.setdefault(run.label, {})[run.experiment.seed] = PAPER.load(run.name, kept)
+        if PAPER.has(run.name):
+            found.setdefault(run.label, {})[run.experiment.seed] = PAPER.load(run.name)
     return found
 
 

@@ -121,5 +121,5 @@ def test_an_object_leaves_to_the_experiments_keys_what_it_was_not_given(
     rician = importlib.import_module("rician")
     made = fedtide.experiment(radio={"channel": rician.Rician(k_factor=6.0), "snr_db": 3.0})
     assert (made.radio.channel.name, made.radio.channel.args) == ("rician.py:Rician", {"k_factor": 6.0})
-    assert fedtide.experiment(radio={"coverage": Equal(snr_db=5.0), "snr_db": 3.0}).radio.coverage == {"snr_db": 5.0}
+    assert fedtide.experiment(radio={"coverage": Equal(), "snr_db": 3.0}).radio.coverage == fedtide.config.Part("equal")
     monkeypatch.delitem(sys.modules, "rician")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -19,8 +20,9 @@ from fedtide.engine.ticks import planned
 from fedtide.pages.study import league_page
 from fedtide.parts.registry import resolve
 from fedtide.studies import statistics
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide_lab.league import methods, page, season, tune
 from fedtide_lab.league.draw import draw_curves
 from fedtide_lab.league.methods import GROUPS, METHODS, PAPER_METHOD, REFERENCE, Method
@@ -210,7 +212,7 @@ def test_a_method_that_lacks_a_run_is_left_out_and_named(tmp_path: Path, small: 
     _season(store, small, _level)
     entry = next(row.entry for row in played(small, store)[0].rows if row.name == "top_k")
     [lost] = tune.playing(small, [entry], [3]).runs
-    next(iter(store.all_files()[lost.name])).unlink()
+    next((tmp_path / "new").glob(f"{lost.name}.*")).unlink()
     found, runs = played(small, store)
     assert found.left_out == {"top_k": 4}
     assert "top_k" not in {row.name for row in found.rows}
@@ -221,10 +223,11 @@ def test_a_method_that_lacks_a_run_is_left_out_and_named(tmp_path: Path, small: 
 def test_a_share_of_the_cost_is_own_over_the_references(tmp_path: Path, small: Arena) -> None:
     store = Store(tmp_path)
     _season(store, small, lambda name, experiment: 0.52)
-    for file in [path for paths in store.all_files().values() for path in paths]:
-        kept = store.read(file)
+    for name in store.names():
+        kept = store.load(name)
         if kept.experiment["policy"]["scheduler"] == "best_channel":
-            store.save(file.name.partition(".")[0], kept._replace(columns={**kept.columns, "bits": [20.0, 38.0]}))
+            columns = {**kept.columns, "bits": np.array([20.0, 38.0])}
+            store.save(name, dataclasses.replace(kept, columns=columns))
     cost = played(small, store)[0].row("best_channel").costs["bits"]
     assert cost.middle == 20.0
     assert np.exp(cost.ratio.mean) == pytest.approx(4.0)
@@ -240,7 +243,7 @@ def _lose(store: Store, arena: Arena, name: str, seed: int) -> None:
 def _diverged(run: Run) -> RunResult:
     """Return the result of a run that diverged at its first aggregation: a guess throughout."""
     found = result(config.dump(run.experiment), "avx2", 0.1)
-    return found._replace(totals={**found.totals, "diverged": 0.5})
+    return dataclasses.replace(found, totals={**found.totals, "diverged": 0.5})
 
 
 def test_a_target_is_an_exact_decimal_that_an_accuracy_can_reach(tmp_path: Path, small: Arena) -> None:
@@ -368,7 +371,7 @@ def test_a_whole_season_by_the_command_line(tmp_path: Path, small: Arena, monkey
     assert "`joined`" in text
     assert all(f"`{name}`" in text for name in methods.METHODS)
     store = Store(tmp_path / "store")
-    assert any(store.load(name).diverged is not None for name in store.all_files())
+    assert any(store.load(name).diverged is not None for name in store.names())
     assert "failed" not in CliRunner().invoke(app, command).output  # what diverged is not tried again
     again = CliRunner().invoke(app, [*command, "--draw-only", "--json"])
     assert len(json.loads(again.stdout)) == len(methods.METHODS) + 1
@@ -394,9 +397,8 @@ def test_the_whole_league_is_committed_and_nothing_else() -> None:
         for part in parts
         for run in part.runs
     }
-    kept = STORE.all_files()
-    assert set(kept) == set(wanted)
-    lost = {wanted[name] for name in kept if STORE.load(name, kept).diverged is not None}
+    assert STORE.names() == set(wanted)
+    lost = {wanted[name] for name in wanted if STORE.load(name).diverged is not None}
     for _, label, seed in lost:  # those that rank or confirm are told
         assert seed == TUNING_SEED or f"`{label}`" in (ROOT / "docs" / "league.md").read_text()
 

@@ -262,11 +262,11 @@ def test_both_ways_cost_twice_as_much() -> None:
     [
         (
             [{"learning": {"trainer": "scaffold"}}],
-            ("policy.aggregator='average_models'", "add policy.aggregator=scaffold"),
+            ("policy.aggregator=average_models", "add policy.aggregator=scaffold"),
         ),
         (
             [SCAFFOLD, {"learning": {"trainer": "native"}}],
-            ("learning.trainer='native'", "add learning.trainer=scaffold"),
+            ("learning.trainer=native", "add learning.trainer=scaffold"),
         ),
         ([SCAFFOLD, {"learning": {"trainer": {"inner": "scaffold"}}}], ("inner='scaffold'", "native, torch")),
         (
@@ -285,7 +285,7 @@ def test_both_ways_cost_twice_as_much() -> None:
         ),
         (
             [SCAFFOLD, {"policy": {"aggregator": {"name": "server_adam", "inner": "scaffold"}}}],
-            ("inner='scaffold'", "learning.trainer", "cannot be inside"),
+            ("policy.aggregator=server_adam", "add policy.aggregator=scaffold"),
         ),
         ([SCAFFOLD, {"policy": {"aggregator": {"inner": "ef21"}}}], ("inner='ef21'", "codec.name")),
     ],

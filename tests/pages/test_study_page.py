@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 
@@ -38,8 +39,10 @@ def made():
     results["c"] = {seed: run for seed, run in results["c"].items() if seed != 1}  # one run is missing
     # one seed of b on another path, and on a's beside it
     first = results["b"][2]
-    other = first._replace(provenance={"isa": "avx512"}, columns={**first.columns, "test_accuracy": [0.5] * 30})
-    results["b"][2] = other._replace(elsewhere=(first,))
+    other = dataclasses.replace(
+        first, provenance={"isa": "avx512"}, columns={**first.columns, "test_accuracy": np.full(30, 0.5)}
+    )
+    results["b"][2] = dataclasses.replace(other, elsewhere=(first,))
     return study_, results, study.results_page(study_, results)
 
 

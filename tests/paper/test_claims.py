@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 
-from fedtide.studies.store import COLUMNS, RunResult
+from fedtide.studies.results import COLUMNS, RunResult
 from fedtide_lab.paper import sentences
 from fedtide_lab.paper.claims import Check, Claim, Finding, Observation, decide, observe
 from fedtide_lab.paper.figures import FIGURES, figure_study
@@ -293,7 +294,7 @@ def test_of_what_is_decided_no_seeds_are_asked_for():
 
 
 def test_a_comparison_says_how_many_of_its_runs_diverged():
-    lost = {seed: each._replace(totals={"diverged": 0.5}) for seed, each in runs([0.1, 0.1]).items()}
+    lost = {seed: dataclasses.replace(each, totals={"diverged": 0.5}) for seed, each in runs([0.1, 0.1]).items()}
     finding = decide(claim(), {"R": {"a": runs([0.9, 0.8]), "b": lost}}).findings[0]
     assert finding.diverged_note == "2 of 4 diverged"
     assert effect(claims_rows([decide(claim(), {"R": {"a": runs([0.9, 0.8]), "b": lost}})])[0]["weakest"]).endswith(

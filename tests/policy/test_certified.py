@@ -17,7 +17,6 @@ import fedtide
 from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.extension import native
-from fedtide.runs.manifest import _described
 from fedtide.schedule import certified, label_variance
 from fedtide.schedule.certified import Certified, certify, rounding, separation
 from fedtide.schedule.label_variance import centred
@@ -284,9 +283,6 @@ def test_bad_arguments(args: dict[str, Any], says: str) -> None:
         fedtide.plan(fedtide.experiment({**SMALL, "policy": {"scheduler": args}}))
 
 
-def test_the_default_search_has_the_digest_of_always() -> None:
+def test_the_default_search() -> None:
     assert certified.CERTIFIED_RESTARTS >= label_variance.SWAP_RESTARTS
     assert Proposed() == Proposed(0.5, "swaps", certified.STEPS)
-    before = fedtide.experiment({"policy": {"scheduler": {"pool_share": 0.5}}})
-    assert "search" not in json.dumps(before.model_dump(mode="json"))
-    assert _described(Proposed(search="certified")) != _described(Proposed())

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.aggregate.averages import UniformWeights
-from fedtide.engine.step import Arrived, Policy, absorb, initial_state
+from aggregation import cohort, stepped
 from fedtide.parts import registry
 from fedtide.types import Job
 from helpers import FakeTrainer, small, small_dataset
@@ -23,21 +22,18 @@ FACTOR = {
 }
 
 
-def mifa(num_devices: int = 2, **args: Any) -> Any:
-    return registry.resolve("aggregator", "mifa", args, {"fleet.num_devices": num_devices}.__getitem__)
+def mifa(**args: Any) -> Any:
+    return registry.resolve("aggregator", "mifa", args)
 
 
 def test_two_devices_at_two_rates() -> None:
     """Gradient 1 on both, rates 0.2 and then 0.1: the second step is 0.1 (1 + 1) / 2, not (0.2 + 0.1) / 2."""
-    policy = Policy(None, 2, UniformWeights(), mifa())  # type: ignore[arg-type]
-    state, rate = initial_state(np.zeros(3, np.float32), 2), {1: 0.2, 2: 0.1}
-    for device in (0, 1):
-        start, version = state.models[state.version], state.version
-        came = Arrived(np.array([device]), np.array([version]), np.array([10]))
-        update = np.full((1, 3), -rate[version], np.float32)
-        relative = lambda versions: np.array([rate[int(each)] for each in versions]) / rate[1]  # noqa: E731
-        state, _ = absorb(state, policy, np.array([0, 1]), came, update, None, relative)
-    np.testing.assert_allclose(state.models[state.version] - start, -0.1, rtol=1e-6)
+    model, state = np.zeros(3, np.float32), None
+    for device, rate in ((0, 0.2), (1, 0.1)):
+        start, update = model, np.full((1, 3), -rate, np.float32)
+        who = cohort(np.ones(1), np.zeros(1, np.int64), np.array([device]), 2, (np.array([rate / 0.2]), rate / 0.2))
+        model, state = stepped(mifa(), state, model, start[None], update, who)
+    np.testing.assert_allclose(model - start, -0.1, rtol=1e-6)
 
 
 class Slope(FakeTrainer):
@@ -68,14 +64,3 @@ def test_a_run_is_what_the_authors_code_does(schedule: str, outer: bool) -> None
         born[record.index + 1] = record.time
     np.testing.assert_allclose(result.model, x, atol=1e-5)
     assert len(result.rounds) > 8
-
-
-def test_at_a_constant_rate_nothing_changes_to_the_bit() -> None:
-    rng = np.random.default_rng(0)
-    model, updates = rng.standard_normal(5).astype(np.float32), rng.standard_normal((2, 5)).astype(np.float32)
-    given = (model, updates, updates, np.full(2, 0.5), np.zeros(2, np.int64), np.arange(2))
-    plain, told = mifa(server_rate=0.7), mifa(server_rate=0.7)
-    before, kept = plain(plain.init(model), *given)
-    after, memory = told(told.init(model), *given, np.ones(2), 1.0)
-    assert np.array_equal(before, after)
-    assert np.array_equal(kept["last"], memory["last"])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aggregation import aggregated, cohort, stepped
 from fedtide.aggregate import cached
 from fedtide.aggregate.averages import AverageDeltas, Mix
-from fedtide.engine import checks
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
@@ -21,7 +21,7 @@ N, D, ROUNDS = 6, 5, 12
 
 
 def made(name: str, **args: Any) -> Any:
-    return registry.resolve("aggregator", name, args, {"fleet.num_devices": N}.__getitem__)
+    return registry.resolve("aggregator", name, args)
 
 
 def rounds(seed: int, everyone: bool = False) -> Iterator[Any]:
@@ -38,12 +38,7 @@ def played(aggregator: Any, model: Any, arrivals: Any) -> list[Any]:
     """Return the model after every aggregation, memory going through the server's checks."""
     models, memory = [], None
     for device, starts, updates, weights, age in arrivals:
-        if registry.remembers(aggregator):
-            memory = checks.first_memory(aggregator, "aggregator", model) if memory is None else memory
-            answer = aggregator(checks.readonly_memory(memory), model, starts, updates, weights, age, device)
-            model, memory = checks.checked_pair(answer, memory, "aggregator")
-        else:
-            model = aggregator(model, starts, updates, weights, age)
+        model, memory = stepped(aggregator, memory, model, starts, updates, cohort(weights, age, device, N))
         models.append(model)
     return models
 
@@ -240,7 +235,7 @@ def test_arguments_reach_the_inner_aggregator_and_its_memory_is_kept_apart() -> 
     outer = made(
         "server_adam", inner="server_momentum", inner_args={"inner": "mifa", "inner_args": {"server_rate": 0.5}}
     )
-    memory = outer.init(model)
+    memory = outer.init(model, N)
     assert {"mean", "square", "inner_momentum", "inner_inner_last"} == {*memory}
     assert memory["inner_inner_last"].shape == (N, D)  # the fleet's size goes through
     half = made("server_momentum", momentum=0.0, inner="mifa", inner_args={"server_rate": 0.5})
@@ -284,7 +279,7 @@ def test_the_order_of_inner_arguments_does_not_matter(name: str) -> None:
 def test_fedasyncs_hinge_is_constant_inside_its_window() -> None:
     def moved(aggregator: Any, age: int) -> Any:
         one = np.ones((1, D), np.float32)
-        return aggregator(np.zeros(D, np.float32), one, one, np.ones(1), np.array([age]))
+        return aggregated(aggregator, np.zeros(D, np.float32), one, one, np.ones(1), np.array([age]))
 
     hinged, whole = made("mix_hinge", mixing=0.6, slope=10.0, window=4), Mix(0.6)
     for age in range(5):
@@ -341,8 +336,7 @@ def test_a_step_that_is_small_beside_the_model_keeps_its_digits(name: str, inner
         wanted = paper(
             model.tolist(), kept, device.tolist(), starts.tolist(), small.tolist(), even.tolist(), age.tolist()
         )
-        memory = aggregator.init(model) if memory is None else memory
-        model, memory = aggregator(memory, model, starts, small, even, age, device)
+        model, memory = stepped(aggregator, memory, model, starts, small, cohort(even, age, device, N))
         np.testing.assert_allclose(model, wanted, rtol=0, atol=2e-7)
 
 
@@ -370,7 +364,7 @@ def test_one_attacker_of_five_does_not_move_it_beyond_the_honest_range(name: str
         new = made(name, **args)(model, stale, updates, weights, np.arange(5))
         assert np.all(new >= honest.min(axis=0))
         assert np.all(new <= honest.max(axis=0))
-        plain = AverageDeltas()(model, stale, updates, weights, np.arange(5))
+        plain = aggregated(AverageDeltas(), model, stale, updates, weights, np.arange(5))
         assert not np.all((plain >= honest.min(axis=0)) & (plain <= honest.max(axis=0)))
 
 
@@ -381,7 +375,7 @@ def test_clipping_bounds_what_one_device_does() -> None:
     wide = made("clipped_mean", max_norm=1e12)
     for _, starts, each, weights, age in rounds(4):
         assert np.array_equal(
-            wide(model, starts, each, weights, age), AverageDeltas()(model, starts, each, weights, age)
+            wide(model, starts, each, weights, age), aggregated(AverageDeltas(), model, starts, each, weights, age)
         )
 
 
@@ -391,7 +385,7 @@ def test_trimmed_by_nothing_is_the_mean() -> None:
         even = np.full(len(age), 1 / len(age))
         np.testing.assert_allclose(
             made("trimmed_mean", trim=0.0)(model, starts, updates, even, age),
-            AverageDeltas()(model, starts, updates, even, age),
+            aggregated(AverageDeltas(), model, starts, updates, even, age),
             rtol=1e-6,
             atol=1e-7,
         )
@@ -424,11 +418,11 @@ def test_every_aggregator_is_in_the_table_of_methods() -> None:
 
 @pytest.mark.parametrize("name", ["ca2fl", "mifa"])
 def test_a_cache_that_does_not_fit_is_refused_before_it_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    big = registry.resolve("aggregator", name, {"num_devices": 50_000})
+    big = made(name)
     with pytest.raises(FedtideError) as caught:
-        big.init(np.zeros(21_840, np.float32))
+        big.init(np.zeros(21_840, np.float32), 50_000)
     assert "\n" not in str(caught.value)
     for word in (f"policy.aggregator={name}", "fleet.num_devices=50,000", "21,840", "4.37 GB", "4 GB", "fewer devices"):
         assert word in str(caught.value)
     monkeypatch.setattr(cached, "MOST_MEMORY", 4 * N * D)
-    assert made(name).init(np.zeros(D, np.float32)).popitem()[1].shape == (N, D)
+    assert made(name).init(np.zeros(D, np.float32), N).popitem()[1].shape == (N, D)

@@ -134,7 +134,7 @@ def test_a_study_tells_of_what_its_runs_lost() -> None:
     last = [max(each for each, name in zip(frame["lost"], frame["variant"], strict=True) if name == v) for v in rows]
     assert last[0] > 0 == last[1]
     result = found.results["lossy"][0]
-    assert result.ragged("lost")[0].sum() in list(frame["lost"])
+    assert result.uploads.lost.sum() in list(frame["lost"])
 
 
 def plain(table: Any) -> str:

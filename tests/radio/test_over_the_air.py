@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedtide
+from aggregation import aggregated
 from companions import with_companions
 from fedtide import config
 from fedtide.engine.system import build
@@ -20,7 +21,7 @@ from fedtide.parts.kinds import builtin_parts
 from fedtide.radio.over_the_air import OverTheAir, noise_variance
 from fedtide.rng import stream
 from fedtide.runs import RoundRecord
-from promises import part, without_memory
+from promises import part
 
 BASE: dict[str, Any] = {
     "seed": 4,
@@ -133,9 +134,12 @@ def test_every_aggregation_is_the_sum_plus_noise() -> None:
         exchange = Simulated(plain, trainer)
         ready = exchange.ready(before, tick)
         state, info = step(system.rules, before, tick, Simulated(system, trainer))
-        alone = exchange.collect(before, tick, ready, info.grant).coming
-        assert alone is not None
-        updates = dict(zip(alone.device, alone.updates, strict=True))
+        alone = exchange.announce(before, tick, ready, info.grant)
+        updates = {
+            k: update
+            for lot in alone.lots
+            for k, update in zip(lot.device.tolist(), exchange.send(before, tick, lot).updates, strict=True)
+        }
         capacity = dict(zip(tick.ready.tolist(), link_at(system, tick).capacity.tolist(), strict=True))
         picked = tick.ready[info.grant.picked].tolist()
         snr = {k: 2 ** capacity[k] - 1 for k in picked if 2 ** capacity[k] - 1 >= threshold}
@@ -284,10 +288,7 @@ def test_a_aggregator_takes_the_sum_or_is_refused(name: str) -> None:
     weights, age = draws.dirichlet(np.ones(r)), np.array([0, 1, 4, 0, 2])
     aggregator = part("aggregator", name)
     total = np.broadcast_to((weights @ updates).astype(np.float32), (r, d))
-    alone, together = (
-        without_memory(aggregator, model, last=(np.arange(r),))(model, starts, each.copy(), weights, age)
-        for each in (updates, total)
-    )
+    alone, together = (aggregated(aggregator, model, starts, each.copy(), weights, age) for each in (updates, total))
     if name in SUM:
         assert aggregator.takes_sum
         assert np.allclose(alone, together, atol=1e-5)
@@ -311,7 +312,7 @@ def test_a_aggregator_takes_the_sum_or_is_refused(name: str) -> None:
     ],
 )
 def test_arguments_and_inner_aggregators_count(name: str, args: dict[str, Any], takes: bool) -> None:
-    given = registry.part("aggregator", name, args, {"fleet.num_devices": 6}.__getitem__)
+    given = registry.part("aggregator", name, args)
     assert given.takes_sum is takes
     if not takes:
         with pytest.raises(FedtideError, match="one by one"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import zlib
 from pathlib import Path
@@ -18,8 +19,9 @@ from fedtide.plot import figure as figures
 from fedtide.plot.curves import CURVE_POINTS, thinned
 from fedtide.plot.figure import new_figure, our_style, save
 from fedtide.plot.style import STYLES, style_named
+from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import saws, smoothed
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide_lab.paper import draw
 from fedtide_lab.paper.claims import decide
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
@@ -179,9 +181,7 @@ def test_no_gain_is_drawn_against_a_claim() -> None:
 def test_a_loss_is_gained_where_it_falls(drawn: list[Any]) -> None:
     tree = Figure("x", "t", "c", {}, {"a": {}, "b": {}}, ("i.i.d.",), "train_loss", against={"": "b"})
     high = jagged(0.5, 0)
-    low = high._replace(
-        columns={**high.columns, "train_loss": [each / 2 for each in high.columns["train_loss"] if each]}
-    )
+    low = dataclasses.replace(high, columns={**high.columns, "train_loss": np.array(high.columns["train_loss"]) / 2})
     draw.draw_difference(tree, {"a | i.i.d.": {0: low}, "b | i.i.d.": {0: high}}, Path("f"))
     assert drawn[0].axes[0].get_lines()[0].get_label().startswith("a over b")
     assert drawn[0].axes[0].get_lines()[0].get_ydata()[-1] > 0

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedtide import config
 from fedtide.studies.run import missing
-from fedtide.studies.spec import Study, name_of, read_study
+from fedtide.studies.spec import Study, read_study
 from fedtide.studies.store import Store
 from fedtide_lab.paper.figures import FIGURES, figure_study
 
@@ -33,11 +32,7 @@ def the_study(name: str) -> Study:
 @pytest.mark.parametrize("name", FOUND)
 def test_a_study_finds_its_results(name: str) -> None:
     wanted = the_study(name)
-    unique = {run.name for run in wanted.runs}
-    found = unique - {run.name for run in missing(wanted, STORE)}
     assert len(wanted.runs) - len(missing(wanted, STORE)) >= FOUND[name]
-    for each in sorted(found)[:3]:
-        assert name_of(config.experiment(STORE.load(each).experiment)) == each
 
 
 def test_every_figure_of_runs_is_in_the_table() -> None:
@@ -52,9 +47,4 @@ def test_every_committed_result_belongs_to_a_study() -> None:
     studies = [figure_study(figure, range(SEEDS)) for figure in FIGURES.values()]
     studies += [the_study(name) for name in FOUND if name.endswith(".yaml")]
     known = {run.name for each in studies for run in each.runs}
-    assert set(STORE.all_files()) <= known
-
-
-def test_every_committed_result_is_still_called_what_it_was() -> None:
-    for name in STORE.all_files():
-        assert name_of(config.experiment(STORE.load(name).experiment)) == name
+    assert STORE.names() <= known

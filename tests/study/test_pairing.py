@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 
 import pytest
@@ -26,7 +27,7 @@ from stored import TINY, put, result, two_variants
 def both(*isas, level=0.5):
     """A result that the store has on several paths."""
     first, *others = (result(isa=isa, level=level + 0.1 * position) for position, isa in enumerate(isas))
-    return first._replace(elsewhere=tuple(others))
+    return dataclasses.replace(first, elsewhere=tuple(others))
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,11 @@ def test_mixed_pairs_are_said(pairs, says):
 
 
 def test_variants_that_differ_in_the_trainer_differ_on_purpose():
-    torch = result({**TINY, "learning": {"trainer": "torch"}})._replace(provenance={"torch": "2.13.0", "isa": None})
+    torch = dataclasses.replace(
+        result({**TINY, "learning": {"trainer": "torch"}}), provenance={"torch": "2.13.0", "isa": None}
+    )
     assert not mixed([torch, result(isa="avx2")])
-    assert mixed([torch, torch._replace(provenance={"torch": "2.14.0"})])
+    assert mixed([torch, dataclasses.replace(torch, provenance={"torch": "2.14.0"})])
 
 
 def test_differences_and_means_are_read_on_one_path():

@@ -1,4 +1,4 @@
-"""Pairs on one instruction path: what is missing is run on the path of its pair, and older results are found out."""
+"""Pairs on one instruction path: what is missing is run on the path of its pair."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fedtide import config
 from fedtide.cli.main import app
 from fedtide.learning.native import isas
-from fedtide.studies import identify
 from fedtide.studies import paths as studies_paths
 from fedtide.studies.paths import plan_paths
-from fedtide.studies.run import run_one, run_study
+from fedtide.studies.run import run_study
 from fedtide.studies.spec import read_study
-from fedtide.studies.store import RunResult, Store
-from fedtide.studies.stored_format import unpack_result
+from fedtide.studies.store import Store
 from fedtide.studies.table import table_rows
-from stored import TINY, put, result, two_variants, write
+from stored import TINY, put, two_variants
 
 HERE = ["avx2", "baseline"]
 
@@ -70,7 +67,7 @@ def test_what_cannot_be_run_here_is_said_in_one_line(tmp_path):
         "1 run (seed 0) left out: the others of the same seed are on avx512, which this machine does not offer; do them on a "
         "machine with avx512, or use --isa-redo to do these seeds anew on avx2 and keep both"
     )
-    assert "--identify" in unknown
+    assert "on an unknown instruction path; remove those, or use --isa-redo" in unknown
     assert "\n" not in known + unknown
 
 
@@ -119,70 +116,6 @@ def test_a_path_that_is_not_here_is_a_failure_of_its_run(tmp_path):
     one = studies_paths.PathPlan([study.runs[0]], {study.runs[0].name: "avx1024"}, [])
     failures = run_study(study, Store(tmp_path), workers=1, plan=one)
     assert "FEDTIDE_ISA is 'avx1024'" in failures[0].reason
-
-
-@pytest.fixture
-def made_here(tmp_path):
-    """A result of this machine's second path, stored as older versions did."""
-    store, run = Store(tmp_path / "store"), two_variants(1).runs[0]
-    made = RunResult(**run_one(config.dump(run.experiment), None, run.name, isas()[-1]))
-    store.save(run.name, made._replace(provenance=None))
-    return store, run.name, made
-
-
-def test_the_path_of_an_older_result_is_found_by_replay(made_here):
-    store, name, made = made_here
-    before = unpack_result((store.folder / f"{name}.json.gz").read_bytes())
-    found = CliRunner().invoke(app, ["study", "paths", str(store.folder), "--identify", "--json"])
-    assert found.exit_code == 0, found.output
-    origin = json.loads(found.stdout)
-    after = unpack_result((store.folder / f"{name}.json.gz").read_bytes())
-    assert {**after, "provenance": None} == before  # not a number is another
-    if len(isas()) > 1 and origin[0]["path"] == "unknown":  # a run so small may be the same on both
-        assert "give the same" in found.stderr
-        return
-    assert [(each["path"], each["results"]) for each in origin] == [(isas()[-1], 1)]
-    assert store.load(name).provenance["isa_found_by"] == "replay of 3 evaluations"
-    assert made.path == isas()[-1]
-    again = CliRunner().invoke(app, ["study", "paths", str(store.folder), "--identify"])
-    assert "of 1:" not in again.stderr  # nothing is left to find
-
-
-@pytest.mark.parametrize(
-    ("answers", "isa", "how"),
-    [
-        ({"avx2": "same", "baseline": "near"}, "avx2", "replay of 3 evaluations"),
-        ({"avx2": "near", "baseline": "near"}, "avx512", "neither avx2 nor baseline, by replay"),
-        ({"avx2": "near", "baseline": "far"}, None, "another data set or version"),
-        ({"avx2": "same", "baseline": "same"}, None, "avx2 and baseline give the same"),
-        ({"avx512": "near", "avx2": "near", "baseline": "near"}, None, "not avx512, not avx2, not baseline"),
-        ({"baseline": "near"}, None, "not baseline"),
-        ({"avx512": "near", "baseline": "near"}, "avx2", "neither avx512 nor baseline"),
-    ],
-)
-def test_what_a_replay_says(tmp_path, answers, isa, how):
-    file = write(tmp_path, provenance=None)
-    found = next(identify.identify(Store(tmp_path), [file], list(answers), lambda _, path: answers[path]))
-    assert (found.isa, how in found.how) == (isa, True), found
-    assert Store(tmp_path).read(file).path == (isa or "unknown")
-    assert len(identify.of_unknown_path(Store(tmp_path))) == (isa is None)
-
-
-def test_other_numbers_are_not_taken_for_another_path(made_here):
-    _, _, made = made_here
-    other = made._replace(columns={**made.columns, "test_loss": [9.0] * len(made.columns["test_loss"])})
-    assert identify.replayed(other, isas()[0]) == "far"
-    near = made._replace(columns={**made.columns, "test_accuracy": [0.0] * len(made.columns["test_loss"])})
-    assert identify.replayed(near, isas()[-1]) == "near"
-    assert identify.replayed(made, isas()[-1]) == "same"
-
-
-def test_a_result_that_cannot_be_replayed_stays_unknown(tmp_path):
-    mine = {**TINY, "policy": {"limit": 2, "scheduler": "gone.py:mine"}}
-    Store(tmp_path).save("abc", result(mine))
-    found = next(identify.identify(Store(tmp_path), identify.of_unknown_path(Store(tmp_path)), isas()))
-    assert found.isa is None
-    assert "policy file" in found.how
 
 
 def test_a_run_says_on_which_path_it_was_made(tmp_path):

@@ -12,8 +12,9 @@ from fedtide.core import yaml12
 from fedtide.errors import FedtideError
 from fedtide.report.summary import summarise
 from fedtide.runs import Ledger, RoundRecord
+from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import reaching_named
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide.studies.table import table_rows
 from helpers import small
 from stored import TINY, put, result, two_variants

@@ -129,7 +129,7 @@ def test_a_study_runs_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = read_study(Path("sub/s.yaml")).runs[0]
     result = run_one(config.dump(run.experiment), str(tmp_path / "work"), run.name, beside=str(run.beside))
-    assert result["totals"]["aggregations"] == 2
+    assert result.totals["aggregations"] == 2
     assert json.loads((tmp_path / "work" / "versions.json").read_text())["beside"] == str(tmp_path / "sub")
     with pytest.raises(FedtideError, match=r"there is no file mine\.py, neither in the working folder"):
         run_one(config.dump(run.experiment), None)

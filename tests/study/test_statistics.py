@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.statistics import (
     band,
     difference_band,
@@ -20,7 +22,6 @@ from fedtide.studies.statistics import (
     unmeasured,
     variation,
 )
-from fedtide.studies.store import COLUMNS, RunResult
 
 numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 
@@ -137,12 +138,12 @@ def test_variation_does_not_count_evaluations(evaluations):
 def test_at_the_end_is_the_last_tenth_of_the_horizon():
     short = result([0.2, 0.9, 0.7], [1.0, 9.0, 10.0])
     assert final_accuracy(short) == pytest.approx(0.8)
-    longer = short._replace(experiment={"timeline": {"horizon": 20.0}})
+    longer = dataclasses.replace(short, experiment={"timeline": {"horizon": 20.0}})
     assert final_accuracy(longer) == 0.7  # its last evaluation
 
 
 def test_a_diverged_run_counts_as_a_guess():
-    finite, lost = result([0.8] * 10), result([0.8] * 4 + [0.1] * 6)._replace(totals={"diverged": 5.0})
+    finite, lost = result([0.8] * 10), dataclasses.replace(result([0.8] * 4 + [0.1] * 6), totals={"diverged": 5.0})
     assert mean_accuracy(lost) == pytest.approx((0.1 + 4 * 0.8 + 5 * 0.1) / 10)
     assert final_accuracy(lost) == pytest.approx(0.1)
     assert diverged([finite, lost, finite]) == "1 of 3 diverged"
@@ -150,13 +151,11 @@ def test_a_diverged_run_counts_as_a_guess():
 
 
 def test_what_was_not_counted_is_not_drawn_over():
-    priced = {"radio": {"joules_per_symbol": 1e-6}}
-    columns = {"time": [1.0, 2.0], "test_accuracy": [0.1, 0.2], "symbols": [1e6, 2e6], "samples_trained": [1, 2],
-               "train_loss": [None, None]}  # fmt: skip
-    run = RunResult({**priced, "timeline": {"horizon": 2.0}}, columns, {})
+    columns = {"time": [1.0, 2.0], "test_accuracy": [0.1, 0.2], "joules": [1.0, 2.0], "train_loss": [None, None]}
+    run = RunResult({"timeline": {"horizon": 2.0}}, columns, {})
     assert unmeasured([run], "test_accuracy", "joules") == ""
     assert band([run], "test_accuracy", "joules").x.tolist() == [1.0, 2.0]
-    bare = run._replace(experiment={})
+    bare = dataclasses.replace(run, columns={name: each for name, each in columns.items() if name != "joules"})
     assert "joules was not measured in all of these runs: radio.joules_per_symbol" in unmeasured(
         [run, bare], "test_accuracy", "joules"
     )
@@ -226,4 +225,4 @@ def test_the_band_of_a_difference_is_paired_and_ends_at_what_decides_claims():
 def test_before_the_first_evaluation_there_is_chance():
     ten = result([0.5, 0.5])  # evaluated at 1 and 2 of 2
     assert mean_accuracy(ten) == pytest.approx((0.1 + 0.5) / 2)
-    assert mean_accuracy(ten._replace(totals={"num_labels": 81})) == pytest.approx((1 / 81 + 0.5) / 2)
+    assert mean_accuracy(dataclasses.replace(ten, totals={"num_labels": 81})) == pytest.approx((1 / 81 + 0.5) / 2)

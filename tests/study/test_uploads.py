@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
+import dataclasses
 
 import numpy as np
 import pytest
 
 from fedtide import config
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.runs.record import pack_column
-from fedtide.studies.spec import name_of
-from fedtide.studies.store import FORMAT, Store, from_rounds, same
-from fedtide.studies.stored_format import EACH, FLAT, unpack_result
+from fedtide.studies.results import from_rounds, same, write_tables
+from fedtide.studies.spec import make_study, name_of
+from fedtide.studies.store import Store
+from fedtide.studies.table import long_rows
 from helpers import run, small
+from stored import forge_cell, name, result
 
 EXPERIMENT = small()
 ROUNDS = run(EXPERIMENT).rounds
 LOSSY = [ROUNDS[0]._replace(lost=ROUNDS[0].picked[:1]), *ROUNDS[1:]]
 RESULT = from_rounds(EXPERIMENT, LOSSY, 30, 1.0)
 NAME = name_of(EXPERIMENT)
-COMMITTED = Path(__file__).parents[2] / "results" / "paper"
 
 
-def test_every_upload_comes_back_from_the_store(tmp_path):
-    Store(tmp_path).save(NAME, RESULT)
+@pytest.mark.parametrize("compacted", [False, True])
+def test_every_upload_comes_back_from_the_store(tmp_path, compacted):
+    store = Store(tmp_path)
+    store.save(NAME, RESULT)
+    if compacted:
+        store.compact("one")
     found = Store(tmp_path).load(NAME)
-    assert found == RESULT
+    assert same(found, RESULT)
+    sent = found.uploads
+    assert all(
+        np.array_equal(one, other) and one.dtype == other.dtype for one, other in zip(sent, RESULT.uploads, strict=True)
+    )
+    assert len(sent.offsets) == len(ROUNDS) + 1
     for column in ("picked", "age", "capacity"):
-        flat, offsets = found.ragged(column)
-        assert len(offsets) == len(ROUNDS) + 1
         for t, each in enumerate(ROUNDS):
-            assert flat[offsets[t] : offsets[t + 1]].tolist() == pytest.approx(getattr(each, column), rel=1e-7)
-    lost, offsets = found.ragged("lost")
-    assert lost.sum() == lost[0] == 1
-    assert found.each_round("time").tolist() == [each.time for each in ROUNDS]
-    assert found.each_round("num_ready").tolist() == [len(each.ready) for each in ROUNDS]
-    assert found.each_round("counts").tolist() == np.diff(offsets).tolist()
+            values = getattr(sent, column)[sent.offsets[t] : sent.offsets[t + 1]]
+            assert values.tolist() == pytest.approx(getattr(each, column), rel=1e-7)
+    assert sent.lost.sum() == sent.lost[0] == 1
+    assert sent.time.tolist() == [each.time for each in ROUNDS]
+    assert sent.num_ready.tolist() == [len(each.ready) for each in ROUNDS]
+    assert sent.counts.tolist() == np.diff(sent.offsets).tolist()
 
 
 def test_control_bits_are_a_column_once_there_are_any():
@@ -48,51 +53,49 @@ def test_control_bits_are_a_column_once_there_are_any():
     assert from_rounds(EXPERIMENT, spent, 30, None).column("control_bits")[0] == 8.0
 
 
-def test_older_results_say_that_they_have_none():
-    store = Store(COMMITTED)
-    old = store.load(next(iter(store.all_files())))
-    with pytest.raises(FedtideError, match=r"stored without its picked .by an older fedtide.; run it again"):
-        old.ragged("picked")
-    with pytest.raises(FedtideError, match="'bits' is no such column; use one of picked, age, capacity, lost"):
-        RESULT.ragged("bits")
-    assert same(RESULT, RESULT._replace(rounds=None))
+def test_a_result_without_uploads_says_so():
+    with pytest.raises(FedtideError, match=r"stored without its single uploads; run it again"):
+        _ = result().uploads
+    assert same(RESULT, dataclasses.replace(RESULT, sent=None))
     assert not same(RESULT, from_rounds(EXPERIMENT, ROUNDS, 30, 1.0))
 
 
-def test_one_look_at_the_folder_is_enough_for_all(tmp_path, monkeypatch):
-    store = Store(tmp_path)
-    store.save(NAME, RESULT)
-    kept = store.all_files()
-    monkeypatch.setattr(Store, "all_files", None)
-    assert store.load(NAME, kept) == RESULT
+def test_a_run_that_diverged_is_exported_with_what_it_sent(tmp_path):
+    study, store, rounds = make_study("one", {"one": EXPERIMENT}, [EXPERIMENT.seed]), Store(tmp_path), ROUNDS[:2]
+    last = rounds[-1].time
+    store.save(NAME, from_rounds(EXPERIMENT, rounds, 30, None, left=[(3, last), (4, last)]))
+    rows = long_rows(study, store)
+    assert [row["uploads"] for row in rows[-2:]] == [sum(len(each.picked) for each in rounds)] * 2
 
 
 N, U = len(ROUNDS), sum(len(each.picked) for each in ROUNDS)
-BOMB = pack_column(np.zeros(10**6, np.int64))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("table", "column", "value", "says"),
     [
-        ([], "rounds are a list"),
-        ({"picked": None}, "the picked of its rounds: a column is neither"),
-        ({"picked": BOMB}, rf"the picked of its rounds: a packed column has more than {U}"),
-        ({"time": BOMB.replace("<i8", "<f8")}, f"time of its rounds: a packed column has more than {N}"),
-        ({"age": pack_column(np.zeros(U))}, "age of its rounds has .* entries of float64"),
-        ({"age": pack_column(np.zeros(U - 1, np.int64))}, f"entries of int64, and should have {U}"),
-        ({"age": pack_column(np.full(U, -1))}, "age of its rounds holds what cannot be"),
-        ({"picked": pack_column(np.full(U, 6))}, "picked of its rounds holds what cannot be: they go from 0 to 5"),
-        ({"capacity": pack_column(np.full(U, np.nan, np.float32))}, "capacity of its rounds holds"),
-        ({"lost": pack_column(np.full(U, 2))}, "from 0 to 1"),
-        ({"counts": pack_column(np.zeros(N, np.int64))}, "counts of its rounds are not those"),
+        ("uploads", "device", "x", "could not convert"),
+        ("uploads", "device", "6", "uploads of other devices than 0 to 5"),
+        ("uploads", "device", "-1", "device of run 0 is -1"),
+        ("uploads", "age", "0.5", r"age of run 0 is 0\.5, and should be a whole number"),
+        ("uploads", "age", "-1", "age of run 0 is -1"),
+        ("uploads", "capacity", "NaN", "capacity of run 0 is nan"),
+        ("uploads", "lost", "2", "from 0 to 1"),
+        ("uploads", "index", "2", "counts of run 0 are not those of its uploads"),
+        ("uploads", "run", "7", "not those of 1 runs"),
+        ("rounds", "uploads", "0", "counts of run 0 are not those"),
+        ("rounds", "num_ready", "7", "uploads of other devices"),
+        ("rounds", "num_ready", "0", "counts of run 0 are not those"),
+        ("rounds", "time", "9", "time of run 0 falls"),
+        ("rounds", "index", "2", f"run 0 should have {N} aggregations and {U} uploads"),
+        ("runs", "uploads", "1", f"run 0 should have {N} aggregations and 1 uploads"),
     ],
 )
-def test_columns_that_cannot_be(tmp_path, changes, says):
-    tree = {"format": FORMAT, **RESULT.stored()}
-    tree["rounds"] = tree["rounds"] | changes if isinstance(changes, dict) else changes
-    (tmp_path / f"{NAME}.json.gz").write_bytes(gzip.compress(json.dumps(tree).encode()))
+def test_uploads_that_cannot_be(tmp_path, table, column, value, says):
+    forge_cell(tmp_path, table, column, value, made=RESULT)
+    found = Store(tmp_path).load(name())
     with pytest.raises(RunFolderError, match=says) as caught:
-        Store(tmp_path).load(NAME)
+        found.uploads_if_stored()
     assert "\n" not in str(caught.value)
 
 
@@ -101,7 +104,7 @@ def test_a_run_of_the_default_size_stays_small(tmp_path):
     rounds = [
         ROUNDS[0]._replace(
             index=t, time=0.25 * t, picked=np.sort(rng.choice(30, 8, replace=False)).tolist(),
-            age=rng.integers(0, 8, 8).tolist(),
+            age=rng.integers(0, 8, 8).tolist(), num_kept=[9] * 8,
             capacity=rng.exponential(4.0, 8).tolist(), ready=list(range(20)),
             test_accuracy=rng.random(), test_loss=rng.random(),
         )
@@ -109,6 +112,6 @@ def test_a_run_of_the_default_size_stays_small(tmp_path):
     ]  # fmt: skip
     store = Store(tmp_path)
     store.save(name_of(default), from_rounds(default, rounds, 1000, 1.0))
-    (file,) = tmp_path.glob("*.json.gz")
-    assert set(unpack_result(file.read_bytes())["rounds"]) == {*EACH, *FLAT}
-    assert file.stat().st_size < 12_000
+    store.compact("default")
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.gz")) < 16_000
+    assert set(write_tables([])) == {"runs", "curves", "rounds", "uploads"}

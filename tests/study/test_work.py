@@ -20,15 +20,16 @@ from click.testing import CliRunner
 from fedtide.cli.main import app
 from fedtide.config import lay
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.studies.results import same
 from fedtide.studies.run import expected_work, missing, run_study
 from fedtide.studies.spec import make_study, read_study
 from fedtide.studies.statistics import final_accuracy
-from fedtide.studies.store import Store, same
+from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, export, table_rows
 from stored import TINY
 
 TIMEOUT = 120.0
-COMMAND = [sys.executable, "-c", "from fedtide.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from fedtide.__main__ import main; main()"]
 
 
 def wait_for(condition, what):
@@ -49,11 +50,10 @@ def undisturbed(study_file, tmp_path):
     """The study run in this process, one run after the other."""
     from fedtide import config
     from fedtide.studies.run import run_one
-    from fedtide.studies.store import RunResult
 
     store = Store(tmp_path / "undisturbed")
     for run in read_study(study_file).runs:
-        store.save(run.name, RunResult(**run_one(config.dump(run.experiment), None)))
+        store.save(run.name, run_one(config.dump(run.experiment), None))
     return store
 
 
@@ -63,13 +63,16 @@ def test_sigkill_of_the_study_repeats_no_finished_run(study_file, undisturbed, t
     process = subprocess.Popen(
         [*COMMAND, "study", "run", str(study_file), "--store", str(folder), "-j", "2"], start_new_session=True
     )
-    wait_for(lambda: len(list(folder.glob("*.gz"))) >= 2, "two finished runs")
+    wait_for(lambda: len(list((folder / "new").glob("*.json"))) >= 2, "two finished runs")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    finished = {path: path.stat().st_mtime_ns for path in folder.glob("*.gz")}
+    killed = Store(folder)
+    finished = {name: killed.load(name).provenance for name in killed.names()}
     assert 2 <= len(finished) < len(study.runs)
-    assert run_study(study, Store(folder), workers=2) == []
-    assert all(path.stat().st_mtime_ns == before for path, before in finished.items())
+    done: list[str] = []
+    assert run_study(study, Store(folder), workers=2, on_done=lambda outcome: done.append(outcome.run.name)) == []
+    assert not finished.keys() & set(done)
+    assert {name: Store(folder).load(name).provenance for name in finished} == finished
     assert_same(study, Store(folder), undisturbed)
     assert table_rows(study, Store(folder), "mean_accuracy") == table_rows(study, undisturbed, "mean_accuracy")
 
@@ -178,7 +181,10 @@ def test_sigkill_of_a_pool_worker_loses_nothing(study_file, undisturbed, tmp_pat
     study, store = read_study(study_file), Store(tmp_path / "store")
     process = subprocess.Popen([*COMMAND, "study", "run", str(study_file), "--store", str(store.folder), "-j", "2"])
     work = store.folder / ".work"
-    wait_for(lambda: len(list(store.folder.glob("*.gz"))) >= 1 and any(work.glob("*/rounds.jsonl")), "a run under way")
+    wait_for(
+        lambda: len(list((store.folder / "new").glob("*.json"))) >= 1 and any(work.glob("*/rounds.jsonl")),
+        "a run under way",
+    )
     workers = [each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())]
     workers[0].kill()
     assert process.wait(TIMEOUT) == 0
@@ -445,7 +451,7 @@ def test_expected_work_goes_by_what_parts_declare_and_not_by_their_names(tmp_pat
     assert work(tmp_path, {"data.num_train": 6000}) == pytest.approx(paper / 10, rel=0.01)
     assert work(tmp_path, {"data.name": "synthetic"}) == pytest.approx(paper / 30, rel=0.01)  # 2,000 images
     assert work(tmp_path, {"learning.local_steps": 10}) == pytest.approx(140 * 8 * 500, rel=0.01)
-    assert work(tmp_path, {"timeline.name": {"period": 0.5}}) == pytest.approx(paper / 2, rel=0.01)
+    assert work(tmp_path, {"timeline.period": 0.5}) == pytest.approx(paper / 2, rel=0.01)
     everyone = work(tmp_path, {"policy.scheduler": "best_channel_best_norm"})
     assert 2 * paper < everyone <= 5 * paper  # those who are ready, of 40
     assert work(tmp_path, {"policy.scheduler": "norm.py:first"}) == paper

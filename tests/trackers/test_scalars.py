@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from fedtide.config import dotted
 from fedtide.runs import Ledger, RoundRecord
-from fedtide.trackers import dotted, scalars
+from fedtide.trackers import scalars
 
 RECORD = RoundRecord(
     index=3,

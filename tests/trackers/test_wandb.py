@@ -16,7 +16,8 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.trackers import dotted, scalars
+from fedtide.config import dotted
+from fedtide.trackers import scalars
 
 pytest.importorskip("wandb")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
-from fedtide.aggregate.averages import Mix, Sums, fed, weighted_sum
+from fedtide.aggregate.averages import AverageModels, mixed
+from fedtide.aggregate.base import Sums, weighted_sum
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Memory, Vector
 
@@ -17,28 +18,21 @@ from fedtide.types import Floats, Ints, Memory, Vector
 
 
 @dataclass(frozen=True)
-class MixHinge:
+class MixHinge(AverageModels):
     """FedAsync: theta(t+1) = (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k], m = mixing s(mean age).
 
     s(x) = 1 if x <= b, else 1 / (a (x - b) + 1). The paper has one device at a time, whose age the mean is. Its other two, the
     constant and (1 + x)^-a, are `mix`.
     """
 
-    takes_sum: ClassVar[bool] = True
-    streams: ClassVar[bool] = True
     mixing: Annotated[float, arg("alpha: share of the device's model", gt=0, le=1)] = 0.4
     slope: Annotated[float, arg("a: how fast the share falls beyond the window", ge=0)] = 1.0
     window: Annotated[float, arg("b: age up to which the share stays whole", unit="ticks", ge=0)] = 4.0
 
-    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
-        """Move towards the devices' models."""
-        made: Vector = fed(self.begin(model, weights, age), starts, updates)
-        return made
-
-    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
-        """Begin to take models one after the other."""
-        beyond = max(float(weights @ age) - self.window, 0.0)
-        return Mix(self.mixing / (self.slope * beyond + 1)).begin(model, weights, age)
+    def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
+        """Move towards the devices' average model."""
+        beyond = max(float(acc.cohort.weights @ acc.cohort.age) - self.window, 0.0)
+        return mixed(self.mixing / (self.slope * beyond + 1), acc, model), state
 
 
 # AsyncFedED: an update counts the less, the further the model has moved since, measured by the update itself.

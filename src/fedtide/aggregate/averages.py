@@ -1,20 +1,16 @@
-"""Averages: how much each update counts, and sums that take updates one device after the other."""
+"""Averages: how much each update counts, and aggregators that keep a weighted sum of updates or models."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Protocol
+from typing import Annotated, ClassVar, Final, Protocol
 
 import numpy as np
 
-from fedtide.errors import FedtideError
-from fedtide.parts import registry, user_code
+from fedtide.aggregate.base import Aggregator, Average, Cohort, Sums
 from fedtide.parts.arguments import arg
-from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Memory, Vector
 
 # How much each arrived update counts. A weighting is a callable (num_samples [r], age [r]) -> weights [r], sum 1.
@@ -53,171 +49,77 @@ class UniformWeights:
 WEIGHTINGS: Final[dict[str, Callable[..., Weighting]]] = {"age_aware": AgeAware, "uniform": UniformWeights}
 
 
-# Aggregators that take what arrives one device after the other, so that memory does not grow with their number.
-#
-# Such an aggregator says streams = True and has begin(model [d], weights [r], age [r]) -> Sums, with memory begin(memory,
-# model, weights, age, device [r]); then every start and update is added, in order, and `end` gives what a call gives, to
-# the bit.
-
-
-@dataclass
-class Sums:
-    """sum_k s_k u_k from some beginning and, if asked for, sum_k w_k theta_k, as `weighted_sum` adds them up."""
-
-    scales: Floats  # s_k, of the updates [r]
-    updates: Floats  # the sum so far [d]
-    finish: Callable[[Floats, Floats], Any]  # (sum of starts, sum of updates) -> what the aggregator answers
-    weights: Floats | None = None  # w_k, of the starts [r]; None: they are not asked for
-    starts: Floats = dataclasses.field(default_factory=lambda: np.zeros(0))  # their sum so far [d]
-    count: int = 0
-
-    def add(self, start: Vector, update: Vector) -> None:
-        """Add what the next device began from [d], and its update [d]."""
-        if self.weights is not None:
-            self.starts += self.weights[self.count] * start
-        self.updates += self.scales[self.count] * update
-        self.count += 1
-
-    def end(self) -> Any:
-        """Return what the aggregator answers."""
-        return self.finish(self.starts, self.updates)
-
-    def then(self, go_on: Callable[[Any], Any]) -> Sums:
-        """Return these sums for an aggregator that goes on from what this one answers."""
-        finish = self.finish
-        return dataclasses.replace(self, finish=lambda starts, updates: go_on(finish(starts, updates)))
-
-
-def of_updates(scales: Floats, model: Vector) -> Sums:
-    """Return theta + sum_k s_k u_k in the type of theta, still to be summed."""
-    return Sums(scales, model.astype(np.float64), lambda _, updates: updates.astype(model.dtype))
-
-
-def of_models(weights: Floats, num_parameters: int, finish: Callable[[Floats], Any]) -> Sums:
-    """Return what `finish` makes of sum_k w_k theta_k + sum_k w_k u_k, still to be summed."""
-    zero = np.zeros(num_parameters)
-    return Sums(weights, zero, lambda starts, updates: finish(starts + updates), weights, zero.copy())
-
-
-def fed(sums: Sums, starts: Iterable[Vector], updates: Iterable[Vector]) -> Any:
-    """Return the answer for all starts and updates [r d] at once."""
-    for start, update in zip(starts, updates, strict=True):
-        sums.add(start, update)
-    return sums.end()
-
-
-def streams(aggregator: Any) -> bool:
-    """Say whether an aggregator can be fed one update after the other. A user's own, also around one of ours, gets them all."""
-    return user_code.is_ours(aggregator) and bool(getattr(aggregator, "streams", False))
-
-
-# How arrived updates become the next model.
-#
-# An aggregator is a callable (model [d], starts [r d], updates [r d], weights [r], age [r]) -> model [d]; `starts` are the
-# models that the devices began from. One with takes_sum = True uses updates in sum_k w_k u_k alone, and so can do without
-# single ones: of updates that were sent at once (`radio.access`) every row is that sum, as the server heard it. One with
-# streams = True takes them one after the other (`streaming.py`). Sums run in float64, one device after the other, so that
-# the bits do not depend on threads or on a BLAS; the answer has the type of `model`, which is float64 for an aggregator inside
-# another (`inner.py`).
-
-
-class Aggregator(Protocol):
-    """Makes the next global model."""
-
-    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
-        """Return theta(t+1) [d]."""
-        ...
-
-
-def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None = None) -> Floats:
-    """Return sum_k w_k v_k [d] in float64, one row of `vectors` [r d] after the other, from `start` [d] or 0."""
-    total = np.zeros(vectors.shape[1]) if start is None else start.astype(np.float64)
-    for weight, vector in zip(weights, vectors, strict=True):
-        total += weight * vector
-    return total
+# Aggregators that keep a weighted sum.
 
 
 @dataclass(frozen=True)
-class AverageModels:
+class AverageModels(Average):
     """The paper's: theta(t+1) = sum_k w_k [theta_k(t,0) + u_k]. Stale starts pull the model back."""
 
     takes_sum: ClassVar[bool] = True
-    streams: ClassVar[bool] = True
 
-    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
-        """Average the devices' models."""
-        made: Vector = fed(self.begin(model, weights, age), starts, updates)
-        return made
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> Sums:
+        """Sum starts and updates apart, both from 0."""
+        return Sums(cohort, cohort.weights, np.zeros(len(model)), np.zeros(len(model)))
 
-    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
-        """Begin to take models one after the other."""
-        return of_models(weights, len(model), lambda arrived: arrived.astype(model.dtype))
+    def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
+        """Return the devices' average model."""
+        return (acc.starts + acc.updates).astype(model.dtype), state
 
 
 @dataclass(frozen=True)
-class AverageDeltas:
+class AverageDeltas(Average):
     """theta(t+1) = theta(t) + server_rate sum_k w_k u_k: updates are added to the current model wherever they began."""
 
     takes_sum: ClassVar[bool] = True
-    streams: ClassVar[bool] = True
     server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
 
-    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
-        """Add the weighted updates."""
-        made: Vector = fed(self.begin(model, weights, age), starts, updates)
-        return made
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> Sums:
+        """Sum from the current model."""
+        return Sums(cohort, self.server_rate * cohort.weights, model.astype(np.float64))
 
-    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
-        """Begin to take updates one after the other."""
-        return of_updates(self.server_rate * weights, model)
+    def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
+        """Return the sum."""
+        return acc.updates.astype(model.dtype), state
 
 
 @dataclass(frozen=True)
-class Mix:
+class BufferedMean(AverageDeltas):
+    """FedBuff: theta(t+1) = theta(t) + server_rate sum_k w_k (1 + a_k)^-staleness u_k."""
+
+    staleness: Annotated[float, arg("power of 1 + age that updates are scaled down with")] = 0.5
+
+    @property
+    def takes_sum(self) -> bool:  # type: ignore[override]
+        """Whether updates count by their weights alone."""
+        return self.staleness == 0
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> Sums:
+        """Sum from the current model, stale updates scaled down."""
+        scales = self.server_rate * cohort.weights * (1.0 + cohort.age) ** -self.staleness
+        return Sums(cohort, scales, model.astype(np.float64))
+
+
+@dataclass(frozen=True)
+class Mix(AverageModels):
     """FedAsync: theta(t+1) = (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k], m = mixing (1 + mean age)^-staleness.
 
     The paper's footnote mixes in u_k itself, which taken literally shrinks the model; FedAsync mixes models.
     """
 
-    takes_sum: ClassVar[bool] = True
-    streams: ClassVar[bool] = True
     mixing: Annotated[float, arg("share of the device's model")] = 0.4
     staleness: Annotated[float, arg("power of 1 + age that the share falls with")] = 0.0
 
-    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
-        """Move towards the devices' models."""
-        made: Vector = fed(self.begin(model, weights, age), starts, updates)
-        return made
-
-    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
-        """Begin to take models one after the other."""
-        share = self.mixing * (1 + float(weights @ age)) ** -self.staleness
-        return of_models(
-            weights, len(model), lambda arrived: np.asarray((1 - share) * model + share * arrived, model.dtype)
-        )
+    def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
+        """Move towards the devices' average model."""
+        return mixed(
+            self.mixing * (1 + float(acc.cohort.weights @ acc.cohort.age)) ** -self.staleness, acc, model
+        ), state
 
 
-@dataclass(frozen=True)
-class BufferedMean:
-    """FedBuff: theta(t+1) = theta(t) + server_rate sum_k w_k (1 + a_k)^-staleness u_k."""
-
-    streams: ClassVar[bool] = True
-    server_rate: Annotated[float, arg("how far the server goes along the average")] = 1.0
-    staleness: Annotated[float, arg("power of 1 + age that updates are scaled down with")] = 0.5
-
-    @property
-    def takes_sum(self) -> bool:
-        """Whether updates count by their weights alone."""
-        return self.staleness == 0
-
-    def __call__(self, model: Vector, starts: Vector, updates: Vector, weights: Floats, age: Ints) -> Vector:
-        """Add the updates, the stale ones scaled down."""
-        made: Vector = fed(self.begin(model, weights, age), starts, updates)
-        return made
-
-    def begin(self, model: Vector, weights: Floats, age: Ints) -> Sums:
-        """Begin to take updates one after the other."""
-        return of_updates(self.server_rate * weights * (1.0 + age) ** -self.staleness, model)
+def mixed(share: float, acc: Sums, model: Vector) -> Vector:
+    """Return (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k] of a share m."""
+    return np.asarray((1 - share) * model + share * (acc.starts + acc.updates), model.dtype)
 
 
 # By name; as module:class, those that build on this module.
@@ -243,147 +145,3 @@ AGGREGATORS: Final[dict[str, Callable[..., Aggregator] | str]] = {
     "ef21": "fedtide.aggregate.cached:Ef21Sum",
     "scaffold": "fedtide.aggregate.cached:ControlVariates",
 }
-
-
-# An aggregator inside another: one of ours, by name, with memory or without.
-#
-# What the inner one remembers is kept among the outer one's, under its name with `inner_` before it.
-
-
-_PREFIX: Final = "inner_"
-
-
-def resolve_inner(name: str, args: Mapping[str, Any] | None, num_devices: int, outer: Any) -> Any:
-    """Return the aggregator of ours that `name` stands for. num_devices: N, for one that asks for fleet.num_devices.
-
-    outer: the aggregator around it, which may not be inside itself: its step would be measured by its own measure.
-
-    A user's own would run without what a run does for it (it is not part of the run's identity, nor looked at for state).
-    """
-    if name not in builtin_parts("aggregator"):
-        raise FedtideError(
-            f"policy.aggregator.inner={name!r} is none of fedtide's own aggregators "
-            f"({', '.join(builtin_parts('aggregator'))}): name one of "
-            "these, or write the outer step into your own"
-        )
-
-    def fill(key: str) -> Any:
-        if key != "fleet.num_devices":
-            raise FedtideError(
-                f"policy.aggregator.inner={name!r} goes with {key} and cannot be inside another aggregator: name another inside, or "
-                f"policy.aggregator={name} itself"
-            )
-        return num_devices
-
-    found = inside = registry.resolve("aggregator", name, args or {}, fill)
-    while inside is not None:
-        if type(inside) is type(outer):
-            raise FedtideError(
-                f"policy.aggregator.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
-            )
-        inside = getattr(inside, "_inner", None)
-    return found
-
-
-class Around:
-    """An aggregator with another one inside: a frozen dataclass with the fields inner, inner_args and num_devices."""
-
-    inner: str
-    inner_args: dict[str, Any] | None
-    num_devices: int
-
-    def __post_init__(self) -> None:
-        """Bring the inner arguments into order; raise at once if the inner aggregator cannot be made."""
-        object.__setattr__(self, "inner_args", canonical_inner(self.inner_args))
-        self._inner  # noqa: B018
-
-    @functools.cached_property
-    def _inner(self) -> Any:
-        return resolve_inner(self.inner, self.inner_args, self.num_devices, self)
-
-    @property
-    def takes_sum(self) -> bool:
-        """Whether the inner aggregator uses updates in their weighted sum alone."""
-        return bool(getattr(self._inner, "takes_sum", False))
-
-    @property
-    def streams(self) -> bool:
-        """Whether the inner aggregator takes updates one after the other."""
-        return bool(getattr(self._inner, "streams", False))
-
-    @property
-    def needs_rates(self) -> bool:
-        """Whether the inner aggregator is told learning rates."""
-        return needs_rates(self._inner)
-
-
-def canonical_inner(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return arguments by name, none as None: a run is known by how its aggregator is written, whoever wrote which first."""
-    return (
-        {name: canonical_inner(args[name]) if isinstance(args[name], dict) else args[name] for name in sorted(args)}
-        if args
-        else None
-    )
-
-
-def exact(model: Vector) -> Any:
-    """Return the model [d] in float64: an aggregator inside answers in the type of its model, so its step is not rounded.
-
-    A step that is small beside the model would lose most of its digits in float32, and a server that divides by the size of
-    steps would magnify the error.
-    """
-    return model.astype(np.float64)
-
-
-def init_inner(inner: Any, model: Vector) -> Memory:
-    """Return what the inner one begins with, as the outer one keeps it."""
-    return _prefixed(inner.init(model)) if registry.remembers(inner) else {}
-
-
-def needs_rates(aggregator: Any) -> bool:
-    """Say whether an aggregator of ours is told learning rates, too: of each update [r] and of now, relative to the first."""
-    return user_code.is_ours(aggregator) and bool(getattr(aggregator, "needs_rates", False))
-
-
-def call_inner(
-    inner: Any,
-    memory: Memory,
-    model: Vector,
-    starts: Vector,
-    updates: Vector,
-    weights: Floats,
-    age: Ints,
-    device: Ints,
-    *rates: Any,
-) -> tuple[Vector, Memory]:
-    """Return the model that the inner one would make, and its memory then. memory: the outer one's."""
-    if not registry.remembers(inner):
-        return inner(model, starts, updates, weights, age), {}
-    rates = rates if needs_rates(inner) else ()
-    model, own = inner(_own(memory), model, starts, updates, weights, age, device, *rates)
-    return model, _prefixed(own)
-
-
-def begin_inner(
-    inner: Any,
-    memory: Memory,
-    model: Vector,
-    weights: Floats,
-    age: Ints,
-    device: Ints,
-    go_on: Callable[[Vector, Memory], Any],
-) -> Sums:
-    """Let the inner one begin; go_on: what the outer one makes of its model, and of its memory then."""
-    if not registry.remembers(inner):
-        sums: Sums = inner.begin(model, weights, age)
-        return sums.then(lambda wanted: go_on(wanted, {}))
-    sums = inner.begin(_own(memory), model, weights, age, device)
-    return sums.then(lambda answer: go_on(answer[0], _prefixed(answer[1])))
-
-
-def _own(memory: Memory) -> Memory:
-    return {name.removeprefix(_PREFIX): value for name, value in memory.items() if name.startswith(_PREFIX)}
-
-
-def _prefixed(memory: Memory) -> Memory:
-    return {_PREFIX + name: value for name, value in memory.items()}

@@ -1,4 +1,13 @@
-"""The server's own optimizer around any aggregator: FedAvgM, FedAdam, FedYogi, FADAS."""
+"""The server's own optimizer around any aggregator: FedAvgM, FedAdam, FedYogi, FADAS.
+
+What the inner aggregator would change is the pseudo-gradient, Delta_t = inner(theta(t), ...) - theta(t), in float64: a step that
+is small beside the model would lose most of its digits in float32, and a server that divides by the size of steps would magnify
+the error.
+
+Hsu, Qi, Brown, Measuring the effects of non-identical data distribution for federated visual classification (2019), for
+FedAvgM; Reddi et al., Adaptive federated optimization (ICLR 2021), for FedAdam and FedYogi; Wang, Wang, Lu, Chen, FADAS:
+towards federated adaptive asynchronous optimization (ICML 2024), for FADAS, whose rate falls with the delay.
+"""
 
 from __future__ import annotations
 
@@ -7,72 +16,76 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedtide.aggregate import averages
-from fedtide.aggregate.averages import Sums
+from fedtide.aggregate.base import Around, Cohort
 from fedtide.parts.arguments import arg
-from fedtide.types import Floats, Ints, Memory, Vector
-
-# The server's own optimizer around any aggregator: FedAvgM, FedAdam, FedYogi.
-#
-# What the inner aggregator would change is the pseudo-gradient, Delta_t = inner(theta(t), ...) - theta(t), in float64. Hsu,
-# Qi, Brown, Measuring the effects of non-identical data distribution for federated visual classification (2019), for
-# FedAvgM; Reddi et al., Adaptive federated optimization (ICLR 2021), for the others.
-
+from fedtide.types import Floats, Memory, Vector, Vectors
 
 Inner = Annotated[str, arg("the aggregator whose step is the pseudo-gradient, one of fedtide's own")]
 InnerArgs = Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")]
-NumDevices = Annotated[int, arg("N, for an inner aggregator that asks", key="fleet.num_devices", ge=1, le=10**8)]
+
+
+class Optimizer(Around):
+    """A step of the server's own along what the inner aggregator would change."""
+
+    def moments(self, num_parameters: int) -> Memory:
+        """Return what the optimizer remembers at first."""
+        raise NotImplementedError
+
+    def step(self, state: Memory, model: Vector, wanted: Any, delta: Floats, oldest: int) -> tuple[Floats, Memory]:
+        """Return the next model, and what is remembered; oldest: the largest age of what arrived."""
+        raise NotImplementedError
+
+    @property
+    def takes_sum(self) -> bool:
+        """Whether the inner aggregator uses updates in their weighted sum alone."""
+        return bool(getattr(self._inner, "takes_sum", False))
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return the moments, and what the inner aggregator begins with."""
+        return {**self.moments(len(model)), **self.init_inner(model, num_devices)}
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> tuple[int, Any]:
+        """Note the largest age, and start the inner aggregator."""
+        return int(cohort.age.max()), self.start_inner(state, _exact(model), cohort)
+
+    def add(self, acc: tuple[int, Any], rows: slice, starts: Vectors, updates: Vectors) -> tuple[int, Any]:
+        """Add to the inner aggregator."""
+        return acc[0], self._inner.add(acc[1], rows, starts, updates)
+
+    def finish(self, state: Memory, acc: tuple[int, Any], model: Vector) -> tuple[Vector, Memory]:
+        """Step along what the inner aggregator would change."""
+        wanted, inner = self.finish_inner(state, acc[1], _exact(model))
+        new, moments = self.step(state, model, wanted, wanted - _exact(model), acc[0])
+        return new.astype(model.dtype), {**moments, **inner}
+
+
+def _exact(model: Vector) -> Any:
+    """Return the model [d] in float64: the inner aggregator answers in the type of its model."""
+    return model.astype(np.float64)
 
 
 @dataclass(frozen=True)
-class ServerMomentum(averages.Around):
+class ServerMomentum(Optimizer):
     """FedAvgM: m_t = beta m_{t-1} + Delta_t, theta(t+1) = theta(t) + eta m_t; momentum (beta) 0 and rate (eta) 1 are inner."""
 
     rate: Annotated[float, arg("eta: the server's learning rate", gt=0)] = 1.0
     momentum: Annotated[float, arg("beta: what is kept of the last step", ge=0, lt=1)] = 0.9
     inner: Inner = "average_deltas"
     inner_args: InnerArgs = None
-    num_devices: NumDevices = 1
 
-    def init(self, model: Vector) -> Memory:
+    def moments(self, num_parameters: int) -> Memory:
         """Return m_0 = 0 [d]."""
-        return {"momentum": np.zeros(len(model)), **averages.init_inner(self._inner, model)}
+        return {"momentum": np.zeros(num_parameters)}
 
-    def __call__(
-        self,
-        memory: Memory,
-        model: Vector,
-        starts: Vector,
-        updates: Vector,
-        weights: Floats,
-        age: Ints,
-        device: Ints,
-        *rates: Any,
-    ) -> tuple[Vector, Memory]:
+    def step(self, state: Memory, model: Vector, wanted: Any, delta: Floats, oldest: int) -> tuple[Floats, Memory]:
         """Go along what is left of the last steps besides the inner one's."""
-        return self._gone(
-            memory,
-            model,
-            *averages.call_inner(
-                self._inner, memory, averages.exact(model), starts, updates, weights, age, device, *rates
-            ),
-        )
-
-    def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
-        """Begin to take updates one after the other."""
-        given = (memory, averages.exact(model), weights, age, device)
-        return averages.begin_inner(self._inner, *given, lambda wanted, own: self._gone(memory, model, wanted, own))
-
-    def _gone(self, memory: Memory, model: Vector, wanted: Vector, own: Memory) -> tuple[Vector, Memory]:
-        delta = wanted - averages.exact(model)
-        left = self.momentum * memory["momentum"]
+        left = self.momentum * state["momentum"]
         # theta + eta (delta + left), written from where the inner one arrives: with eta 1 and nothing left, to the bit
-        new = wanted + ((self.rate - 1) * delta + self.rate * left)
-        return new.astype(model.dtype), {"momentum": left + delta, **own}
+        return wanted + ((self.rate - 1) * delta + self.rate * left), {"momentum": left + delta}
 
 
 @dataclass(frozen=True)
-class ServerAdam(averages.Around):
+class ServerAdam(Optimizer):
     """FedAdam: theta(t+1) = theta(t) + eta m_t / (sqrt(v_t) + tau), m_t and v_t the mean and mean square of Delta.
 
     m_t = beta1 m_{t-1} + (1 - beta1) Delta_t, v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2; m_0 = 0, v_0 = tau^2.
@@ -84,109 +97,36 @@ class ServerAdam(averages.Around):
     tau: Annotated[float, arg("what the root is kept above", gt=0)] = 1e-3
     inner: Inner = "average_deltas"
     inner_args: InnerArgs = None
-    num_devices: NumDevices = 1
 
-    def init(self, model: Vector) -> Memory:
+    def moments(self, num_parameters: int) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
-        return _begun(self, model)
-
-    def __call__(
-        self,
-        memory: Memory,
-        model: Vector,
-        starts: Vector,
-        updates: Vector,
-        weights: Floats,
-        age: Ints,
-        device: Ints,
-        *rates: Any,
-    ) -> tuple[Vector, Memory]:
-        """Step along the mean, each parameter by its own measure."""
-        asked = averages.call_inner(
-            self._inner, memory, averages.exact(model), starts, updates, weights, age, device, *rates
-        )
-        return _stepped(self, memory, model, *asked)
-
-    def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
-        """Begin to take updates one after the other."""
-        given = (memory, averages.exact(model), weights, age, device)
-        return averages.begin_inner(self._inner, *given, lambda wanted, own: _stepped(self, memory, model, wanted, own))
+        return {"mean": np.zeros(num_parameters), "square": np.full(num_parameters, self.tau**2)}
 
     def square(self, before: Floats, now: Floats) -> Floats:
         """Return v_t of v_{t-1} and Delta_t^2 [d]."""
         return np.asarray(self.beta2 * before + (1 - self.beta2) * now)
 
+    def step(self, state: Memory, model: Vector, wanted: Any, delta: Floats, oldest: int) -> tuple[Floats, Memory]:
+        """Step along the mean, each parameter by its own measure."""
+        mean = self.beta1 * state["mean"] + (1 - self.beta1) * delta
+        square = self.square(state["square"], delta**2)
+        return model + self.rate * mean / (np.sqrt(square) + self.tau), {"mean": mean, "square": square}
+
 
 @dataclass(frozen=True)
-class ServerYogi(averages.Around):
+class ServerYogi(ServerAdam):
     """FedYogi: FedAdam, whose v_t goes to Delta_t^2 by steps that do not grow with the distance.
 
     v_t = v_{t-1} - (1 - beta2) Delta_t^2 sign(v_{t-1} - Delta_t^2).
     """
-
-    rate: Annotated[float, arg("eta: the server's learning rate", gt=0)] = 0.01
-    beta1: Annotated[float, arg("memory of the mean step", ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, arg("memory of the mean squared step", ge=0, lt=1)] = 0.99
-    tau: Annotated[float, arg("what the root is kept above", gt=0)] = 1e-3
-    inner: Inner = "average_deltas"
-    inner_args: InnerArgs = None
-    num_devices: NumDevices = 1
-
-    def init(self, model: Vector) -> Memory:
-        """Return m_0 = 0 and v_0 = tau^2 [d]."""
-        return _begun(self, model)
-
-    def __call__(
-        self,
-        memory: Memory,
-        model: Vector,
-        starts: Vector,
-        updates: Vector,
-        weights: Floats,
-        age: Ints,
-        device: Ints,
-        *rates: Any,
-    ) -> tuple[Vector, Memory]:
-        """Step along the mean, each parameter by its own measure."""
-        asked = averages.call_inner(
-            self._inner, memory, averages.exact(model), starts, updates, weights, age, device, *rates
-        )
-        return _stepped(self, memory, model, *asked)
-
-    def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
-        """Begin to take updates one after the other."""
-        given = (memory, averages.exact(model), weights, age, device)
-        return averages.begin_inner(self._inner, *given, lambda wanted, own: _stepped(self, memory, model, wanted, own))
 
     def square(self, before: Floats, now: Floats) -> Floats:
         """Return v_t of v_{t-1} and Delta_t^2 [d]."""
         return np.asarray(before - (1 - self.beta2) * now * np.sign(before - now))
 
 
-def _begun(part: ServerAdam | ServerYogi, model: Vector) -> Memory:
-    """Return m_0 = 0 and v_0 = tau^2 [d], and what the inner aggregator begins with."""
-    first = {"mean": np.zeros(len(model)), "square": np.full(len(model), part.tau**2)}
-    return {**first, **averages.init_inner(part._inner, model)}
-
-
-def _stepped(
-    part: ServerAdam | ServerYogi, memory: Memory, model: Vector, wanted: Vector, own: Memory
-) -> tuple[Vector, Memory]:
-    """Return theta(t) + eta m_t / (sqrt(v_t) + tau) and what is remembered; v_t by the part's own rule."""
-    delta = wanted - averages.exact(model)
-    mean = part.beta1 * memory["mean"] + (1 - part.beta1) * delta
-    square = part.square(memory["square"], delta**2)
-    new = model + part.rate * mean / (np.sqrt(square) + part.tau)
-    return new.astype(model.dtype), {"mean": mean, "square": square, **own}
-
-
-# FADAS: an adaptive optimizer of an asynchronous server, whose rate falls with the delay.
-#
-# Wang, Wang, Lu, Chen, FADAS: towards federated adaptive asynchronous optimization (ICML 2024).
-
-
 @dataclass(frozen=True)
-class DelayAdaptive(averages.Around):
+class DelayAdaptive(Optimizer):
     """FADAS: theta(t+1) = theta(t) + eta_t m_t / (sqrt(vhat_t) + epsilon), eta_t = eta / tau_max if tau_max > tau_c, else eta.
 
     m_t = beta1 m_{t-1} + (1 - beta1) Delta_t, v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2, vhat_t = max(vhat_{t-1}, v_t), all
@@ -206,52 +146,21 @@ class DelayAdaptive(averages.Around):
     ] = True
     inner: Inner = "average_deltas"
     inner_args: InnerArgs = None
-    num_devices: NumDevices = 1
 
-    def init(self, model: Vector) -> Memory:
+    def moments(self, num_parameters: int) -> Memory:
         """Return m_0 = v_0 = vhat_0 = 0 [d], and t = 0."""
-        first: Memory = {name: np.zeros(len(model)) for name in ("mean", "square", "largest")}
-        first["steps"] = np.zeros((), np.int64)
-        return {**first, **averages.init_inner(self._inner, model)}
+        return {
+            **{name: np.zeros(num_parameters) for name in ("mean", "square", "largest")},
+            "steps": np.zeros((), np.int64),
+        }
 
-    def __call__(
-        self,
-        memory: Memory,
-        model: Vector,
-        starts: Vector,
-        updates: Vector,
-        weights: Floats,
-        age: Ints,
-        device: Ints,
-        *rates: Any,
-    ) -> tuple[Vector, Memory]:
+    def step(self, state: Memory, model: Vector, wanted: Any, delta: Floats, oldest: int) -> tuple[Floats, Memory]:
         """Step along the mean, the less the later the latest update is."""
-        asked = averages.call_inner(
-            self._inner, memory, averages.exact(model), starts, updates, weights, age, device, *rates
-        )
-        return self._stepped(memory, model, age, *asked)
-
-    def begin(self, memory: Memory, model: Vector, weights: Floats, age: Ints, device: Ints) -> Sums:
-        """Begin to take updates one after the other."""
-        given = (memory, averages.exact(model), weights, age, device)
-        return averages.begin_inner(
-            self._inner, *given, lambda wanted, own: self._stepped(memory, model, age, wanted, own)
-        )
-
-    def _stepped(self, memory: Memory, model: Vector, age: Ints, wanted: Vector, own: Memory) -> tuple[Vector, Memory]:
-        delta = wanted - averages.exact(model)
-        mean = self.beta1 * memory["mean"] + (1 - self.beta1) * delta
-        square = self.beta2 * memory["square"] + (1 - self.beta2) * delta**2
-        largest = np.maximum(memory["largest"], square)
-        oldest = int(age.max())
+        mean = self.beta1 * state["mean"] + (1 - self.beta1) * delta
+        square = self.beta2 * state["square"] + (1 - self.beta2) * delta**2
+        largest = np.maximum(state["largest"], square)
         rate = self.rate / max(1, oldest) if oldest > self.threshold else self.rate
-        steps = int(memory["steps"]) + 1
+        steps = int(state["steps"]) + 1
         first, second = (1 - beta**steps if self.bias_correction else 1.0 for beta in (self.beta1, self.beta2))
         new = model + rate / first * mean / (np.sqrt(largest / second) + self.epsilon)
-        return new.astype(model.dtype), {
-            "mean": mean,
-            "square": square,
-            "largest": largest,
-            "steps": np.array(steps, np.int64),
-            **own,
-        }
+        return new, {"mean": mean, "square": square, "largest": largest, "steps": np.array(steps, np.int64)}

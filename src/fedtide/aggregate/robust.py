@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedtide.aggregate.averages import weighted_sum
+from fedtide.aggregate.base import weighted_sum
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Vector
 

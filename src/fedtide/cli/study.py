@@ -181,26 +181,15 @@ def study_export(file: Path, to: Path, store: Path) -> None:
 @options.argument(
     "store", "[STORE]", "A folder of results. Default: results.", type=options.PATH, default=Path("results")
 )
-@click.option(
-    "--identify", is_flag=True, help="Find out unknown instruction paths by doing the first evaluations again."
-)
 @options.as_json
-def study_paths(store: Path, identify: bool, as_json: bool) -> None:
+def study_paths(store: Path, as_json: bool) -> None:
     """List on which instruction paths, and by which version, the results of a store were made."""
     from fedtide.report.terminal import TableColumn
-    from fedtide.studies import identify as identifying
     from fedtide.studies.store import Store
 
-    kept = Store(store)
-    if not kept.all_files():
+    sources = Store(store).sources()
+    if not sources:
         raise FedtideError(f"{store} holds no results: name the folder that --store named")
-    if identify:
-        from fedtide.learning.native import isas
-
-        files = identifying.of_unknown_path(kept)
-        for done, found in enumerate(identifying.identify(kept, files, isas()), 1):
-            say(f"{done} of {len(files)}: {found.file.name}: {found.isa or 'unknown'} ({found.how})")
-    sources = identifying.sources(kept)
     if as_json:
         print_json([each._asdict() for each in sources])
         return
@@ -271,4 +260,4 @@ def _foot(study: Study, store: Store, is_mixed: bool) -> list[str]:
 
     lines = [f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one."] if is_mixed else []
     lost = unknown(result for runs in by_label(study, store).values() for result in runs.values())
-    return [*lines, f"{lost} `fedtide study paths {store.folder} --identify` finds it out."] if lost else lines
+    return [*lines, lost] if lost else lines

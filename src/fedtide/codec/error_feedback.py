@@ -116,15 +116,9 @@ class Ef21:
     element_bits: Annotated[int | None, arg("bits per kept element, if C has it", key="codec.element_bits", le=64)] = (
         None
     )
-    aggregator: Annotated[str, arg("who reads the differences", key="policy.aggregator")] = "ef21"
     _codec: Codec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.aggregator != "ef21" and ":" not in self.aggregator:
-            raise FedtideError(
-                f"codec='ef21' sends how updates differ from the last ones, and policy.aggregator={self.aggregator!r} takes "
-                "them for updates: add policy.aggregator=ef21"
-            )
         filled = {"codec.num_levels": self.num_levels, "codec.element_bits": self.element_bits}
         object.__setattr__(self, "_codec", inner_codec("ef21", self.inner, self.inner_args, filled))
 

@@ -191,7 +191,7 @@ def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any)
     try:
         return Experiment.model_validate(merged)
     except ValidationError as error:
-        raise FedtideError(explain_validation(error, _about, nearest)) from None
+        raise FedtideError(explain_validation(error, all_keys(), unknown=nearest)) from None
 
 
 def _tree(given: Any) -> dict[str, Any]:
@@ -240,9 +240,3 @@ def nearest(key: str) -> str:
     if leaf:
         return f": did you mean {leaf[0]}?"
     return ": " + did_you_mean(key, [*all_keys(), *Experiment.model_fields], "see `fedtide run --keys` for all keys")
-
-
-def _about(key: str) -> str | None:
-    """Say what a key means."""
-    field = all_keys().get(key)
-    return field.description if field is not None else None

@@ -19,13 +19,14 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 from fedtide.config import effort
 from fedtide.config.presets import FRAMEWORKS, PROFILES, scenario
 from fedtide.config.trees import PART_KEYS, lay, with_room
 from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.help_text import document
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, NAMED
@@ -116,18 +117,25 @@ Name = Annotated[str, Field(max_length=_LONGEST_NAME)]
 
 
 def explain_validation(
-    error: ValidationError, about: Callable[[str], str | None], unknown: Callable[[str], str], kind: str = "key"
+    error: ValidationError,
+    fields: Mapping[str, FieldInfo],
+    kind: str = "key",
+    unknown: Callable[[str], str] | None = None,
 ) -> str:
     """Say in one line what pydantic found: key, value, meaning, reason.
 
-    about: what a key means, or None; unknown: what to say of a key that there is none of; kind: what a key is called.
+    fields: those that there are, by key; kind: what a key is called; unknown: what to say of a key that there is none of.
     """
     found = error.errors(include_url=False)
-    lines = [_line(each, about, unknown, kind) for each in found[:_FIRST]]
+    lines = [_line(each, fields, kind, unknown or functools.partial(_nearest, fields)) for each in found[:_FIRST]]
     return "; ".join(lines) + (f"; and {len(found) - _FIRST:,} more like this" if len(found) > _FIRST else "")
 
 
-def _line(error: Any, about: Callable[[str], str | None], unknown: Callable[[str], str], kind: str) -> str:
+def _nearest(fields: Mapping[str, FieldInfo], key: str) -> str:
+    return ": " + did_you_mean(key.rpartition(".")[2], fields, f"use one of {', '.join(fields)}")
+
+
+def _line(error: Any, fields: Mapping[str, FieldInfo], kind: str, unknown: Callable[[str], str]) -> str:
     path = [str(part) for part in error["loc"] if not str(part).startswith("<")]  # <...>: which kind of value it is
     key = ".".join(path)
     key = key[:200] if key.isprintable() else shown(key)
@@ -137,9 +145,9 @@ def _line(error: Any, about: Callable[[str], str | None], unknown: Callable[[str
         return f"{key} is not a {kind}{unknown(key)}"
     if error["type"] in ("model_type", "model_attributes_type"):
         return f"{key}={shown(error['input'])}{unknown(key)}"
-    meaning = about(".".join(path[:2])) or about(path[0] if path else "")
-    message = error["msg"][0].lower() + error["msg"][1:]
-    return f"{key}={shown(error['input'])}{f' ({meaning})' if meaning else ''}: {message}"
+    field = fields.get(".".join(path[:2])) or fields.get(path[0] if path else "")
+    meaning = f" ({field.description})" if field is not None and field.description else ""
+    return f"{key}={shown(error['input'])}{meaning}: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
 # An experiment, as a frozen value: every key, its default (the paper's), its bounds. Nothing else is configuration.

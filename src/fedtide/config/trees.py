@@ -71,6 +71,15 @@ def nest(tree: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
+def dotted(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the leaves of nested keys by their dotted keys; a part's name stands under its key, its parameters below."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        whole = above[:-1] if key == "name" and above[:-1] in PART_KEYS else f"{above}{key}"
+        flat |= dotted(value, f"{whole}.") if isinstance(value, Mapping) and value else {whole: value}
+    return flat
+
+
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     """Turn `group.key=value` words into a nested mapping; of two words for one key the later counts."""
     tree: dict[str, Any] = {}

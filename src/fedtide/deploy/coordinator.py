@@ -22,18 +22,18 @@ from fedtide.deploy.protocol import measured_capacity
 from fedtide.deploy.seats import Seat
 from fedtide.deploy.settings import Terms, check_terms
 from fedtide.deploy.trace import PartWithMemory, Period, TraceHeader, fingerprint
-from fedtide.engine.over_the_air import aircomp_sum
+from fedtide.engine.loop import Loop
+from fedtide.engine.over_the_air import aircomp_sum, analog_packets
 from fedtide.engine.purity import PurityCheck
-from fedtide.engine.step import Info, ReadyDevices, Received, ServerState, initial_state, step
+from fedtide.engine.step import SCALE_BITS, Delivered, Info, ReadyDevices, ServerState, Uploads, initial_state
 from fedtide.engine.system import System, build, make_trainer, parameter_count
 from fedtide.engine.ticks import is_lost, is_sending, learning_rates, link_at, snr_at
-from fedtide.engine.training import evaluate_model
 from fedtide.engine.verify_replay import check_answers
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete, round_record, write_atomically
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete, write_atomically
 from fedtide.runs.result import Result
 from fedtide.schedule.schedulers import make_candidates
 from fedtide.trackers import Trackers
@@ -58,6 +58,7 @@ class RealDevices:
     terms: Terms
     system: System
     wait: Callable[[float, Callable[[], bool]], None]
+    prepare: Callable[[ServerState, Tick], ServerState]  # hands out the newest model, and waits until a period is over
     planned: _Planned | None = None
     got: Mapping[int, ReceivedUpdate] | None = None
 
@@ -81,27 +82,32 @@ class RealDevices:
         )
         return ReadyDevices(table, _Planned(seats, link, wall))
 
-    def collect(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
         """Ask the picked nodes for their updates, and wait for them until the deadline."""
         planned: _Planned = ready.kept
         self.planned = planned._replace(seats=[replace(seat) for seat in planned.seats])  # as they are now
         sending = is_sending(self.system, planned.link, grant)
         self.talk.ask([planned.seats[row] for row in grant.picked[sending]], grant.bits[sending].tolist(), tick.index)
         self.wait(self.window, lambda: not self.talk.is_waiting)
-        self.got = dict(self.talk.got)
-        updates = {device: each.update for device, each in self.got.items()}
+        got = self.got = dict(self.talk.got)
         picked = ready.rows.device[grant.picked]
+        came = np.array([device in got for device in picked.tolist()], np.bool_)
         if not separate(self.system.access):
             # Nodes cannot send at once, but their packets can be added over a simulated radio. Who was late was silent.
-            snr = zip(picked.tolist(), snr_at(planned.link, grant).tolist(), strict=True)
-            came = {device: each for device, each in snr if device in updates}
-            seed, access = self.terms.experiment.seed, self.system.access
-            return aircomp_sum(access, seed, tick.index, [*came], np.array([*came.values()]), updates, {})
-        sent = {device: each.packet for device, each in self.got.items()}
+            lot, snr = picked[came].tolist(), snr_at(planned.link, grant)[came]
+            heard = aircomp_sum(self.system.access, self.terms.experiment.seed, tick.index, snr)
+            analog = analog_packets(lot, [got[device].update for device in lot])
+            return Uploads(grant.picked[came], [lot], {}, analog, heard, float(SCALE_BITS * len(lot)))
+        sent = {device: each.packet for device, each in got.items()}
         # Over a simulated radio a packet is lost that its link does not carry, whatever the network did.
         bits = [sent[device].bits if device in sent else 0 for device in picked.tolist()]
-        lost = {*picked[is_lost(planned.link, grant, bits)].tolist()}
-        return Received(sent, {device: update for device, update in updates.items() if device not in lost})
+        came &= ~is_lost(planned.link, grant, bits)
+        return Uploads(grant.picked[came], [picked[came].tolist()], {}, sent)
+
+    def send(self, state: ServerState, tick: Tick, lot: list[int]) -> Delivered:
+        """Return what these nodes sent."""
+        got = self.got or {}
+        return Delivered([got[device].update for device in lot], {})
 
     @property
     def window(self) -> float:
@@ -191,8 +197,9 @@ class Coordinator:
         self._trainer: Trainer = make_trainer(self._system)  # for the first model and the scores
         num_parameters = parameter_count(self._system, self._trainer)
         self._talk = Conversation(mailbox, terms, self._system.codec, num_parameters, dataset.num_labels, clock)
-        self._devices = RealDevices(self._talk, terms, self._system, self._wait)
-        self._rounds: list[RoundRecord] = []
+        self._devices = RealDevices(self._talk, terms, self._system, self._wait, self._prepare)
+        self._due: float | None = None  # when the period at hand ends
+        self._last_ready: Collection[int] = ()  # devices that were ready in the last period
         self._acknowledged: dict[int, int] = {}  # by device, the tick of its last upload that was aggregated
         self._trained: dict[int, int] = {}  # by device, the version of its last training that was a candidate
 
@@ -202,42 +209,37 @@ class Coordinator:
         folder.keeps_state = self._witness.keeps_state
         watching = Trackers([part.entry for part in self._terms.experiment.tracker], _log.warning)
         try:
-            state, ledger, writer = self._load(folder)
+            state, ledger, rounds, writer = self._load(folder)
             spend = costs(self._system, len(state.models[state.version]))
-            watching.begin(self._terms.experiment, self._folder, len(self._system.ticks))
-            left = self._system.ticks[state.version - 1 :]
-            if left:
-                self._wait_for_nodes()
-                state = self._hand_out(state, ())
-            due = self._clock()
-            for tick in left:
-                due = max(due + self._terms.experiment.timeline.period, self._clock())
-                self._wait_until(due, lambda: False)
-                state, info = step(self._system.rules, state, tick, self._devices)
-                scores = evaluate_model(self._system, self._trainer, state, tick)
-                record = round_record(info, scores, ledger, spend)
+            total = len(self._system.ticks)
+            watching.begin(self._terms.experiment, self._folder, total)
+
+            def save(record: RoundRecord, state: ServerState, info: Info) -> None:
                 period = self._devices.trace_line(state, info)
                 self._note(period)
+                self._last_ready = period.ready
                 self._talk.close_period()
-                ledger = record.ledger
-                self._rounds.append(record)
                 writer.append(period)
                 folder.append(record, state)
                 folder.checkpoint()
                 watching.round(record)
                 if self._on_round:
-                    self._on_round(Status(record, period, len(self._system.ticks)))
-                if tick is not left[-1]:
-                    state = self._hand_out(state, period.ready)
-            model = state.models[state.version]
+                    self._on_round(Status(record, period, total))
+
+            left = self._system.ticks[state.version - 1 :]
+            if left:
+                self._wait_for_nodes()
+            sinks = [("records", save)]
+            loop = Loop(self._system, self._trainer, self._devices, spend, state, ledger, rounds, sinks)
+            model = loop.run(left)
             folder.finish(model)
-            watching.end(Result(self._terms.experiment, self._rounds, model, {}))
+            watching.end(Result(self._terms.experiment, rounds, model, {}))
             return model
         finally:
             watching.end(None)
             folder.close()
 
-    def _load(self, folder: RunFolder) -> tuple[ServerState, Ledger, trace.Writer]:
+    def _load(self, folder: RunFolder) -> tuple[ServerState, Ledger, list[RoundRecord], trace.Writer]:
         """Return the state to go on from; nothing of an unfinished period is kept.
 
         Everything is checked before anything is cut back.
@@ -258,8 +260,8 @@ class Coordinator:
             writer = trace.write_trace(self._folder, trace.Trace(header, []))
             text = self._terms.deployment.model_dump_json(indent=2)
             write_atomically(self._folder / "deployment.json", text.encode())
-            return initial_state(self._trainer.initial_model(experiment.seed), count), Ledger(), writer
-        state, ledger, self._rounds = saved
+            return initial_state(self._trainer.initial_model(experiment.seed), count), Ledger(), [], writer
+        state, ledger, rounds = saved
         periods = before.trace.periods[: state.version - 1]
         writer = trace.write_trace(self._folder, before.trace._replace(periods=periods))
         for period in periods:
@@ -269,7 +271,7 @@ class Coordinator:
             nodes = {int(device): node for device, node in last.nodes.items()}
             self._talk.restore(nodes, {int(device): rate for device, rate in last.rate.items()}, last.wall)
         _log.info("continuing at period %d", state.version)
-        return state, ledger, writer
+        return state, ledger, rounds, writer
 
     def _wait_for_nodes(self) -> None:
         """Wait until enough nodes are connected."""
@@ -294,11 +296,14 @@ class Coordinator:
                 return
             self._sleep(min(left, self._terms.deployment.poll))
 
-    def _hand_out(self, state: ServerState, ready: Collection[int]) -> ServerState:
-        """Send the newest model to the ready devices and to those that work on nothing."""
+    def _prepare(self, state: ServerState, tick: Tick) -> ServerState:
+        """Send the newest model to those that were ready and those that work on nothing; wait until the period is over."""
         rate = float(learning_rates(self._system, np.array([state.version]))[0])
-        model, needs = state.models[state.version], self._system.policy.needs
+        model, needs, ready = state.models[state.version], self._system.policy.needs, self._last_ready
         sent = self._talk.order_training(ready, state.version, model, rate, needs, self._acknowledged, self._trained)
+        begun = self._clock() if self._due is None else self._due
+        self._due = max(begun + self._terms.experiment.timeline.period, self._clock())
+        self._wait_until(self._due, lambda: False)
         return state._replace(held=state.held.put(np.array(sent, np.int64), state.version))
 
     def _note(self, period: Period) -> None:

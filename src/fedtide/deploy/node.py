@@ -122,7 +122,7 @@ class Worker:
         job = Job(device, version, model, learning_rate, samples, np.arange(len(samples.labels)))
         before = {} if memory is None else {"trainer": {device: memory}}
         updates, after = training.train_jobs(self.trainer(part), [job], before)
-        return updates[device], after.get("trainer", {}).get(device)
+        return updates[0], after.get("trainer", {}).get(device)
 
     def encode(
         self, update: Vector, device: int, tick: int, bits: float, memory: Memory | None = None

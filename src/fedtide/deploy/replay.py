@@ -22,25 +22,19 @@ from fedtide.config import Experiment
 from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.settings import check_timeline, deployment
 from fedtide.deploy.trace import Period, Trace, fingerprint, read_history, recorded_candidates
-from fedtide.engine.over_the_air import aircomp_sum
-from fedtide.engine.sending import packed, received
-from fedtide.engine.step import ReadyDevices, Received, ServerState, initial_state, step
+from fedtide.engine.loop import Loop, Sink
+from fedtide.engine.over_the_air import aircomp_sum, analog_packets
+from fedtide.engine.sending import Packed, decode_lot, encode_lot, without
+from fedtide.engine.step import SCALE_BITS, Delivered, Info, ReadyDevices, ServerState, Uploads, initial_state
 from fedtide.engine.system import System, build, make_trainer
 from fedtide.engine.ticks import is_sending, learning_rates, link_at, snr_at
-from fedtide.engine.training import (
-    DeviceTraining,
-    acknowledged,
-    evaluate_model,
-    scored,
-    train_jobs,
-    updates_state_on_train,
-)
+from fedtide.engine.training import DeviceMemory, acknowledge, scored, train_jobs, updates_state_on_train
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, machine_fault, round_record
+from fedtide.runs import RoundRecord, RunFolder, costs, machine_fault
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
@@ -57,28 +51,41 @@ class RecordedDevices:
     load: Callable[[int], Samples]  # the samples of a part of the data
     faithful: bool
     _samples: dict[int, Samples] = field(default_factory=dict)
+    _models: dict[int, Vector] = field(default_factory=dict)  # by version, those that a later period starts from
+
+    def __post_init__(self) -> None:
+        """Note when each model is last trained from."""
+        self._last_use = {version: period.tick for period in self.periods for version in period.start}
+
+    def prepare(self, state: ServerState, tick: Tick) -> ServerState:
+        """Keep the models that a later period starts from, and the newest."""
+        newest = state.version
+        self._models[newest] = state.models[newest]
+        self._models = {v: m for v, m in self._models.items() if v == newest or self._last_use.get(v, 0) >= newest}
+        # Who holds a model that nobody will start from any more might as well hold the newest: a folder lacks none.
+        gone = np.flatnonzero(~np.isin(state.held, list(self._models)))
+        return state._replace(models=self._models, held=state.held.put(gone, newest))
 
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Return the rows of the trace; train first what a scheduler or a trainer's memory asks for."""
         period, needs, faithful = self.periods[tick.index - 1], self.system.policy.needs, self.faithful
         num_devices, num_labels = self.system.fleet.num_devices, self.system.dataset.num_labels
         rows = recorded_candidates(period, num_devices, num_labels, state.uploads, faithful)
-        updates: dict[int, Vector] = {}
-        memory = _remembered(state, period)
+        updates, memory = np.empty((0, 0), np.float32), _remembered(state, period)
         wants_norms = "update_sq_norm" in needs and not faithful
-        if updates_state_on_train(self.trainer) or wants_norms:
+        if trained := updates_state_on_train(self.trainer) or wants_norms:
             updates, memory = self._train(state, period, rows.device.tolist())
         if wants_norms:
-            norms = [float(np.square(updates[k], dtype=np.float64).sum()) for k in rows.device.tolist()]
+            norms = [float(np.square(update, dtype=np.float64).sum()) for update in updates]
             rows = rows._replace(update_sq_norm=np.array(norms))
         if "loss" in needs and not faithful:
             starts = zip(period.start, period.data, strict=True)
             losses = [scored(self.trainer, state.models[start], self._data(part)).loss for start, part in starts]
             rows = rows._replace(loss=np.array(losses))
-        return ReadyDevices(rows, (updates, memory))
+        return ReadyDevices(rows, (updates if trained else None, memory))
 
-    def collect(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
-        """Train, encode and decode as devices and server did; who failed then fails now, and what was lost is lost."""
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
+        """Train and encode as devices did; who failed then fails now, and what was lost is lost."""
         period, (updates, memory) = self.periods[tick.index - 1], ready.kept
         lost, access, seed = period.lost or [], self.system.access, self.system.experiment.seed
         failed = {*period.picked} - {*period.arrived} - {*lost}
@@ -86,21 +93,31 @@ class RecordedDevices:
         if not separate(access):
             link = link_at(self.system, tick._replace(ready=ready.rows.device))
         picked = grant.picked[is_sending(self.system, link, grant)] if link else grant.picked
-        positions = [row for row in picked.tolist() if int(ready.rows.device[row]) not in failed]
-        device = ready.rows.device[positions].tolist()
-        if not updates:
+        picked = picked[~np.isin(ready.rows.device[picked], list(failed))]
+        device = ready.rows.device[picked].tolist()
+        if updates is None:
             updates, memory = self._train(state, period, device)
+        else:
+            updates = updates[picked]
         if link:
-            snr = snr_at(link, grant._replace(picked=np.array(positions, np.int64)))
-            return acknowledged(self.trainer, aircomp_sum(access, seed, tick.index, device, snr, updates, memory))
-        granted, codec = grant.bits[np.isin(grant.picked, positions)], self.system.codec
-        lot = packed(codec, seed, tick.index, device, granted, updates, memory)
-        return acknowledged(self.trainer, received(codec, lot, lost, memory))
+            heard = aircomp_sum(access, seed, tick.index, snr_at(link, grant._replace(picked=picked)))
+            sent = analog_packets(device, updates)
+            return Uploads(picked, [(device, updates)], memory, sent, heard, float(SCALE_BITS * len(sent)))
+        granted = grant.bits[np.isin(grant.picked, picked)]
+        lot = encode_lot(self.system.codec, seed, tick.index, device, granted, updates, memory)
+        return Uploads(picked[~np.isin(device, lost)], [without(lot, lost)], memory, lot.sent)
 
-    def _train(
-        self, state: ServerState, period: Period, devices: list[int]
-    ) -> tuple[dict[int, Vector], DeviceTraining]:
+    def send(self, state: ServerState, tick: Tick, lot: Any) -> Delivered:
+        """Decode as the server did."""
+        if isinstance(lot, Packed):
+            updates, memory = decode_lot(self.system.codec, lot, state.devices)
+            return Delivered(updates, {}, acknowledge(self.trainer, memory, [*lot.sent], updates))
+        return Delivered(lot[1], {}, acknowledge(self.trainer, state.devices, *lot))
+
+    def _train(self, state: ServerState, period: Period, devices: list[int]) -> tuple[Vector, DeviceMemory]:
         """Train these devices from the versions and with the data that the trace says."""
+        if not devices:
+            return np.empty((0, 0), np.float32), _remembered(state, period)
         place = {device: row for row, device in enumerate(period.ready)}
         rows = [place[device] for device in devices]
         start = [period.start[row] for row in rows]
@@ -111,7 +128,7 @@ class RecordedDevices:
             samples = self._data(period.data[row])
             jobs.append(Job(device, version, state.models[version], rate, samples, np.arange(len(samples.labels))))
         updates, after = train_jobs(self.trainer, jobs, _remembered(state, period))
-        if not all(np.isfinite(update).all() for update in updates.values()):
+        if not np.isfinite(updates).all():
             raise TrainingError(
                 f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
             )
@@ -123,7 +140,7 @@ class RecordedDevices:
         return self._samples[part]
 
 
-def _remembered(state: ServerState, period: Period) -> DeviceTraining:
+def _remembered(state: ServerState, period: Period) -> DeviceMemory:
     """Return what devices remember at the beginning of a period, without what their nodes had lost by then."""
     forgot: dict[Any, list[int]] = dict(period.forgot or {})
     return {
@@ -151,27 +168,43 @@ def replay(
     on_round: Callable[[RoundRecord, int], None] | None = None,
 ) -> Replayed:
     """Play the trace of a run folder. changes: keys of the experiment that differ; out: a folder for the new rounds."""
-    rounds: list[RoundRecord] = []
     original, _, recorded, user_folder = read_history(folder)
-    if not recorded.periods:
+    periods = recorded.periods
+    if not periods:
         raise RunFolderError(f"{folder} has no finished period yet; there is nothing to replay")
     with user_code.search_folder(user_folder):
         experiment = _changed(original, changes or {})
-        player = _Player(experiment, recorded, threads, faithful=experiment == original)
+        faithful = experiment == original
+        check_timeline(experiment)
+        load = loader(deployment(recorded.header.deployment).loader)
+        system = build(experiment, dataset=load(experiment, None), fleet=remote_fleet(experiment))
+        system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
+        _check_fit(system, recorded, faithful)
+        trainer = make_trainer(system, threads)
+        devices = RecordedDevices(system, trainer, periods, lambda part: load(experiment, part).train, faithful)
+        state = initial_state(trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
+        differs: list[int] = []  # periods whose model or schedule differs from the recorded one
+
+        def compare(record: RoundRecord, state: ServerState, info: Info) -> None:
+            period = periods[record.index - 1]
+            same_plan = record.picked == period.picked and info.grant.bits.tolist() == period.bits
+            if faithful and not (same_plan and fingerprint(state.models[state.version]) == period.model):
+                differs.append(record.index)
+
         with _new_folder(out, experiment) as run:
-            for period in recorded.periods:
-                rounds.append(player.step(period))
-                if run:
-                    run.append(rounds[-1], player.state)
-                if on_round:
-                    on_round(rounds[-1], len(recorded.periods))
-            model = player.model
+            sinks: list[tuple[str, Sink]] = [("other", compare)]
+            if run:
+                sinks.append(("records", lambda record, state, _: run.append(record, state)))
+            if on_round:
+                sinks.append(("other", lambda record, *_: on_round(record, len(periods))))
+            loop = Loop(system, trainer, devices, costs(system, len(state.models[1])), state, sinks=sinks)
+            model = loop.run(system.ticks[period.tick - 1] for period in periods)
             if run:
                 run.checkpoint()
                 run.finish(model)
-    paths = sorted({path for period in recorded.periods for path in period.isa})
-    compared = len(recorded.periods) if player.faithful else 0
-    return Replayed(experiment, rounds, model, compared, player.first_difference, (native.isa(), paths))
+    paths = sorted({path for period in periods for path in period.isa})
+    compared, first = len(periods) if faithful else 0, differs[0] if differs else None
+    return Replayed(experiment, loop.rounds, model, compared, first, (native.isa(), paths))
 
 
 @contextlib.contextmanager
@@ -230,57 +263,3 @@ def _check_fit(system: System, recorded: Trace, faithful: bool) -> None:
             raise RunFolderError(
                 f"the trace and the scheduler do not agree on whether it looks at {words}; restore experiment.yaml"
             )
-
-
-class _Player:
-    """The loop's state."""
-
-    def __init__(self, experiment: Experiment, recorded: Trace, threads: int, faithful: bool) -> None:
-        check_timeline(experiment)
-        load = loader(deployment(recorded.header.deployment).loader)
-        system = build(experiment, dataset=load(experiment, None), fleet=remote_fleet(experiment))
-        self._system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
-        _check_fit(self._system, recorded, faithful)
-        self.faithful = faithful
-        self.first_difference: int | None = None
-        self._trainer = make_trainer(self._system, threads)
-        self._devices = RecordedDevices(
-            self._system, self._trainer, recorded.periods, lambda part: load(experiment, part).train, faithful
-        )
-        self._last_use = {version: each.tick for each in recorded.periods for version in each.start}
-        self.state = initial_state(self._trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
-        self._models = self.state.models
-        self._ledger, self._costs = Ledger(), costs(self._system, len(self.model))
-
-    @property
-    def model(self) -> Vector:
-        """The newest global model [d]."""
-        return self._models[self.state.version]
-
-    def step(self, period: Period) -> RoundRecord:
-        """Play one period."""
-        tick = self._system.ticks[period.tick - 1]
-        state, info = step(self._system.rules, self.state, tick, self._devices)
-        picked = info.rows.device[info.grant.picked].tolist()
-        if self.faithful and (picked != period.picked or info.grant.bits.tolist() != period.bits):
-            self._differs(tick.index)
-        self._keep(state)
-        if self.faithful and fingerprint(self.model) != period.model:
-            self._differs(tick.index)
-        scores = evaluate_model(self._system, self._trainer, self.state, tick)
-        record = round_record(info, scores, self._ledger, self._costs)
-        self._ledger = record.ledger
-        return record
-
-    def _differs(self, tick: int) -> None:
-        if self.first_difference is None:
-            self.first_difference = tick
-
-    def _keep(self, state: ServerState) -> None:
-        """Keep the models that a later period starts from, and the newest."""
-        newest = state.version
-        models = {**self._models, newest: state.models[newest]}
-        self._models = {v: m for v, m in models.items() if v == newest or self._last_use.get(v, 0) >= newest}
-        # Who holds a model that nobody will start from any more might as well hold the newest: a folder lacks none.
-        gone = np.flatnonzero(~np.isin(state.held, list(self._models)))
-        self.state = state._replace(models=self._models, held=state.held.put(gone, newest))

@@ -15,7 +15,7 @@ from fedtide.config import Experiment
 from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
-from fedtide.errors import FedtideError, did_you_mean
+from fedtide.errors import FedtideError
 from fedtide.learning.trainer import backend
 
 _SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
@@ -64,16 +64,9 @@ def deployment(tree: Mapping[str, Any]) -> Deployment:
     except ConfigSyntaxError as error:
         raise FedtideError(f"deployment settings: {error}") from None
     except ValidationError as error:
-        raise FedtideError("deployment settings: " + explain_validation(error, _about, _nearest, "setting")) from None
-
-
-def _about(key: str) -> str | None:
-    return Deployment.model_fields[key].description if key in Deployment.model_fields else None
-
-
-def _nearest(key: str) -> str:
-    hint = did_you_mean(key, Deployment.model_fields)
-    return f"{hint and f': {hint}'} (the settings are {', '.join(Deployment.model_fields)})"
+        raise FedtideError(
+            "deployment settings: " + explain_validation(error, Deployment.model_fields, "setting")
+        ) from None
 
 
 def doubts(terms: Terms) -> list[str]:

@@ -131,22 +131,28 @@ def checked_finite(
 
 def first_memory(part: Any, kind: str, *given: Any) -> Memory:
     """Return what a part remembers at the beginning."""
-    return _arrays(part.init(*given), f"{user_code.part_label(kind, part)}: init")
+    return memory_arrays(part.init(*given), f"{user_code.part_label(kind, part)}: init")
 
 
 def checked_pair(answer: Any, before: Memory, label: str) -> tuple[Any, Memory]:
     """Return what a part with memory answered and what it remembers now, which must be shaped as before."""
+    found, after = pair(answer, label)
+    return found, memory(after, before, label)
+
+
+def pair(answer: Any, label: str) -> tuple[Any, Any]:
+    """Return what a part with memory answered, (answer, memory)."""
     if not isinstance(answer, tuple) or len(answer) != 2:
         many = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
         raise TrainingError(
             f"{label} returned {many}: a part with memory returns (answer, memory), the memory a mapping of names to arrays"
         )
-    return answer[0], memory(answer[1], before, label)
+    return answer[0], answer[1]
 
 
 def memory(answer: Any, before: Memory, label: str) -> Memory:
     """Return memory as arrays of our own; raise unless names, shapes and types are those it began with."""
-    after = _arrays(answer, label)
+    after = memory_arrays(answer, label)
     for name in sorted({*before, *after}):
         if name not in after or name not in before:
             wrong = "is gone" if name not in after else "is new"
@@ -163,7 +169,7 @@ def memory(answer: Any, before: Memory, label: str) -> Memory:
     return after
 
 
-def _arrays(answer: Any, label: str) -> Memory:
+def memory_arrays(answer: Any, label: str) -> Memory:
     """Return a mapping of names to arrays as copies of our own."""
     if not isinstance(answer, Mapping):
         raise TrainingError(f"{label} gave a {type(answer).__name__} for memory: give a mapping of names to arrays")
@@ -192,7 +198,7 @@ def _arrays(answer: Any, label: str) -> Memory:
     return made
 
 
-def readonly_memory(held: Memory) -> Memory:
+def copied_memory(held: Memory) -> Memory:
     """Return a copy for a part to write to: what was saved stays as it is if the part fails."""
     return {name: value.copy() for name, value in held.items()}
 

@@ -49,10 +49,9 @@ def _check_models(system: System, num_parameters: int) -> None:
 
 def _check_server(system: System, model: Vector) -> None:
     aggregator = system.policy.aggregator
-    if not registry.remembers(aggregator) or not user_code.is_ours(aggregator):
+    if not user_code.is_ours(aggregator):
         return
-    start: Any = aggregator
-    size = _size(start.init(model.copy()))
+    size = _size(aggregator.init(model.copy(), system.fleet.num_devices))
     require(
         _COPIES * size,
         f"what policy.aggregator={system.experiment.policy.aggregator} remembers of fleet.num_devices="

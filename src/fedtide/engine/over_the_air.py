@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,11 @@ from fedtide.codec.base import Packet
 from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.engine import checks
-from fedtide.engine.step import SCALE_BITS, Received
 from fedtide.errors import FedtideError
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import ANALOG_SYMBOLS_PER_PARAMETER, MIN_SNR, Access, symbols_on_air
 from fedtide.rng import stream
-from fedtide.types import Floats, Memory, Vector, read_only, readonly_copy
+from fedtide.types import Floats, Vector, Vectors, read_only, readonly_copy
 
 
 def check_over_the_air(experiment: Experiment, access: Access, aggregator: Any) -> None:
@@ -60,25 +59,17 @@ def analog_symbols(experiment: Experiment, access: Access, num_parameters: int, 
     return float(needed)
 
 
-def aircomp_sum(
-    access: Access,
-    seed: int,
-    tick: int,
-    device: Sequence[int],
-    snr: Floats,
-    updates: Mapping[int, Vector],
-    devices: Mapping[str, Mapping[int, Memory]],
-) -> Received:
-    """Send the updates of these devices [r] at once, received at these SNRs [r]; the server hears their weighted sum.
+def aircomp_sum(access: Access, seed: int, tick: int, snr: Floats) -> Callable[[Vectors, Floats], Vector]:
+    """Return (updates [r d], weights [r]) -> their weighted sum as the server hears it [d], received at these SNRs [r]."""
 
-    A packet stands for what each sends: all of its d parameters, and no bit.
-    """
-    label = user_code.part_label("access", access)
-
-    def heard(weights: Floats) -> Vector:
-        rows = np.stack([updates[k] for k in device])
+    def heard(updates: Vectors, weights: Floats) -> Vector:
+        rows = np.stack(list(updates))
         answer = access(read_only(rows), readonly_copy(weights), readonly_copy(snr), stream(seed, "air", tick))
-        return checks.vector(answer, rows.shape[1], label)
+        return checks.vector(answer, rows.shape[1], user_code.part_label("access", access))
 
-    sent = {k: Packet(len(updates[k]), len(updates[k]), 0, b"") for k in device}
-    return Received(sent, {k: updates[k] for k in device}, devices, heard, float(SCALE_BITS * len(sent)))
+    return heard
+
+
+def analog_packets(device: Sequence[int], updates: Vectors) -> dict[int, Packet]:
+    """Return what each device [r] sends over the air: all of its d parameters, and no bit."""
+    return {k: Packet(len(update), len(update), 0, b"") for k, update in zip(device, updates, strict=True)}

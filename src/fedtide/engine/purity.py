@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from fedtide.aggregate.base import Lifted
 from fedtide.core import signals
 from fedtide.engine.checks import CHECKED
 from fedtide.engine.system import System
@@ -131,7 +132,7 @@ class PurityCheck:
 
     def _put(self, kind: str, part: Any) -> Any:
         """Return a part with the user's own under watch: itself, what a border stands around, what ours are made with."""
-        inner = part.part if isinstance(part, CHECKED) else part
+        inner: Any = part.part if isinstance(part, CHECKED) or isinstance(part, Lifted) else part  # noqa: SIM101
         if not user_code.is_ours(inner):
             self._watched[kind] = _watched(kind, inner)
             return self._watched[kind] if inner is part else replace(part, part=self._watched[kind])
@@ -163,8 +164,10 @@ class PurityCheck:
             self._found = self._found or self._look(kind, policy)
         return self._found
 
-    def refuse_dice(self) -> None:
-        """Raise if a policy answers its last calls otherwise when it is asked again, and keeps no state that we see."""
+    def refuse_dice(self, count: int) -> None:
+        """Raise if a policy answers otherwise when it is asked again; asked at first and then ever more rarely."""
+        if count & (count - 1):
+            return
         for kind, policy in self._watched.items():
             if self._begun[kind] == contents(policy.policy) and (found := _asked(policy)):
                 raise TrainingError(f"{found}{policy.place}: {_REMEDY}")

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 from fedtide.codec.base import Codec, Packet, checked_packet, most_bits
 from fedtide.core import versioned
 from fedtide.engine import checks
-from fedtide.engine.step import Received
 from fedtide.errors import TrainingError
 from fedtide.parts import registry, user_code
 from fedtide.rng import stream
-from fedtide.types import Floats, Memory, Vector, readonly_copy
+from fedtide.types import Floats, Memory, Vector, Vectors, readonly_copy
 
 
 def encode_update(
@@ -29,7 +28,7 @@ def encode_update(
         before = checks.first_memory(codec, "codec", len(update)) if memory is None else memory
         call: Any = codec.encode
         found, memory = checks.checked_pair(
-            call(checks.readonly_memory(before), readonly_copy(update), bits, rng), before, label
+            call(checks.copied_memory(before), readonly_copy(update), bits, rng), before, label
         )
     else:
         found, memory = codec.encode(readonly_copy(update), bits, rng), None
@@ -57,46 +56,55 @@ class Packed(NamedTuple):
     memory: Mapping[int, Memory]
 
 
-def packed(
+def encode_lot(
     codec: Codec,
     seed: int,
     tick: int,
     device: Sequence[int],
     granted: Floats,
-    updates: Mapping[int, Vector],
+    updates: Vectors,
     devices: Mapping[str, Mapping[int, Memory]],
     threads: int = 1,
 ) -> Packed:
-    """Encode the updates of the picked devices [r] into these bits [r] as simulated devices do."""
-    if device and _takes_many(codec):
-        return Packed(_encoded_together(codec, seed, tick, device, granted, updates, threads), {})
+    """Encode the updates [l d] of these devices into these bits [l] as simulated devices do, each with its own stream."""
+    if _takes_many(codec):
+        many: Any = codec
+        rngs = [stream(seed, "compress", k, tick) for k in device]
+        found = zip(device, many.encode_many(updates, granted.tolist(), rngs, threads), granted.tolist(), strict=True)
+        return Packed({k: _checked(codec, each, len(updates[0]), bits, k, tick) for k, each, bits in found}, {})
     before = devices.get("codec", {})
     sent, memory = {}, {}
-    for k, bits in zip(device, granted.tolist(), strict=True):
-        sent[k], after = encode_update(codec, updates[k], bits, seed, k, tick, before.get(k))
+    for k, update, bits in zip(device, updates, granted.tolist(), strict=True):
+        sent[k], after = encode_update(codec, update, bits, seed, k, tick, before.get(k))
         if after is not None:
             memory[k] = after
     return Packed(sent, memory)
 
 
-def received(
-    codec: Codec,
-    lot: Packed,
-    lost: Collection[int],
-    devices: Mapping[str, Mapping[int, Memory]],
-    threads: int = 1,
-) -> Received:
-    """Decode what was encoded, but for the lost packets.
+def decode_lot(
+    codec: Codec, lot: Packed, devices: Mapping[str, Mapping[int, Memory]], threads: int = 1
+) -> tuple[list[Vector], Mapping[str, Mapping[int, Memory]]]:
+    """Return the updates [l d] of a lot that arrived, and what devices remember then.
 
     A device's codec remembers an upload once the server has it: what is lost is not acknowledged.
     """
-    arriving = {k: packet for k, packet in lot.sent.items() if k not in lost}
-    if arriving and _takes_many(codec):
-        return Received(lot.sent, _decoded_together(codec, arriving, threads), devices)
-    updates = {k: decode_update(codec, packet, packet.num_parameters) for k, packet in arriving.items()}
-    memory = {k: each for k, each in lot.memory.items() if k in arriving}
-    table = versioned.versioned_dict(devices.get("codec", {}))
-    return Received(lot.sent, updates, {**devices, "codec": table.after(memory)} if memory else devices)
+    packets = [*lot.sent.values()]
+    if packets and _takes_many(codec):
+        many: Any = codec
+        return many.decode_many(packets, threads), devices
+    if user_code.is_ours(codec):
+        updates = [codec.decode(packet) for packet in packets]
+    else:
+        updates = [decode_update(codec, packet, packet.num_parameters) for packet in packets]
+    if not lot.memory:
+        return updates, devices
+    return updates, {**devices, "codec": versioned.versioned_dict(devices.get("codec", {})).after(lot.memory)}
+
+
+def without(lot: Packed, lost: Collection[int]) -> Packed:
+    """Return a lot without the packets that are lost, and without what their devices would remember."""
+    sent = {k: packet for k, packet in lot.sent.items() if k not in lost}
+    return Packed(sent, {k: memory for k, memory in lot.memory.items() if k in sent})
 
 
 def _takes_many(codec: Any) -> bool:
@@ -104,30 +112,6 @@ def _takes_many(codec: Any) -> bool:
     return user_code.is_ours(codec) and "encode_many" in vars(type(codec))
 
 
-def _encoded_together(
-    codec: Any,
-    seed: int,
-    tick: int,
-    device: Sequence[int],
-    granted: Floats,
-    updates: Mapping[int, Vector],
-    threads: int,
-) -> dict[int, Packet]:
-    """Encode the updates of these devices [r], each with its own stream as `encoded` does, on so many threads."""
-    bits, rngs = granted.tolist(), [stream(seed, "compress", k, tick) for k in device]
-    found = codec.encode_many([updates[k] for k in device], bits, rngs, threads)
-    each = zip(device, found, bits, strict=True)
-    return {k: _checked(codec, packet, len(updates[k]), most, k, tick) for k, packet, most in each}
-
-
-def _decoded_together(codec: Any, came: Mapping[int, Packet], threads: int) -> dict[int, Vector]:
-    rows = codec.decode_many([*came.values()], threads)
-    label = user_code.part_label("codec", codec)
-    return {
-        k: checks.vector(row, packet.num_parameters, label) for (k, packet), row in zip(came.items(), rows, strict=True)
-    }
-
-
 def decode_update(codec: Codec, packet: Packet, num_parameters: int) -> Vector:
-    """Decode an update; raise if a user's codec returns something else than d numbers."""
+    """Decode an update; raise if a codec returns something else than d finite numbers."""
     return checks.vector(codec.decode(packet), num_parameters, user_code.part_label("codec", codec))

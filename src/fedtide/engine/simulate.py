@@ -13,13 +13,14 @@ import numpy as np
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.engine import checks
+from fedtide.engine.loop import Loop, Sink
 from fedtide.engine.memory import check_room
 from fedtide.engine.purity import PurityCheck
 from fedtide.engine.simulated_devices import Simulated
-from fedtide.engine.step import ServerState, initial_state, step
+from fedtide.engine.step import ServerState, initial_state
 from fedtide.engine.system import System, build, load_dataset, make_trainer
 from fedtide.engine.ticks import candidates_at
-from fedtide.engine.training import Stopwatch, close, evaluate_model, is_due, trainer_label
+from fedtide.engine.training import Stopwatch, close, is_due, trainer_label
 from fedtide.engine.validate_args import (
     as_experiment,
     check_given_trainer,
@@ -32,7 +33,7 @@ from fedtide.errors import DivergedError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
 from fedtide.parts.user_code import as_array, callback
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, costs, identity, is_complete, round_record
+from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, costs, identity, is_complete
 from fedtide.runs.result import Result
 from fedtide.timeline.clock import since
 from fedtide.trackers import Trackers
@@ -96,36 +97,26 @@ def simulate(
         else:
             state, ledger, rounds = initial_state(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
-        exchange = Simulated(system, trainer, eager, watch, min(threads, MOST_THREADS))
-        spend = costs(system, len(state.models[state.version]))
+        devices = Simulated(system, trainer, eager, watch, min(threads, MOST_THREADS))
+        spend = costs(system, len(first))
         names_ready = system.fleet.num_devices <= LARGE_FLEET_DEVICES
         watching.begin(experiment, run.path if run else None, len(system.ticks))
-        for count, tick in enumerate(since(system.ticks, state.version), 1):
-            try:
-                state, info = step(system.rules, state, tick, exchange)
-            except DivergedError as error:
-                rest = since(system.ticks, tick.index)
-                left = [(each.index, each.time) for each in rest if each.index == tick.index or is_due(system, each)]
-                error.so_far = rounds, len(first), left
-                raise
-            watch.lap("aggregation")
-            if (
-                count & (count - 1) == 0
-            ):  # at first, and then ever more rarely: not every call is one in which dice count
-                witness.refuse_dice()
-            score = evaluate_model(system, trainer, state, tick)
-            watch.lap("evaluation")
-            record = round_record(info, score, ledger, spend, names_ready)
-            ledger = record.ledger
-            rounds.append(record)
-            if run:
-                run.append(record, state)
-                watch.lap("records")
-            watching.round(record)
-            if on_round:
-                on_round(record, len(system.ticks))
-            watch.lap("other")
-        model = state.models[state.version]
+        sinks: list[tuple[str, Sink]] = [("other", lambda record, *_: witness.refuse_dice(record.index))]
+        if run:
+            sinks.append(("records", lambda record, state, _: run.append(record, state)))
+        sinks.append(("other", lambda record, *_: watching.round(record)))
+        if on_round:
+            sinks.append(("other", lambda record, *_: on_round(record, len(system.ticks))))
+        loop = Loop(system, trainer, devices, spend, state, ledger, rounds, sinks, names_ready, watch)
+        try:
+            model = loop.run(since(system.ticks, state.version))
+        except DivergedError as error:
+            rest = since(system.ticks, loop.state.version)
+            left = [
+                (each.index, each.time) for each in rest if each.index == loop.state.version or is_due(system, each)
+            ]
+            error.so_far = rounds, len(first), left
+            raise
         if run:
             run.checkpoint()
             run.finish(model)

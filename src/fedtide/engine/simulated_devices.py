@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.aggregate.averages import streams
-from fedtide.codec.base import Sent
+from fedtide.codec.base import Packet, Sent
 from fedtide.core.memory_budget import require
-from fedtide.engine import checks
-from fedtide.engine.over_the_air import aircomp_sum
-from fedtide.engine.sending import Packed, packed, received
-from fedtide.engine.step import ReadyDevices, Received, ServerState, UpdateStream
+from fedtide.engine.over_the_air import aircomp_sum, analog_packets
+from fedtide.engine.sending import Packed, decode_lot, encode_lot, without
+from fedtide.engine.step import SCALE_BITS, Delivered, ReadyDevices, ServerState, Uploads
 from fedtide.engine.system import System
 from fedtide.engine.ticks import candidates_at, carried_bits, is_lost, is_sending, learning_rates, link_at, snr_at
 from fedtide.engine.training import (
-    DeviceTraining,
+    DeviceMemory,
     Stopwatch,
-    acknowledged,
-    refuse_dice,
+    acknowledge,
     scored,
     train_jobs,
     trainer_label,
     updates_state_on_train,
 )
+from fedtide.errors import DivergedError
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
 from fedtide.runs import trainer_name
-from fedtide.types import Floats, Grant, Ints, Job, Link, Memory, Tick, Vector
+from fedtide.types import Floats, Grant, Ints, Job, Link, Tick, Vector
 
 _DIVERGED_WEIGHT = 1e6  # no weight of a model that learns is as large as this
 # Of the updates that are there at once: numbers in all, and how many per thread at the least and at the most, so that threads
@@ -40,12 +37,23 @@ _DIVERGED_WEIGHT = 1e6  # no weight of a model that learns is as large as this
 _HELD, _FEWEST, _MOST = 1 << 24, 4, 32
 
 
-class _LinkSnapshot(NamedTuple):
+class _Known(NamedTuple):
     """What is known of a tick's ready devices before the schedule is made."""
 
     link: Link  # [m]
-    updates: Mapping[int, Vector]  # by device, if they had to be trained already
-    devices: DeviceTraining  # what they remember then
+    updates: Vector | None  # if they had to be trained already [m d]
+    devices: DeviceMemory  # what they remember then
+
+
+class Lot(NamedTuple):
+    """Devices that train and send together."""
+
+    device: Ints  # [l]
+    start: Ints  # version that each trained from [l]
+    bits: Floats  # granted [l]
+    updates: Vector | None = None  # if they are trained already [l d]
+    packets: Packed | None = None  # of those that arrive, if they are encoded already
+    rest: Sequence[Lot] = ()  # those after it
 
 
 @dataclass(frozen=True)
@@ -57,124 +65,124 @@ class Simulated:
     eager: bool = False
     watch: Stopwatch = Stopwatch()  # noqa: RUF009 - one that nobody reads
     threads: int = 1  # of the codec
-    asked: list[bool] = field(default_factory=list, compare=False)  # not empty: the trainer was asked for a lot again
+
+    def prepare(self, state: ServerState, tick: Tick) -> ServerState:
+        """Let the time pass until a tick: of simulated devices nothing changes."""
+        return state
 
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Look up who is ready and how the links are; train first what a scheduler or a trainer's memory asks for."""
         system, needs = self.system, self.system.policy.needs
-        link, devices = link_at(system, tick), state.devices
-        updates: dict[int, Vector] = {}
-        if self.eager or "update_sq_norm" in needs or updates_state_on_train(self.trainer):
+        link, devices, updates = link_at(system, tick), state.devices, None
+        if len(tick.ready) and (self.eager or "update_sq_norm" in needs or updates_state_on_train(self.trainer)):
             _check_room(len(tick.ready), len(state.models[state.version]))
-            updates, devices = self._train(state, tick.ready, tick.start)
+            updates, devices = train_jobs(self.trainer, self._jobs(state, tick.ready, tick.start), devices)
             self.watch.lap("training")
         reports: dict[str, Floats] = {}
         if "update_sq_norm" in needs:
-            reports["update_sq_norm"] = np.array([_sq_norm(updates[k]) for k in tick.ready.tolist()])
+            reports["update_sq_norm"] = np.array([_sq_norm(each) for each in (() if updates is None else updates)])
         if "loss" in needs:
             reports["loss"] = self._losses(state, tick)
             self.watch.lap("training")
         rows = candidates_at(system, tick, state.uploads, link.estimated_capacity, reports)
         self.watch.lap("scheduling")
-        return ReadyDevices(rows, _LinkSnapshot(link, updates, devices))
+        return ReadyDevices(rows, _Known(link, updates, devices))
 
-    def collect(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
-        """Train, encode, send; a packet of more bits than its link carries is lost. Or train and send at once, uncoded.
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
+        """Divide those that send into lots. A packet of more bits than its link carries is lost.
 
-        Updates that are not needed all at once are made when they are asked for, a lot at a time.
+        Where that can be, who arrives is known when all are encoded: then all packets are held, which take together what the
+        tick's symbols carry, and not their updates, R d numbers.
         """
         self.watch.lap("scheduling")
-        system, kept = self.system, ready.kept
-        sending = is_sending(system, kept.link, grant)
-        device, start = tick.ready[grant.picked[sending]], tick.start[grant.picked[sending]]
-        trained = self._trained(state, tick, kept, device, start)
+        system, known = self.system, ready.kept
+        sending = is_sending(system, known.link, grant)
+        picked = grant.picked[sending]
         if not separate(system.access):
-            updates, snr = dict(trained), snr_at(kept.link, grant)[sending]
+            lots = self._lots(tick, known, picked, grant.bits[sending], max(len(picked), 1))
+            heard = aircomp_sum(system.access, system.experiment.seed, tick.index, snr_at(known.link, grant)[sending])
+            return Uploads(picked, lots, known.devices, {}, heard, float(SCALE_BITS * len(picked)))
+        size = self._lot_size(len(state.models[state.version]))
+        lots = self._lots(tick, known, picked, grant.bits, size)
+        if not np.any(grant.bits > carried_bits(known.link, grant)):
+            return Uploads(picked, lots, known.devices)
+        packed = [self._encode(state._replace(devices=known.devices), tick, lot) for lot in lots]
+        sent = {k: _size(packet) for lot in packed for k, packet in lot.sent.items()}
+        gone = is_lost(known.link, grant, [sent[k].bits for k in tick.ready[picked].tolist()])
+        lost = set(tick.ready[picked[gone]].tolist())
+        left = [lot._replace(packets=without(each, lost)) for lot, each in zip(lots, packed, strict=True)]
+        return Uploads(picked[~gone], [lot for lot in left if lot.packets and lot.packets.sent], known.devices, sent)
+
+    def send(self, state: ServerState, tick: Tick, lot: Lot) -> Delivered:
+        """Train, encode and decode a lot; over the air, train it."""
+        updates, packets = lot.updates, lot.packets
+        if updates is None and packets is None:
+            updates, _ = train_jobs(self.trainer, self._jobs(state, lot.device, lot.start), state.devices)
+        if updates is not None and not separate(self.system.access):
+            self._check_finite(state, tick, lot, updates)
             self.watch.lap("training")
-            seed, senders = system.experiment.seed, device.tolist()
-            heard = aircomp_sum(system.access, seed, tick.index, senders, snr, updates, kept.devices)
-            self.watch.lap("codec")
-            return acknowledged(self.trainer, heard)
-        sent: dict[int, Sent] = {}
-        devices = dict(kept.devices)
-        lots: Iterable[Packed] = self._lots(tick, grant.bits, trained, sent, kept.devices)
-        lost: set[int] = set()
-        if np.any(grant.bits > carried_bits(kept.link, grant)):  # then who arrives is known when all are encoded
-            lots = list(lots)  # all packets together take what the tick's symbols carry, not R d numbers
-            bits = [sent[k].bits for k in device.tolist()]
-            lost = set(device[is_lost(kept.link, grant, bits)].tolist())
-        arriving = [k for k in device.tolist() if k not in lost]
-        coming = self._coming(lots, lost, devices)
-        if arriving and streams(system.policy.aggregator):  # of what is all lost nobody would ask for
-            return Received(sent, {}, devices, coming=UpdateStream(arriving, coming))
-        updates = dict(zip(arriving, coming, strict=True))
-        return Received(sent, updates, devices)
+            device = lot.device.tolist()
+            devices = acknowledge(self.trainer, state.devices, device, updates)
+            return Delivered(updates, analog_packets(device, updates), devices)
+        packets = packets or self._encode(state, tick, lot._replace(updates=updates))
+        decoded, devices = decode_lot(self.system.codec, packets, state.devices, self.threads)
+        devices = acknowledge(self.trainer, devices, [*packets.sent], decoded)
+        self.watch.lap("codec")
+        return Delivered(decoded, {k: _size(packet) for k, packet in packets.sent.items()}, devices)
 
-    def _trained(
-        self, state: ServerState, tick: Tick, kept: _LinkSnapshot, device: Ints, start: Ints
-    ) -> Iterator[tuple[int, Vector]]:
-        """Train these devices a lot at a time; return each with its update, raise if one is not finite."""
+    def _lots(self, tick: Tick, known: _Known, picked: Ints, bits: Floats, size: int) -> list[Lot]:
+        """Divide the picked devices into lots of some size, the last one first: each knows those after it."""
+        lots: list[Lot] = []
+        for first in reversed(range(0, len(picked), size)):
+            at = picked[first : first + size]
+            updates = None if known.updates is None else known.updates[at]
+            lots = [Lot(tick.ready[at], tick.start[at], bits[first : first + size], updates, None, lots), *lots]
+        return lots
 
-        def updates() -> Iterator[Vector]:
-            lot = self._lot(len(state.models[state.version]))
-            for first in range(0, len(device), lot):
-                some = device[first : first + lot]
-                found = kept.updates or self._train(state, some, start[first : first + lot])[0]
-                yield from (found[k] for k in some.tolist())
-
-        found = checks.checked_finite(device, updates(), tick.index, lambda: _culprit(self.system, self.trainer, state))
-        return zip(device.tolist(), found, strict=True)
-
-    def _lots(
-        self,
-        tick: Tick,
-        granted: Floats,
-        trained: Iterator[tuple[int, Vector]],
-        sent: dict[int, Sent],
-        devices: DeviceTraining,
-    ) -> Iterator[Packed]:
-        """Return the encoded updates a lot at a time; note what is sent. devices: what they remember before."""
+    def _encode(self, state: ServerState, tick: Tick, lot: Lot) -> Packed:
+        """Encode the updates of a lot, which are trained first if they are not yet."""
+        updates = self._updates(state, lot)
+        self._check_finite(state, tick, lot, updates)
+        self.watch.lap("training")
         codec, seed = self.system.codec, self.system.experiment.seed
-        first = next(trained, None)
-        while first is not None:
-            begin = len(sent)
-            updates = dict([first, *itertools.islice(trained, self._lot(len(first[1])) - 1)])
-            self.watch.lap("training")
-            bits = granted[begin : begin + len(updates)]
-            lot = packed(codec, seed, tick.index, [*updates], bits, updates, devices, self.threads)
-            sent.update({k: Sent(each.num_kept, each.bits, each.overhead_bits) for k, each in lot.sent.items()})
-            self.watch.lap("codec")
-            yield lot
-            first = next(trained, None)
+        packed = encode_lot(
+            codec, seed, tick.index, lot.device.tolist(), lot.bits, updates, state.devices, self.threads
+        )
+        self.watch.lap("codec")
+        return packed
 
-    def _coming(
-        self, lots: Iterable[Packed], lost: set[int], devices: dict[str, Mapping[int, Memory]]
-    ) -> Iterator[Vector]:
-        """Return the updates [d] that arrive, as the server decodes them; note what devices remember."""
-        for lot in lots:
-            found = acknowledged(self.trainer, received(self.system.codec, lot, lost, devices, self.threads))
-            devices.update(found.devices)
-            self.watch.lap("codec")
-            yield from found.updates.values()
-            self.watch.lap("aggregation")
+    def _check_finite(self, state: ServerState, tick: Tick, lot: Lot, updates: Vector) -> None:
+        """Raise if an update of a lot holds NaN or infinity. The error names those of the lots after it, too."""
+        if np.isfinite(updates).all():
+            return
+        broken = []
+        for each in (lot._replace(updates=updates), *lot.rest):
+            finite = np.isfinite(self._updates(state, each)).all(axis=1)
+            broken += each.device[~finite].tolist()
+        some = ", ".join(map(str, broken[:8])) + (f" and {len(broken) - 8} more" if len(broken) > 8 else "")
+        raise DivergedError(
+            f"the update of device {some} at aggregation {tick.index} is not finite: training diverged; "
+            f"{_culprit(self.system, self.trainer, state)} (everything up to the previous aggregation is saved)"
+        )
 
-    def _lot(self, num_parameters: int) -> int:
+    def _lot_size(self, num_parameters: int) -> int:
         """Return how many updates [d] are there at once."""
         return max(_FEWEST * self.threads, min(_MOST * self.threads, _HELD // num_parameters))
 
-    def _train(self, state: ServerState, device: Ints, start: Ints) -> tuple[dict[int, Vector], DeviceTraining]:
-        """Train these devices from the versions they hold; updates by device, and what devices remember then."""
+    def _updates(self, state: ServerState, lot: Lot) -> Vector:
+        """Return the updates of a lot [l d], which are trained first if they are not yet."""
+        if lot.updates is not None:
+            return lot.updates
+        return train_jobs(self.trainer, self._jobs(state, lot.device, lot.start), state.devices)[0]
+
+    def _jobs(self, state: ServerState, device: Ints, start: Ints) -> list[Job]:
+        """Return the trainings of these devices from the versions they hold."""
         train_set, partition = self.system.dataset.train, self.system.fleet.partition
         rates = learning_rates(self.system, start).tolist()
-        jobs = [
+        return [
             Job(k, version, state.models[version], rate, train_set, partition[k])
             for k, version, rate in zip(device.tolist(), start.tolist(), rates, strict=True)
         ]
-        found = train_jobs(self.trainer, jobs, state.devices)
-        if jobs and not self.asked:
-            self.asked.append(True)
-            refuse_dice(self.trainer, jobs, state.devices, found[0])
-        return found
 
     def _losses(self, state: ServerState, tick: Tick) -> Floats:
         """Return the loss of the model that each ready device received, on its own samples [m]."""
@@ -192,6 +200,11 @@ def _check_room(num_ready: int, num_parameters: int) -> None:
         f"training all {num_ready:,} ready devices before the schedule is made, {num_parameters:,} parameters each,",
         "take a scheduler that needs no updates, a trainer without memory, fewer devices or a smaller model",
     )
+
+
+def _size(packet: Packet) -> Sent:
+    """Return what is recorded of a packet."""
+    return Sent(packet.num_kept, packet.bits, packet.overhead_bits)
 
 
 def _sq_norm(update: Vector) -> float:

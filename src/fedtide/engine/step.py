@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from fedtide.aggregate.averages import Aggregator, Weighting, fed, needs_rates, streams
+from fedtide.aggregate.averages import Weighting
+from fedtide.aggregate.base import Aggregator, Cohort
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, counts, versioned_array, versioned_dict
@@ -26,6 +27,7 @@ from fedtide.types import (
     Selection,
     Tick,
     Vector,
+    Vectors,
     read_only,
     readonly_copy,
 )
@@ -66,14 +68,6 @@ class Rules(NamedTuple):
     seed: int
     # versions [r] -> learning rate of trainings from each [r], relative to the first one; None: it stays the same
     rates: Callable[[Ints], Floats] | None = None
-
-
-class Arrived(NamedTuple):
-    """The devices whose updates reached the server, one row each."""
-
-    device: Ints  # [r]
-    start: Ints  # version each began from [r]
-    num_samples: Ints  # [r]
 
 
 class ServerState(NamedTuple):
@@ -129,27 +123,27 @@ class ReadyDevices(NamedTuple):
     """Who is ready at a tick."""
 
     rows: Candidates  # [m]
-    kept: Any = None  # what an exchange wants to be handed back when it collects
+    kept: Any = None  # what an exchange wants to be handed back when uploads are announced
 
 
-class UpdateStream(NamedTuple):
-    """Updates that are made when they are asked for, so that memory does not grow with their number."""
+class Uploads(NamedTuple):
+    """What is known of the uploads of a grant before they are added up."""
 
-    device: Sequence[int]  # those that will arrive, in the order of the grant
-    updates: Iterator[Vector]  # one after the other, as the server decodes them [d]
-
-
-class Received(NamedTuple):
-    """What came of a grant. Packets are by device number, of those picked that sent anything at all."""
-
-    sent: Mapping[int, Packet | Sent]
-    updates: Mapping[int, Vector]  # of those that arrived, as the server decodes them [d]
+    arriving: Ints  # positions within the candidates of those whose updates will arrive, ascending [r]
+    lots: Sequence[Any]  # what `Exchange.send` is called with, one after the other; all of them are the r arriving ones
     devices: Mapping[str, Mapping[int, Memory]] = {}  # what simulated devices remember now
-    # weights [r] -> sum_k w_k u_k as it is heard [d], if the updates were sent at once; None: they are read one by one
-    heard: Callable[[Floats], Vector] | None = None
+    sent: Mapping[int, Packet | Sent] = {}  # by device number, what is on its way already
+    # (updates [r d], weights [r]) -> sum_k w_k u_k as it is heard [d], of updates that are sent at once, in one lot
+    heard: Callable[[Vectors, Floats], Vector] | None = None
     control_bits: float = 0.0  # what was agreed on before, besides what the ready devices reported
-    # in the place of updates; sent and devices are whole once all of them have been asked for
-    coming: UpdateStream | None = None
+
+
+class Delivered(NamedTuple):
+    """The updates of one lot. All of them are finite, which the exchange has checked."""
+
+    updates: Vectors  # as the server decodes them [l d]
+    sent: Mapping[int, Packet | Sent]  # by device number
+    devices: Mapping[str, Mapping[int, Memory]] = {}  # what simulated devices remember now
 
 
 class Exchange(Protocol):
@@ -159,8 +153,12 @@ class Exchange(Protocol):
         """Return who is ready, with what each reports."""
         ...
 
-    def collect(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Received:
-        """Have those who were granted bits send their updates; return what came."""
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
+        """Tell devices what they were granted; return whose updates will arrive."""
+        ...
+
+    def send(self, state: ServerState, tick: Tick, lot: Any) -> Delivered:
+        """Have the devices of a lot train and send their updates. state.devices: what devices remember by now."""
         ...
 
 
@@ -177,23 +175,65 @@ class Info(NamedTuple):
 
 
 def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tuple[ServerState, Info]:
-    """Aggregate once: K(t), Pi(t), the updates that arrive, theta(t+1)."""
+    """Aggregate once: K(t), Pi(t), the updates that arrive, theta(t+1).
+
+    Updates are added up a lot at a time, so that memory does not grow with their number. If nothing arrives the model stays, and
+    the aggregation still counts.
+    """
     ready = exchange.ready(state, tick)
-    rows, policy = ready.rows, rules.policy
+    rows, policy, memory = ready.rows, rules.policy, dict(state.memory)
     draws = stream(rules.seed, "schedule", tick.index)
-    grant = plan_step(policy, rows, rules.num_symbols, draws, rules.allocation, state.memory.get("scheduler"))
-    received = exchange.collect(state, tick, ready, grant)
-    there = set(received.coming.device if received.coming else received.updates)
-    came = np.array([each for each in grant.picked.tolist() if int(rows.device[each]) in there], np.int64)
-    arrived = Arrived(rows.device[came], tick.index - rows.age[came], rows.num_samples[came])
-    updates: Iterable[Vector] = (received.updates[k] for k in arrived.device.tolist())
-    updates = received.coming.updates if received.coming else updates
-    memory = state.memory if grant.memory is None else {**state.memory, "scheduler": grant.memory}
+    grant = plan_step(policy, rows, rules.num_symbols, draws, rules.allocation, memory.get("scheduler"))
+    if grant.memory is not None:
+        memory["scheduler"] = grant.memory
+    uploads = exchange.announce(state, tick, ready, grant)
+    state, sent, model = state._replace(devices=uploads.devices), dict(uploads.sent), state.models[state.version]
+    weights: Floats = np.zeros(0)
+    if len(uploads.arriving):
+        cohort = weigh(rules, state, rows, uploads.arriving, memory)
+        weights, aggregator, lent = cohort.weights, policy.aggregator, read_only(model)
+        label = user_code.part_label("aggregator", aggregator)
+        starts = [state.models[version] for version in (tick.index - cohort.age).tolist()]
+        before = memory.get("aggregator")
+        if before is None:
+            before = checks.memory_arrays(aggregator.init(lent, cohort.num_devices), f"{label}: init")
+        acc, count = aggregator.start(before, lent, cohort), 0
+        for lot in uploads.lots:
+            updates, lot_sent, devices = exchange.send(state, tick, lot)
+            if uploads.heard:  # of all of them nothing but the sum is there, which every update then stands for
+                updates = [uploads.heard(updates, weights)] * len(updates)
+            rows_of_lot = slice(count, count + len(updates))
+            acc = aggregator.add(acc, rows_of_lot, starts[rows_of_lot], updates)
+            state, count = state._replace(devices=devices), rows_of_lot.stop
+            sent.update(lot_sent)
+        answer, after = checks.pair(aggregator.finish(before, acc, lent), label)
+        model = checks.vector(answer, len(model), label)
+        if before:
+            memory["aggregator"] = checks.memory(after, before, label)
     onward = tick.received[0] if tick.received else None
-    given = (policy, rows.device, arrived, updates, received.heard, rules.rates, onward)
-    state, weights = absorb(state._replace(memory=memory), *given)
-    reported = received.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
-    return state._replace(devices=received.devices), Info(tick, rows, grant, received.sent, came, weights, reported)
+    state = next_state(state, rows.device, rows.device[uploads.arriving], model, memory, onward)
+    reported = uploads.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
+    return state, Info(tick, rows, grant, sent, uploads.arriving, weights, reported)
+
+
+def weigh(rules: Rules, state: ServerState, rows: Candidates, arriving: Ints, memory: dict[str, Memory]) -> Cohort:
+    """Return those of the candidates whose updates arrive, with their weights; a weighting's memory goes on in `memory`."""
+    weighting, num_devices = rules.policy.weighting, len(state.held)
+    device, age, num_samples = (readonly_copy(each[arriving]) for each in (rows.device, rows.age, rows.num_samples))
+    label, call = user_code.part_label("weighting", weighting), cast(Any, weighting)
+    if registry.remembers(weighting):
+        before = (
+            memory["weighting"] if "weighting" in memory else checks.first_memory(weighting, "weighting", num_devices)
+        )
+        answer = call(checks.copied_memory(before), num_samples, age, device)
+        answer, memory["weighting"] = checks.checked_pair(answer, before, label)
+    else:
+        answer = call(num_samples, age)
+    weights = read_only(checks.weights(answer, len(age), label))
+    rates, rate = np.ones(len(age)), 1.0
+    if rules.rates is not None:
+        rates, rate = rules.rates(rows.tick - age), float(rules.rates(np.array([rows.tick]))[0])
+    return Cohort(device, age, num_samples, weights, num_devices, rates, rate)
 
 
 def plan_step(
@@ -221,7 +261,7 @@ def plan_step(
     seen = candidates._replace(**columns)
     if memory is not None:
         call: Any = scheduler
-        answer, memory = checks.checked_pair(call(checks.readonly_memory(memory), seen, most, rng), memory, label)
+        answer, memory = checks.checked_pair(call(checks.copied_memory(memory), seen, most, rng), memory, label)
     else:
         answer = scheduler(seen, most, rng)
     selection = answer if isinstance(answer, Selection) else Selection(answer)
@@ -230,96 +270,3 @@ def plan_step(
     symbols, bits = allocation(believed, num_symbols)
     proved, metrics = checks.truth(selection.proved_minimal, label), checks.metrics(selection.metrics, label)
     return Grant(picked, symbols, bits, proved, memory, metrics)
-
-
-def absorb(
-    state: ServerState,
-    policy: Policy,
-    ready: Ints,
-    arrived: Arrived,
-    updates: Iterable[Vector],
-    heard: Callable[[Floats], Vector] | None = None,
-    rates: Callable[[Ints], Floats] | None = None,
-    onward: Ints | None = None,
-) -> tuple[ServerState, Floats]:
-    """Aggregate the updates [r d] that arrived, and hand the new model to every ready device.
-
-    Updates may come one after the other: an aggregator that streams asks for the next when it has added the last.
-    heard: of updates that were sent at once, what is heard of their sum under these weights [r] -> [d]. Then an aggregator gets it
-    in the place of every update: weights have the sum 1, so that sum_k w_k u_k is what was heard.
-    rates: as in `Rules`, for an aggregator that wants to know. onward: the version that each ready device goes on with [m], if not
-    the new one.
-
-    Returns the next state and the weights [r]. If nothing arrived the model stays, and the aggregation still counts.
-    """
-    weights: Floats = np.zeros(0)
-    model, memory = state.models[state.version], dict(state.memory)
-    if len(arrived.device):
-        age = state.version - arrived.start
-        num_devices = len(state.held)
-        answer = _called(
-            "weighting",
-            policy.weighting,
-            memory,
-            num_devices,
-            arrived,
-            readonly_copy(arrived.num_samples),
-            readonly_copy(age),
-        )
-        weights = checks.weights(answer, len(age), user_code.part_label("weighting", policy.weighting))
-        updates = checks.checked_finite(arrived.device, updates, state.version)
-        starts = [state.models[int(version)] for version in arrived.start]
-        if heard is None and streams(policy.aggregator):
-            aggregator: Any = policy.aggregator
-            given: tuple[Any, ...] = (readonly_copy(model), readonly_copy(weights), readonly_copy(age))
-            answer = _called(
-                "aggregator",
-                policy.aggregator,
-                memory,
-                readonly_copy(model),
-                arrived,
-                *given,
-                call=lambda *given: fed(aggregator.begin(*given), starts, updates),
-            )
-        else:
-            rows = np.stack(list(updates))
-            if heard is not None:
-                rows = np.broadcast_to(heard(weights), rows.shape)
-            given = (
-                readonly_copy(model),
-                read_only(np.stack(starts)),
-                read_only(rows),
-                readonly_copy(weights),
-                readonly_copy(age),
-            )
-            told: tuple[Any, ...] = ()
-            if rates is not None and needs_rates(policy.aggregator):
-                told = rates(arrived.start), float(rates(np.array([state.version]))[0])
-            asked: Any = policy.aggregator
-            answer = _called(
-                "aggregator",
-                asked,
-                memory,
-                readonly_copy(model),
-                arrived,
-                *given,
-                call=lambda *given: asked(*given, *told),
-            )
-        model = checks.vector(answer, len(model), user_code.part_label("aggregator", policy.aggregator))
-    return next_state(state, ready, arrived.device, model, memory, onward), weights
-
-
-def _called(
-    kind: str, part: Any, memory: dict[str, Memory], first: Any, arrived: Arrived, *given: Any, call: Any = None
-) -> Any:
-    """Call a weighting or an aggregator; one with memory is handed its own, and what it remembers then is put back.
-
-    call: what is called in the place of the part itself.
-    """
-    call = call or part
-    if not registry.remembers(part):
-        return call(*given)
-    before = memory[kind] if kind in memory else checks.first_memory(part, kind, first)
-    answer = call(checks.readonly_memory(before), *given, readonly_copy(arrived.device))
-    answer, memory[kind] = checks.checked_pair(answer, before, user_code.part_label(kind, part))
-    return answer

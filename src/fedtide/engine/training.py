@@ -11,15 +11,14 @@ import numpy as np
 
 from fedtide.core.versioned import versioned_dict
 from fedtide.engine import checks
-from fedtide.engine.purity import PATIENCE_SECONDS, in_a_copy
-from fedtide.engine.step import Received, ServerState
+from fedtide.engine.step import ServerState
 from fedtide.engine.system import System
 from fedtide.errors import TrainingError
 from fedtide.learning.trainer import Score, Trainer
 from fedtide.parts import registry, user_code
 from fedtide.parts.user_code import as_array, short_answer
 from fedtide.runs import Scores, trainer_name
-from fedtide.types import Job, Memory, Samples, Tick, Trained, Vector, read_only, readonly_copy
+from fedtide.types import Job, Memory, Samples, Tick, Trained, Vector, Vectors, read_only, readonly_copy
 
 # Wall time by stage.
 
@@ -41,31 +40,29 @@ class Stopwatch:
 # Local trainings of devices that are simulated here, with what their trainer remembers of each.
 
 
-DeviceTraining: TypeAlias = Mapping[str, Mapping[int, Memory]]  # what devices remember, by kind of part and device
+DeviceMemory: TypeAlias = Mapping[str, Mapping[int, Memory]]  # what devices remember, by kind of part and device
 
 
-def train_jobs(
-    trainer: Trainer, jobs: Sequence[Job], devices: DeviceTraining
-) -> tuple[dict[int, Vector], DeviceTraining]:
-    """Train jobs of different devices; return the updates [d] by device, and what devices remember then."""
-    if not jobs:
-        return {}, devices
-    jobs = [
-        job._replace(start=readonly_copy(job.start), indices=read_only(job.indices)) for job in jobs
-    ]  # these are the server's
-    if not registry.remembers(trainer):
-        updates = _checked(trainer.train(jobs), jobs, trainer)
-        return {job.device: update for job, update in zip(jobs, updates, strict=True)}, devices
-    known, label = versioned_dict(devices.get("trainer", {})), trainer_label(trainer)
+def train_jobs(trainer: Trainer, jobs: Sequence[Job], devices: DeviceMemory) -> tuple[Vector, DeviceMemory]:
+    """Train jobs of different devices; return the updates [r d], and what devices remember then."""
+    own = registry.remembers(trainer)
+    known = versioned_dict(devices.get("trainer", {})) if own else {}
     memory: dict[int, Memory] = {}
-    for job in jobs:
+    for job in jobs if own else ():
         new = job.device not in known  # it is touched for the first time
         memory[job.device] = checks.first_memory(trainer, "trainer", len(job.start)) if new else known[job.device]
-    answer: Any = trainer.train([job._replace(memory=checks.readonly_memory(memory[job.device])) for job in jobs])
-    if updates_state_on_ack(trainer):
-        updates = _checked(answer, jobs, trainer)
-        return {job.device: row for job, row in zip(jobs, updates, strict=True)}, devices
-    given = answer.memory if isinstance(answer, Trained) else None
+    lent = [
+        job._replace(
+            start=readonly_copy(job.start),
+            indices=read_only(job.indices),
+            memory=checks.copied_memory(memory[job.device]) if own else None,
+        )
+        for job in jobs
+    ]
+    answer: Any = trainer.train(lent)
+    if not updates_state_on_train(trainer):
+        return _checked(answer, jobs, trainer), devices
+    label, given = trainer_label(trainer), answer.memory if isinstance(answer, Trained) else None
     if not isinstance(given, list | tuple) or len(given) != len(jobs):
         what = f"Trained with {short_answer(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
         raise TrainingError(
@@ -75,27 +72,7 @@ def train_jobs(
     updates = _checked(answer.updates, jobs, trainer)
     for job, after in zip(jobs, given, strict=True):
         memory[job.device] = checks.memory(after, memory[job.device], label)
-    return {job.device: row for job, row in zip(jobs, updates, strict=True)}, {
-        **devices,
-        "trainer": known.after(memory),
-    }
-
-
-def refuse_dice(trainer: Trainer, jobs: Sequence[Job], devices: DeviceTraining, updates: Mapping[int, Vector]) -> None:
-    """Raise if a trainer of the user's own trains these jobs otherwise when it is asked again: no resume would repeat it."""
-    if user_code.is_ours(trainer):
-        return
-
-    def ask() -> str:
-        again, _ = train_jobs(trainer, jobs, devices)
-        return "" if all(np.array_equal(again[k], updates[k], equal_nan=True) for k in updates) else "differs"
-
-    found = in_a_copy(ask, PATIENCE_SECONDS)
-    if ask() if found is None else found:
-        raise TrainingError(
-            f"{trainer_label(trainer)} gives another update when it trains the same job again: draw only by address "
-            "(fedtide.rng.stream(seed, ..., job.device, job.version)) and keep state only in job.memory"
-        )
+    return updates, {**devices, "trainer": versioned_dict(known).after(memory)}
 
 
 def updates_state_on_ack(trainer: Trainer) -> bool:
@@ -108,13 +85,13 @@ def updates_state_on_train(trainer: Trainer) -> bool:
     return registry.remembers(trainer) and not updates_state_on_ack(trainer)
 
 
-def acknowledged(trainer: Trainer, received: Received) -> Received:
-    """Let a trainer that waits for it remember what arrived: only these devices' memory goes on."""
-    if not updates_state_on_ack(trainer) or not received.updates:
-        return received
-    memory = versioned_dict(received.devices.get("trainer", {}))
-    after = {device: after_arrival(trainer, memory.get(device), update) for device, update in received.updates.items()}
-    return received._replace(devices={**received.devices, "trainer": memory.after(after)})
+def acknowledge(trainer: Trainer, devices: DeviceMemory, device: Sequence[int], updates: Vectors) -> DeviceMemory:
+    """Let a trainer that waits for it remember what arrived [l d]: only these devices' memory goes on."""
+    if not updates_state_on_ack(trainer) or not device:
+        return devices
+    memory = versioned_dict(devices.get("trainer", {}))
+    after = {k: after_arrival(trainer, memory.get(k), update) for k, update in zip(device, updates, strict=True)}
+    return {**devices, "trainer": memory.after(after)}
 
 
 def after_arrival(trainer: Trainer, memory: Memory | None, update: Vector) -> Memory:
@@ -122,7 +99,7 @@ def after_arrival(trainer: Trainer, memory: Memory | None, update: Vector) -> Me
     before = checks.first_memory(trainer, "trainer", len(update)) if memory is None else memory
     call: Any = trainer
     return checks.memory(
-        call.arrived(checks.readonly_memory(before), readonly_copy(update)), before, trainer_label(trainer)
+        call.arrived(checks.copied_memory(before), readonly_copy(update)), before, trainer_label(trainer)
     )
 
 

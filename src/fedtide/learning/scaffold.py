@@ -27,6 +27,7 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import TRAINERS, WRAPPERS, Score, Task, Trainer, check_jobs, steps_per_training
+from fedtide.methods import Payload, pack, unpack
 from fedtide.parts import registry
 from fedtide.parts.arguments import arg
 from fedtide.types import Job, Memory, Samples, Vector
@@ -64,19 +65,13 @@ class Scaffold:
     num_train: Annotated[int | None, arg("samples of all, for S; not given: 60,000", key="data.num_train")] = None
     num_devices: Annotated[int, arg("N, for S", key="fleet.num_devices", ge=1, le=10**8)] = 40
     codec: Annotated[str, arg("how it travels, for alpha", key="codec.name")] = "ideal"
-    aggregator: Annotated[str, arg("who reads control variates", key="policy.aggregator")] = "scaffold"
     _trainer: Any = field(init=False, repr=False, compare=False)
     _damping: float = field(init=False, repr=False, compare=False)
     _scale: float = field(init=False, repr=False, compare=False)
     _length: int = field(init=False, repr=False, compare=False)  # d
 
     def __post_init__(self) -> None:
-        """Make the inner trainer; raise if it cannot be one, or if the server would take control variates for a model."""
-        if self.aggregator != "scaffold" and ":" not in self.aggregator:
-            raise FedtideError(
-                f"trainer='scaffold' sends control variates besides updates, and policy.aggregator={self.aggregator!r} takes "
-                "both for a model: add policy.aggregator=scaffold"
-            )
+        """Make the inner trainer; raise if it cannot be one."""
         trainer = _made(self.inner, self.inner_args or {}, self.task)
         samples = max((self.num_train or _USUAL_SAMPLES) // self.num_devices, 1)
         steps = steps_per_training(self.task.work, samples)
@@ -95,33 +90,34 @@ class Scaffold:
         return {"control": np.zeros(num_parameters // 2, np.float32)}
 
     def initial_model(self, seed: int) -> Vector:
-        """Return theta(1), and c = 0 after it [2d]."""
+        """Return theta(1), and c = 0 with it [2d]."""
         first = self._trainer.initial_model(seed)
-        return np.concatenate([first, np.zeros_like(first)])
+        return pack(first, np.zeros_like(first))
 
     def train(self, jobs: Sequence[Job]) -> Vector:
         """Return (dy, S dc) of every job [r 2d]."""
-        d = self._length
-        check_jobs(jobs, 2 * d)
-        updates: Vector = self._trainer.train([self._corrected(job) for job in jobs])
-        changes = np.empty_like(updates)
-        for row, (job, update) in enumerate(zip(jobs, updates, strict=True)):
+        check_jobs(jobs, 2 * self._length)
+        received = [unpack(job.start) for job in jobs]
+        inner = [self._corrected(job, payload) for job, payload in zip(jobs, received, strict=True)]
+        updates: Vector = self._trainer.train(inner)
+        made = np.empty((len(jobs), 2 * self._length), np.float32)
+        for job, payload, update, row in zip(jobs, received, updates, made, strict=True):
             way = steps_per_training(self.task.work, len(job.indices)) * float(job.learning_rate)  # K eta_l
             # nobody learns a gradient from no step: then c_k stays
-            found = -job.start[d:] - (self._scale / way) * update.astype(np.float64) if way else 0.0
-            changes[row] = self._damping * found
-        return np.concatenate([updates, changes], axis=1)
+            found = -payload.control - (self._scale / way) * update.astype(np.float64) if way else 0.0
+            sent = unpack(row)
+            sent.model[:], sent.control[:] = update, self._damping * found
+        return made
 
-    def _corrected(self, job: Job) -> Job:
+    def _corrected(self, job: Job, received: Payload) -> Job:
         """Return the inner trainer's job: from x, with c - c_k added to its gradients."""
-        d = self._length
-        own = (job.memory or self.init(2 * d))["control"]
-        added = (job.start[d:].astype(np.float64) - own) / self._scale
-        return job._replace(start=np.array(job.start[:d]), memory=None, correction=added.astype(np.float32))
+        own = (job.memory or self.init(2 * self._length))["control"]
+        added = (received.control.astype(np.float64) - own) / self._scale
+        return job._replace(start=np.array(received.model), memory=None, correction=added.astype(np.float32))
 
     def arrived(self, memory: Memory, update: Vector) -> Memory:
         """Return c_k after the server has read dc."""
-        return {"control": memory["control"] + update[self._length :]}
+        return {"control": memory["control"] + unpack(update).control}
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Score x."""
@@ -129,7 +125,7 @@ class Scaffold:
             raise FedtideError(
                 f"the vector is {np.shape(model)}; scaffold's is model and control variate, {2 * self._length}"
             )
-        score: Score = self._trainer.evaluate(np.array(model[: self._length]), samples)
+        score: Score = self._trainer.evaluate(np.array(unpack(model).model), samples)
         return score
 
     def check_samples(self, samples: Samples) -> None:

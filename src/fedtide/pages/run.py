@@ -13,7 +13,6 @@ from fedtide.pages import run_rows
 from fedtide.pages.run_rows import by_speed, every, fitting
 from fedtide.pages.run_view import RunView, seen
 from fedtide.pages.shell import Markup, as_json, html_label, joined, markup, page, text
-from fedtide.pages.study_curves import leaves
 from fedtide.plot.style import COLOURS
 from fedtide.report.summary import evaluated, summarise
 from fedtide.runs import in_use
@@ -335,7 +334,7 @@ def _settings(runs: Sequence[RunView]) -> Markup:
 
 
 def _set(experiment: Experiment) -> dict[str, Any]:
-    return {key: value for key, value in leaves(config.dump(experiment)) if value != {}}
+    return config.dotted(config.dump(experiment))
 
 
 def _shown(value: Any) -> str:

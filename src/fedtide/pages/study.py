@@ -28,9 +28,10 @@ from fedtide.pages.study_curves import (
     study_in,
 )
 from fedtide.studies.paths import summary
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import VARIANT, Study
 from fedtide.studies.statistics import CONFIDENCE, half_width
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide.studies.table import Reference, by_label, references
 from fedtide_lab.league.methods import METHODS, REFERENCE
 from fedtide_lab.league.season import played
@@ -73,7 +74,7 @@ def results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], c
 def folder_page(folder: Path) -> str:
     """Return the page of a folder of results: the paper's, those of its worlds, or whatever runs there are."""
     store = Store(folder)
-    kept = store.all_files()
+    kept = store.names()
     if not kept:
         raise RunFolderError(
             f"{folder} is no run folder and holds no results; name a run, or what `fedtide study run` or `fedtide paper` filled"
@@ -260,6 +261,6 @@ def _names(places: Mapping[str, tuple[str, str]], compared: Mapping[str, Any]) -
     return {places[label][0]: places[each.label][0] for label, each in compared.items() if each is not None}
 
 
-def _share(studies: Sequence[Study], kept: Mapping[str, Any]) -> float:
+def _share(studies: Sequence[Study], kept: set[str]) -> float:
     names = {run.name for each in studies for run in each.runs}
     return sum(name in kept for name in names) / len(names)

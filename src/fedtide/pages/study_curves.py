@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,9 +13,10 @@ from fedtide.core.yaml12 import in_line
 from fedtide.pages.run_rows import every
 from fedtide.pages.shell import line_trees
 from fedtide.studies.paths import across
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, Study
 from fedtide.studies.statistics import SPENT_BY_QUANTITY, UNCOUNTED, aligned
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide.types import Floats
 
 # Columns and runs of a page, each kept once: runs of a seed share their clock, and figures share their runs.
@@ -249,16 +250,7 @@ def differing(family: Family) -> dict[str, list[str]]:
 
 
 def _flat(tree: Mapping[str, Any]) -> dict[str, str]:
-    return {key: "none" if value is None or value == {} else str(value) for key, value in leaves(tree)}
-
-
-def leaves(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Return an experiment's keys, dotted, with their values."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
+    return {key: "none" if value is None else str(value) for key, value in config.dotted(tree).items()}
 
 
 # A folder of results without its study file: runs that differ in their seed only are one variant.
@@ -266,15 +258,14 @@ def leaves(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunResult]]]:
     """Return what a folder holds as a study, and its results by variant and seed; labels say in what variants differ."""
-    kept = store.all_files()
     groups: dict[str, dict[int, tuple[str, RunResult]]] = {}
-    for run in sorted(kept):
-        result = store.load(run, kept)
+    for run in sorted(store.names()):
+        result = store.load(run)
         tree = {key: value for key, value in result.experiment.items() if key != "seed"}
         groups.setdefault(json.dumps(tree, sort_keys=True), {})[int(result.experiment["seed"])] = run, result
     # in an order that does not hang on the hashes of the runs: the most seeds first
     ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
-    labels = _labels([dict(leaves(json.loads(tree))) for tree, _ in ordered], name)
+    labels = _labels([config.dotted(json.loads(tree)) for tree, _ in ordered], name)
     results = {
         label: {seed: result for seed, (_, result) in sorted(runs.items())}
         for label, (_, runs) in zip(labels, ordered, strict=True)

@@ -262,6 +262,7 @@ class Guarded:
 
 def part_label(kind: str, policy: Any) -> str:
     """Name a policy in an error message about its answer: as the user did, with file and line, if it is guarded."""
+    policy = getattr(policy, "__wrapped__", policy)
     return policy.label + policy.place if isinstance(policy, Guarded) else f"the {kind}"
 
 
@@ -307,6 +308,7 @@ def callback(name: str, called: Any) -> Any:
 
 def _definition(policy: Any) -> Any:
     """Return the function or class behind a policy."""
+    policy = inspect.unwrap(policy)
     while isinstance(policy, (functools.partial, Guarded)):
         policy = policy.func if isinstance(policy, functools.partial) else policy.policy
     found = inspect.unwrap(policy) if callable(policy) else policy

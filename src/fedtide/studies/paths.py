@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 
 from fedtide.learning.trainer import backend
 from fedtide.runs import UNKNOWN_PATH
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, Study
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 
 # Honest pairs: results are compared on one instruction path, and where that cannot be, the row says so.
 #
@@ -118,12 +119,12 @@ def offered(trainer: str) -> list[str]:
 
 def plan_paths(studies: Sequence[Study], store: Store, mode: Mode = "any") -> PathPlan:
     """Plan what is missing of studies (of a paper's figures, say), seed by seed in each; runs of one seed are compared."""
-    kept, wanted = store.all_files(), dict[str, str]()
+    wanted: dict[str, str] = {}
     away: dict[
         tuple[str, str], dict[str, Run]
     ] = {}  # (path of the others, this machine's) -> runs that do not fit to them
     for (trainer, _, _), runs in _groups(studies).items():
-        have = {name: store.load(name, kept).paths if name in kept else [] for name in runs}
+        have = {name: store.load(name).paths if store.has(name) else [] for name in runs}
         missing = {name: run for name, run in runs.items() if not have[name]}
         counts, here = Counter(each for paths in have.values() for each in paths), offered(trainer)
         if len(runs) in counts.values() or (mode != "redo" and not missing):
@@ -164,11 +165,7 @@ def _line(store: Store, mode: Mode, theirs: str, ours: str, runs: Sequence[Run])
             f"{which} will be on {ours}, the others of the same seed are {there}: pairs that mix instruction paths; stop and "
             f"use --isa-strict for pairs on one"
         )
-    first = (
-        f"do them on a machine with {theirs}"
-        if known
-        else f"find it out with `fedtide study paths {store.folder} --identify`"
-    )
+    first = f"do them on a machine with {theirs}" if known else "remove those"
     return (
         f"{which} left out: the others of the same seed are {there}{', which this machine does not offer' if known else ''}; "
         f"{first}, or use --isa-redo to do these seeds anew on {ours} and keep both"

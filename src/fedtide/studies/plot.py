@@ -13,9 +13,10 @@ from fedtide.plot.curves import ACCURACY, draw_curve, draw_end, leave_room
 from fedtide.plot.figure import axis_name, legend_below, our_style, save, sheet, time_name
 from fedtide.plot.style import SCREEN, looks
 from fedtide.studies.paths import across
+from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import FEWEST_SEEDS, Band, aligned, band, difference_band, saws, unmeasured
-from fedtide.studies.store import COLUMNS, RunResult, Store
+from fedtide.studies.store import Store
 from fedtide.studies.table import Reference, by_label, references
 
 # Pictures of studies: what each variant reaches, and what each gains on the seeds that it shares with its reference.

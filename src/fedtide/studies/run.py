@@ -33,8 +33,9 @@ from fedtide.parts import registry, user_code
 from fedtide.parts.kinds import builtin_parts
 from fedtide.runs import InUseError, policy_files
 from fedtide.studies.paths import PathPlan, offered
+from fedtide.studies.results import RunResult, from_rounds
 from fedtide.studies.spec import Run, Study, name_of
-from fedtide.studies.store import RunResult, Store, from_rounds
+from fedtide.studies.store import Store
 from fedtide.types import Dataset, Floats
 
 _PathByRun = Mapping[str, str]  # on which to do a run, by its name; without one, on the machine's own
@@ -109,8 +110,8 @@ def run_one(
     name: str | None = None,
     path: str | None = None,
     beside: str | None = None,
-) -> dict[str, Any]:
-    """Do one run in this process, on one thread; continue it if `folder` holds a part of it. Plain data in and out.
+) -> RunResult:
+    """Do one run in this process, on one thread; continue it if `folder` holds a part of it.
 
     name: by which the result will be kept; the user's policy files must be those that it stands for, from first to last.
     path: the instruction path on which to train; None: this machine's own. beside: a folder where the policy files are looked
@@ -121,7 +122,7 @@ def run_one(
         return _run_one(tree, folder, name)
 
 
-def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> dict[str, Any]:
+def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> RunResult:
     begun, resumed = time.perf_counter(), folder is not None and Path(folder).exists()
     experiment = config.experiment(tree)
     _check_name(experiment, name)
@@ -137,7 +138,7 @@ def _run_one(tree: Mapping[str, Any], folder: str | None, name: str | None) -> d
     _check_name(experiment, name)
     seconds = None if resumed else time.perf_counter() - begun  # only a run done in one go tells what it costs
     rounds, num_parameters, left = done
-    return from_rounds(experiment, rounds, num_parameters, seconds, dataset.num_labels, left).stored()
+    return from_rounds(experiment, rounds, num_parameters, seconds, dataset.num_labels, left)
 
 
 def _simulated(experiment: Experiment, folder: str | None, dataset: Dataset) -> tuple[Any, int, list[Any]]:
@@ -195,8 +196,7 @@ def die_with_parent() -> None:
 
 def missing(study: Study, store: Store) -> list[Run]:
     """Return the runs that the store does not hold yet, each once."""
-    unique, kept = {run.name: run for run in study.runs}, store.all_files()
-    return [run for name, run in unique.items() if name not in kept]
+    return [run for name, run in {run.name: run for run in study.runs}.items() if not store.has(name)]
 
 
 def expected_work(run: Run) -> float:
@@ -269,6 +269,7 @@ def run_study(
         else:
             failures.append(Failure(outcome.run, outcome.reason or "unknown", outcome.exit_code))
         on_done(outcome)
+    store.compact(store.study or study.name)
     return failures
 
 
@@ -289,7 +290,7 @@ def _here(todo: Sequence[Run], store: Store, path: _PathByRun) -> Iterator[Outco
     """Run in this process: needs no script that a worker can import, as a session at a prompt or a notebook has none."""
     for run in todo:
         try:
-            result = RunResult(**run_one(*_task(run, _folder(store, run, path), path.get(run.name))))
+            result = run_one(*_task(run, _folder(store, run, path), path.get(run.name)))
         except Exception as error:
             yield _failed(run, error)
         else:
@@ -322,7 +323,7 @@ def _local(todo: Sequence[Run], store: Store, workers: int, path: _PathByRun) ->
 
 def _pool(runs: Sequence[Run], store: Store, workers: int, path: _PathByRun) -> Iterator[Outcome]:
     """Run until all is done or a worker died; then those under way have neither result nor reason."""
-    waiting, under_way, broken = list(runs), dict[Future[dict[str, Any]], Run](), False
+    waiting, under_way, broken = list(runs), dict[Future[RunResult], Run](), False
     elsewhere: list[Run] = []  # another study on the same store is at them
     context = multiprocessing.get_context("spawn")
     with deaf(signal.SIGHUP):  # it would die with the terminal, and be missed by all others
@@ -355,7 +356,7 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: _PathByRun) -> 
                     else:
                         run = under_way.pop(future)
                         if error is None:
-                            yield Outcome(run, RunResult(**future.result()), None)
+                            yield Outcome(run, future.result(), None)
                         elif isinstance(error, InUseError):
                             elsewhere.append(run)
                         elif store.has(
@@ -374,7 +375,7 @@ def _pool(runs: Sequence[Run], store: Store, workers: int, path: _PathByRun) -> 
         yield Outcome(run, None, None)
 
 
-def _run_or_say_why(*task: Any) -> dict[str, Any] | tuple[str, int]:
+def _run_or_say_why(*task: Any) -> RunResult | tuple[str, int]:
     """Do one run; return why not, and the exit code, where it fails: not every error can be sent, and Dask logs them all."""
     try:
         return run_one(*task)
@@ -397,7 +398,7 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
             run = futures[future]
             if future.status == "finished":
                 done = future.result()
-                yield Outcome(run, None, *done) if isinstance(done, tuple) else Outcome(run, RunResult(**done), None)
+                yield Outcome(run, None, *done) if isinstance(done, tuple) else Outcome(run, done, None)
             else:
                 yield _failed(run, future.exception() if future.status == "error" else None)
     finally:

@@ -17,7 +17,7 @@ from fedtide import config
 from fedtide.config import Experiment, build
 from fedtide.config.keys import explain_validation
 from fedtide.core.yaml12 import ConfigSyntaxError, in_line, plain_tree, shown
-from fedtide.errors import FedtideError, did_you_mean
+from fedtide.errors import FedtideError
 from fedtide.parts import user_code
 from fedtide.runs import policy_files
 
@@ -181,7 +181,7 @@ def _checked(tree: dict[str, Any], path: Path) -> _Form:
     try:
         file = _File.model_validate(tree)
     except ValidationError as error:
-        raise FedtideError(explain_validation(error, _about, _nearest, "key of a study")) from None
+        raise FedtideError(explain_validation(error, _File.model_fields, "key of a study")) from None
     _check_name("name", file.name)
     for name in file.variants:
         _check_name("the variant", name)
@@ -254,14 +254,6 @@ def _told_apart(study: Study) -> Study:
         if other != run.label:
             raise FedtideError(f"{shown(other)} and {shown(run.label)} are the same experiment; keep one")
     return study
-
-
-def _about(key: str) -> str | None:
-    return _File.model_fields[key].description if key in _File.model_fields else None
-
-
-def _nearest(key: str) -> str:
-    return ": " + did_you_mean(key, _File.model_fields, f"a study has {', '.join(_File.model_fields)}")
 
 
 def _words(cell: Cell) -> list[str]:

@@ -6,6 +6,7 @@ accuracy; but a run may never get there.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from fedtide.studies.paths import note, on_one_path, paired
-from fedtide.studies.store import RunResult
+from fedtide.studies.results import RunResult
 from fedtide.types import Floats
 
 _NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
@@ -304,6 +305,22 @@ def diverged(results: Sequence[RunResult]) -> str:
 # One number per run, for comparisons.
 
 
+Metric = Callable[[RunResult], float]
+
+
+def _computed_once(metric: Metric) -> Metric:
+    """Remember a metric in the result that it is of, which never changes."""
+
+    @functools.wraps(metric)
+    def remembered(result: RunResult) -> float:
+        if metric.__name__ not in result.measured:
+            result.measured[metric.__name__] = metric(result)
+        return result.measured[metric.__name__]
+
+    return remembered
+
+
+@_computed_once
 def mean_accuracy(result: RunResult) -> float:
     """Return the test accuracy averaged over the horizon: it counts speed and level alike.
 
@@ -322,16 +339,19 @@ def at_the_end(result: RunResult, column: str) -> float:
     return float(result.column(column)[time >= late * (1 - 1e-9)].mean())
 
 
+@_computed_once
 def final_accuracy(result: RunResult) -> float:
     """Return the test accuracy at the end."""
     return at_the_end(result, "test_accuracy")
 
 
+@_computed_once
 def final_train_loss(result: RunResult) -> float:
     """Return the training loss at the end."""
     return at_the_end(result, "train_loss")
 
 
+@_computed_once
 def mean_train_loss(result: RunResult) -> float:
     """Return the training loss averaged over all evaluations."""
     return float(result.column("train_loss").mean())
@@ -344,6 +364,7 @@ def _second_half(result: RunResult) -> tuple[Floats, Floats]:
     return time[late], accuracy[late]
 
 
+@_computed_once
 def roughness(result: RunResult) -> float:
     """Return how far the test accuracy strays from its own trend, a quadratic, in the second half: standard deviation.
 
@@ -356,6 +377,7 @@ def roughness(result: RunResult) -> float:
     return float(np.sqrt(np.sum(strays**2) / (len(time) - 3)))
 
 
+@_computed_once
 def variation(result: RunResult) -> float:
     """Return how much the test accuracy goes up and down per unit of time in the second half: the length of its ups and downs.
 
@@ -371,7 +393,7 @@ def variation(result: RunResult) -> float:
     return float(np.abs(np.diff(held)).sum() / (grid[-1] - grid[0]))
 
 
-METRICS: Mapping[str, Callable[[RunResult], float]] = {
+METRICS: Mapping[str, Metric] = {
     "mean_accuracy": mean_accuracy,
     "final_accuracy": final_accuracy,
     "mean_train_loss": mean_train_loss,

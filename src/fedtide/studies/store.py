@@ -1,342 +1,333 @@
-"""Stored results: the experiment of a run, its curves, its uploads, what made it."""
+"""A folder of stored results: a few CSV files, which pandas and polars read as they are.
+
+study.json        the format, whose runs these are, and the SHA-256 of each table
+runs.csv.gz       a row per run: its name, its totals, what made it and its experiment (both as JSON)
+curves.csv.gz     a row per run and evaluation
+rounds.csv.gz     a row per run and aggregation, evaluated or not
+uploads.csv.gz    a row per run and upload
+new/              finished runs that are not in the tables yet, a small file each
+
+The number `run` joins the tables. Floats have the digits that give them back to the last bit. While a study runs, finished
+runs go to new/: several processes may write, and any of them may be killed. `Store.compact` moves them into the tables.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import fcntl
+import functools
+import gzip
 import hashlib
-import math
+import json
 import os
-import re
+import reprlib
 import stat
-from collections.abc import Mapping, Sequence
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
-from fedtide.config import Experiment, Part
+from fedtide.core.reading import parse_json
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.learning.trainer import backend_of
-from fedtide.report.summary import evaluated
-from fedtide.runs import (
-    UNKNOWN_PATH,
-    Ledger,
-    RoundRecord,
-    machine_fault,
-    provenance,
-    remove_temporary,
-    write_atomically,
-    write_new,
-)
-from fedtide.runs.record import unpack_column
-from fedtide.studies import stored_format
-from fedtide.studies.stored_format import MOST_RESULT_BYTES, OtherFormatError, check_result, pack_result, unpack_result
-from fedtide.types import Floats, Ints
+from fedtide.runs import machine_fault, remove_temporary, write_atomically
+from fedtide.studies.results import Named, RunResult, RunTables, Uploads, first_fault, read_runs, write_tables
+from fedtide.studies.spec import name_of
 
-FORMAT, COLUMNS, ZERO, LATER = (
-    stored_format.RESULT_FORMAT,
-    stored_format.RESULT_COLUMNS,
-    stored_format.ZERO,
-    stored_format.UNKNOWN_COLUMNS,
-)
-_ENDING = ".json.gz"
-SUMS = "SHA256SUMS"  # in every store: what its files hold, a line each as `sha256sum` writes it
-_USUAL_LABELS = 10  # of MNIST and most others; a result says how many there are if they are not as many
-_STORED = ("experiment", "columns", "totals", "provenance", "rounds")
+_FORMAT: Final = 1
+_INDEX: Final = "study.json"
+_NEW: Final = "new"
+_TABLES: Final = ("runs", "curves", "rounds", "uploads")
+_NEXT: Final = ".next"  # the ending of a table that study.json names already, and that is not in its place yet
 
 
-class RunResult(NamedTuple):
-    """Curves of a finished run, by column, a few totals, and what made it."""
+class _Index(BaseModel):
+    """study.json."""
 
-    experiment: dict[str, Any]
-    columns: dict[str, list[float | None]]
-    totals: dict[str, float | None]
-    provenance: dict[str, Any] | None = None  # None: not known
-    elsewhere: tuple[RunResult, ...] = ()  # the same run on other instruction paths, as the store has it
-    rounds: dict[str, str] | None = None  # columns over all aggregations and uploads, packed; None: older, or too long
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    def stored(self) -> dict[str, Any]:
-        """Return what is kept of it, as plain data."""
-        return {part: getattr(self, part) for part in _STORED if part != "rounds" or self.rounds is not None}
-
-    def column(self, name: str) -> Floats:
-        """Return one curve, an entry per evaluation; missing values are NaN."""
-        if name in ZERO and name not in self.columns:
-            return np.zeros(len(self.columns["time"]))
-        if name in LATER and name not in self.columns:
-            return np.full(len(self.columns["time"]), np.nan)
-        return np.array([np.nan if value is None else value for value in self.columns[name]])
-
-    def ragged(self, name: str) -> tuple[npt.NDArray[Any], Ints]:
-        """Return picked, age, capacity (bit/symbol) or lost (1: did not arrive) of all uploads [u], and offsets [n + 1].
-
-        Aggregation t = 1, 2, ..., n has the entries from offsets[t - 1] up to offsets[t].
-        """
-        return self._round_column(name, stored_format.FLAT), stored_format.offsets(self.rounds or {})
-
-    def each_round(self, name: str) -> npt.NDArray[Any]:
-        """Return time, num_ready or counts (of uploads) of all aggregations [n], evaluated or not."""
-        return self._round_column(name, stored_format.EACH)
-
-    def _round_column(self, name: str, known: Mapping[str, str]) -> npt.NDArray[Any]:
-        if name not in known:
-            raise FedtideError(f"{name!r} is no such column; use one of {', '.join(known)}")
-        if self.rounds is None:
-            raise FedtideError(
-                f"this result was stored without its {name} (by an older fedtide); run it again to have it"
-            )
-        return unpack_column(self.rounds[name])
-
-    @property
-    def diverged(self) -> float | None:
-        """When its numbers did not stay finite; from then on it counts as a guess. None: they did."""
-        return self.totals.get("diverged")
-
-    @property
-    def chance(self) -> float:
-        """The accuracy of a guess."""
-        return 1 / (self.totals.get("num_labels") or _USUAL_LABELS)
-
-    @property
-    def engine(self) -> str:
-        """Who did the steps of the training."""
-        trainer = Part.of(self.experiment.get("learning", {}).get("trainer", "native"))
-        return backend_of(trainer.name, trainer.args)
-
-    @property
-    def path(self) -> str:
-        """The instruction path on which it was made, or the package that trained; other paths give other bits."""
-        known, trainer = self.provenance or {}, self.engine
-        if trainer == "native":
-            return str(known.get("isa") or UNKNOWN_PATH)
-        return f"{trainer} {known.get(trainer) or UNKNOWN_PATH}"
-
-    @property
-    def paths(self) -> list[str]:
-        """The instruction paths on which the store has it, its own first."""
-        return [self.path, *(each.path for each in self.elsewhere)]
+    format: int
+    studies: list[str]  # whose runs these are, by name
+    files: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]]  # the SHA-256 of each table, by its file
 
 
-def from_rounds(
-    experiment: Experiment,
-    rounds: Sequence[RoundRecord],
-    num_parameters: int,
-    seconds: float | None,
-    num_labels: int = _USUAL_LABELS,
-    left: Sequence[tuple[int, float]] = (),
-) -> RunResult:
-    """Condense the rounds of a run.
+class Source(NamedTuple):
+    """Results of one origin, and how many there are."""
 
-    left: the evaluations (index, time) of a run that diverged, from that moment on. It counts as a guess there, with
-    accuracy 1/num_labels and loss log(num_labels), and spends no more.
-    """
-    scored = evaluated(rounds)
-    kept = [kept / num_parameters for each in rounds for kept in each.num_kept]
-    sent = [each for each in rounds if each.picked]
-    proved = [each.proved_minimal for each in rounds if each.proved_minimal is not None]
-    totals: dict[str, float | None] = {
-        "aggregations": len(rounds),
-        "uploads": len(kept),
-        "mean_kept_share": float(np.mean(kept)) if kept else None,
-        "mean_age": float(np.mean([age for each in sent for age in each.age])) if sent else None,
-        "mean_label_variance": float(np.mean([each.label_variance for each in sent])) if sent else None,
-        "proved_minimal_share": float(np.mean(proved)) if proved else None,
-        "overhead_bits": sum(bits for each in rounds for bits in each.overhead_bits),
-        # Wall time, None if not done in one go; the one number that may differ between repetitions.
-        "seconds": None if seconds is None else round(seconds, 1),
-    }
-    if num_labels != _USUAL_LABELS:
-        totals["num_labels"] = num_labels
-    rows = [{**each._asdict(), **each.ledger._asdict()} for each in scored]
-    spent, loss = rounds[-1].ledger if rounds else Ledger(), math.log(num_labels)
-    guess = {"test_accuracy": 1 / num_labels, "test_loss": loss, **spent._asdict()}
-    guess["train_loss"] = loss if experiment.learning.training_loss else None
-    rows += [{"index": index, "time": when, **guess} for index, when in left]
-    if left:
-        totals["diverged"] = left[0][1]
-    columns = {name: [row[name] for row in rows] for name in COLUMNS}
-    columns = {name: values for name, values in columns.items() if name not in (*ZERO, *LATER) or any(values)}
-    return RunResult(
-        config.dump(experiment), columns, totals, provenance(experiment), rounds=stored_format.condensed(rounds)
-    )
-
-
-def same(one: RunResult, other: RunResult) -> bool:
-    """Say whether two results are equal in everything but wall time and provenance.
-
-    Single uploads, and columns that older results lack, are compared if both have them; uploads not as text: another zlib
-    packs otherwise.
-    """
-    a, b = ({**each.totals, "seconds": None} for each in (one, other))
-    lacking = {name for name in LATER if name not in one.columns or name not in other.columns}
-    first, second = ({k: v for k, v in each.columns.items() if k not in lacking} for each in (one, other))
-    if (first, a) != (second, b):
-        return False
-    if one.rounds is None or other.rounds is None:
-        return True
-    packed, other_packed = (
-        {name: unpack_column(each).tobytes() for name, each in rounds.items()} for rounds in (one.rounds, other.rounds)
-    )
-    return packed == other_packed
+    path: str
+    found_by: str | None
+    version: str | None
+    commit: str | None
+    results: int = 0
 
 
 class Store:
-    """A folder of results, one small gzipped file per run, named by the run's hash.
+    """A folder of results. A run is kept once per instruction path; the one that was there first comes first."""
 
-    A run is kept once per instruction path: what is there first is NAME.json.gz, and the same run on another path lies
-    beside it as NAME.PATH.json.gz, so that every comparison can be read on one path.
+    def __init__(self, folder: Path, study: str | None = None) -> None:
+        """study: the name under which runs are kept; None: that of the study that is run."""
+        self.folder, self.study = folder, study
+        self._seen: tuple[Any, Any] | None = None  # what the folder looked like when it was read
+        self._index: _Index | None = None
+        self._tables: RunTables | None = None
+        self._uploads: dict[tuple[str, str], Uploads | None] | None = None  # of the tables, once they are asked for
+        self._new: dict[str, Named] = {}  # by file
+        self._found: dict[str, RunResult] = {}  # by name: all of them
 
-    SHA256SUMS has the checksum of every file, written before the file itself. Lines are only added, so that several
-    processes may write; any of a file's lines will do. A file without a line (of an older store) is believed.
-    """
+    @property
+    def studies(self) -> list[str]:
+        """The names of the studies whose runs are here, the first one first."""
+        self._look()
+        return self._index.studies if self._index else []
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._sums: dict[str, set[str]] = {}
+    def names(self) -> set[str]:
+        """Return the names of the finished runs."""
+        return set(self._look())
+
+    def has(self, name: str, path: str | None = None) -> bool:
+        """Say whether a run is finished, on a certain instruction path or on any."""
+        found = self._look().get(name)
+        return found is not None and (path is None or path in found.paths)
+
+    def load(self, name: str) -> RunResult:
+        """Return a finished run, with its results on other instruction paths."""
+        found = self._look().get(name)
+        if found is None:
+            raise RunFolderError(f"the run {name} is not in {self.folder} (any more); run the study again")
+        return found
+
+    def sources(self) -> list[Source]:
+        """Return of which origins the results are, the most frequent first."""
+        counts: Counter[Source] = Counter()
+        for _, result in self._all():
+            known = result.provenance or {}
+            counts[Source(result.path, known.get("isa_found_by"), known.get("fedtide"), known.get("commit"))] += 1
+        return [source._replace(results=count) for source, count in counts.most_common()]
+
+    def save(self, name: str, result: RunResult) -> None:
+        """Keep a finished run, in a file of its own until `compact`."""
+        self.prepare()
+        texts = {table: text.decode() for table, text in write_tables([(name, result)]).items()}
+        content = json.dumps({"format": _FORMAT, **texts}).encode()
+        write_atomically(self.folder / _NEW / _new_file(name, content), content)
+        self._seen = None
 
     def prepare(self) -> None:
         """Make the folder; clear away what writers that were killed left in it."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / _NEW).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise machine_fault(self.folder, "made", error) from error
-        remove_temporary(self.folder)
+        for folder in (self.folder, self.folder / _NEW):
+            remove_temporary(folder)
 
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}{_ENDING}"
+    def compact(self, study: str) -> None:
+        """Move finished runs into the tables, and say that runs of this study are among them."""
+        with self._alone():
+            moved, studies = list(self._look() and self._new), self.studies
+            if moved or (self._found and study not in studies):
+                self.write(self._all(), [*studies, *([study] if study not in studies else [])])
+            for file in moved:
+                (self.folder / _NEW / file).unlink(missing_ok=True)
 
-    def _beside(self, name: str, path: str) -> Path:
-        return self.folder / f"{name}.{_word(path)}{_ENDING}"
+    def write(self, results: Sequence[Named], studies: Sequence[str]) -> None:
+        """Put these results in the place of the tables.
 
-    def all_files(self) -> dict[str, list[Path]]:
-        """Return the files of every run by its name, the first one first; by one look at the folder."""
+        It happens when study.json is replaced: before, the old tables count; from then on the new ones, which may have
+        another name until they are in their place.
+        """
+        self._settle()
+        packed = {_file(table): gzip.compress(text, 9, mtime=0) for table, text in write_tables(results).items()}
+        for file, content in packed.items():
+            write_atomically(self.folder / f"{file}{_NEXT}", content)
+        index = _Index(format=_FORMAT, studies=list(studies), files={file: _sum(each) for file, each in packed.items()})
+        write_atomically(self.folder / _INDEX, f"{index.model_dump_json()}\n".encode())
+        self._settle()
+        self._seen = None
+
+    def _settle(self) -> None:
+        """Put tables in their place that study.json names and that have their other name yet."""
+        index = self._read_index()
+        for file, digest in index.files.items() if index else ():
+            aside = self.folder / f"{file}{_NEXT}"
+            content = _content(aside)
+            if content is not None and _sum(content) == digest:
+                os.replace(aside, self.folder / file)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from writing the tables meanwhile."""
         try:
-            names = sorted(entry.name for entry in os.scandir(self.folder))
-        except FileNotFoundError:
-            return {}
+            lock = os.open(self.folder, os.O_RDONLY)
         except OSError as error:
             raise machine_fault(self.folder, "read", error) from error
-        found: dict[str, list[Path]] = {}
-        for file in names:
-            if file.endswith(_ENDING) and not file.startswith("."):
-                name, _, path = file.removesuffix(_ENDING).partition(".")
-                found.setdefault(name, []).insert(0 if not path else len(found[name]), self.folder / file)
-        return found
-
-    def has(self, name: str, path: str | None = None) -> bool:
-        """Say whether a run is finished, on a certain instruction path or on any."""
-        if path is not None:
-            return self.has(name) and path in self.load(name).paths
-        return self._path(name).exists() or name in self.all_files()
-
-    def save(self, name: str, result: RunResult) -> None:
-        """Keep a finished run: beside the one that is there, if that was made on another instruction path."""
-        self.prepare()
-        content = pack_result({"format": FORMAT, **result.stored()})
-        if not os.path.lexists(self._path(name)):
-            self._add_sum(self._path(name), content)
-            if write_new(self._path(name), content):
-                return
         try:
-            other = self.read(self._path(name)).path != result.path
-        except RunFolderError:  # whatever it is, it stays, and so does the new one
-            other = True
-        self.write(self._beside(name, result.path) if other else self._path(name), content)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
 
-    def write(self, file: Path, content: bytes) -> None:
-        """Put a file of the store in place, and its checksum before it."""
-        self._add_sum(file, content)
-        write_atomically(file, content)
+    def _all(self) -> list[Named]:
+        return [(name, result) for name, first in self._look().items() for result in (first, *first.elsewhere)]
 
-    def _add_sum(self, file: Path, content: bytes) -> None:
-        line = f"{hashlib.sha256(content).hexdigest()}  {file.name}\n"
+    def _look(self) -> dict[str, RunResult]:
+        """Return all finished runs by name; what has changed in the folder is read again."""
+        seen = (_stamp(self.folder / _NEW), _stamp(self.folder / _INDEX))
+        if seen == self._seen:
+            return self._found
+        files = _listed(self.folder / _NEW)  # before study.json: what is gone from here is in its tables
+        if self._seen is None or seen[1] != self._seen[1]:
+            self._read_tables()
+        self._new = {file: found for file in files if (found := self._new.get(file) or self._read_new(file))}
+        by_name: dict[str, dict[str, RunResult]] = {}
+        for name, result in [*(self._tables.results if self._tables else ()), *self._new.values()]:
+            by_name.setdefault(name, {})[result.path] = result
+        self._found = {}
+        for name, by_path in by_name.items():
+            first, *others = by_path.values()
+            self._found[name] = dataclasses.replace(first, elsewhere=tuple(others)) if others else first
+        self._seen = seen
+        return self._found
+
+    def _read_new(self, file: str) -> Named | None:
+        """Read a finished run that is not in the tables; None if it is there by now."""
+        path, name = self.folder / _NEW / file, file.partition(".")[0]
+        content = _content(path)
+        if content is None:
+            self._read_tables()
+            return None
+        remedy = "remove it and run the study again"
         try:
-            with open(self.folder / SUMS, "ab", buffering=0) as sums:  # one write, which no other writer divides
-                sums.write(line.encode())
-        except OSError as error:
-            raise machine_fault(self.folder / SUMS, "written", error) from error
+            tree = parse_json(content)
+            if not isinstance(tree, dict) or tree.get("format") != _FORMAT:
+                raise ValueError(f"it is no finished run of format {_FORMAT}")
+            runs, curves, rounds, uploads = (str(tree.get(table, "")).encode() for table in _TABLES)
+            tables = RunTables(read_runs(runs), curves)
+            ((own_name, result),), (sent,) = tables.results, tables.uploads(rounds, uploads)
+            stands_for = name_of(config.experiment(result.experiment), (result.provenance or {}).get("files") or {})
+        except (ValueError, FedtideError) as error:
+            raise _damaged(path, error, remedy) from error
+        if not name == own_name == stands_for:
+            raise _damaged(path, f"it holds the run {stands_for}, not the one that its name says", remedy)
+        if file != _new_file(name, content):
+            raise _damaged(path, "it is not what was stored: edited, or renamed", remedy)
+        return name, dataclasses.replace(result, sent=sent)
 
-    def _check_sum(self, file: Path, content: bytes) -> None:
-        """Raise if a file is not what was stored; the list is read again if another process may have added to it."""
-        digest = hashlib.sha256(content).hexdigest()
-        known = self._sums.get(file.name, set())
-        if digest not in known:
-            known = self._read_sums().get(file.name, {digest})
-        if digest not in known:
-            raise _damaged(file, f"it is not what {SUMS} says was stored: edited, or not copied whole")
+    def _read_tables(self) -> None:
+        """Read study.json and the tables of runs and curves."""
+        self._index, self._tables, self._uploads = self._read_index(), None, None
+        if self._index is None:
+            return
+        rows = self._table("runs", read_runs)
+        self._tables = self._table("curves", lambda text: RunTables(rows, text))
+        for place, (name, result) in enumerate(self._tables.results):
+            later = functools.partial(self._uploads_of, name, result.path)
+            self._tables.results[place] = name, dataclasses.replace(result, sent=later)
 
-    def _read_sums(self) -> dict[str, set[str]]:
-        try:
-            text = (self.folder / SUMS).read_text(errors="replace")
-        except FileNotFoundError:
-            text = ""
-        except OSError as error:
-            raise machine_fault(self.folder / SUMS, "read", error) from error
-        self._sums = {}
-        for digest, name in re.findall(r"^([0-9a-f]{64}) [ *](\S+)$", text, re.M):
-            self._sums.setdefault(name, set()).add(digest)
-        return self._sums
+    def _uploads_of(self, name: str, path: str) -> Uploads | None:
+        self._look()
+        tables = self._tables
+        if tables is None:
+            raise _damaged(self.folder, f"its {_INDEX} is gone")
+        if self._uploads is None:
+            rounds = self._table("rounds", lambda text: text)
+            found = self._table("uploads", lambda text: tables.uploads(rounds, text))
+            keys = ((own, result.path) for own, result in tables.results)
+            self._uploads = dict(zip(keys, found, strict=True))
+        return self._uploads[name, path]
 
-    def load(self, name: str, kept: Mapping[str, Sequence[Path]] | None = None) -> RunResult:
-        """Read a finished run, with its results on other instruction paths.
-
-        kept: all files, if the caller has looked already; one look is enough for many runs.
-        """
-        files = (self.all_files() if kept is None else kept).get(name, [])
-        if not files:
-            raise RunFolderError(f"{self._path(name)} is not there (any more); run the study again")
-        found: dict[str, RunResult] = {}
-        for result in map(self.read, files):
-            found.setdefault(result.path, result)
-        first, *others = found.values()
-        return first._replace(elsewhere=tuple(others))
-
-    def read(self, file: Path) -> RunResult:
-        """Read one file of the store; raise if it is not a result, or not the one that its name says."""
-        name, _, path = file.name.removesuffix(_ENDING).partition(".")
+    def _read_index(self) -> _Index | None:
+        file = self.folder / _INDEX
         content = _content(file)
-        tree = _tree(file, content)
+        if content is None:
+            if any((self.folder / _file(table)).exists() for table in _TABLES):
+                raise _damaged(self.folder, f"it has tables and no {_INDEX}")
+            return None
         try:
-            check_result(tree, name)
-            found: dict[str, Any] = {part: tree.get(part) for part in _STORED}
-            result = RunResult(**found)
-            if path and path != _word(result.path):
-                raise ValueError(f"it was made on {result.path}, not on the path that its name says")
+            tree = parse_json(content)
+            if isinstance(tree, dict) and repr(tree.get("format")) != repr(_FORMAT):
+                raise RunFolderError(
+                    f"{file} is of format {reprlib.repr(tree.get('format'))}, and this fedtide reads {_FORMAT}: use the "
+                    "fedtide that made it, or another --store"
+                )
+            return _Index.model_validate(tree)
+        except ValidationError as error:
+            raise _damaged(file, first_fault(error)) from error
         except ValueError as error:
             raise _damaged(file, error) from error
-        self._check_sum(file, content)
-        return result
+
+    def _table(self, table: str, read: Callable[[bytes], Any]) -> Any:
+        """Return what a table holds; raise if it is not the one that study.json names, or holds what cannot be."""
+        file = self.folder / _file(table)
+        for path in (file, file.with_name(f"{file.name}{_NEXT}")) * 2:  # twice: it may be put in its place meanwhile
+            content = _content(path)
+            if content is not None and self._index and _sum(content) == self._index.files.get(file.name):
+                break
+        else:
+            raise _damaged(file, f"it is not what {_INDEX} says was stored: edited, or not copied whole")
+        try:
+            return read(gzip.decompress(content))
+        except (ValueError, EOFError, OSError, zlib.error) as error:
+            raise _damaged(file, error) from error
 
 
-def read_tree(file: Path) -> dict[str, Any]:
-    """Return what a file of a store holds, unchecked but for its format."""
-    return _tree(file, _content(file))
+def _file(table: str) -> str:
+    return f"{table}.csv.gz"
 
 
-def _content(file: Path) -> bytes:
+def _new_file(name: str, content: bytes) -> str:
+    """Name the file of a finished run by its content, too: an edited one is noticed, and no two are in each other's way."""
+    return f"{name}.{_sum(content)[:16]}.json"
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file or a folder does; None if there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise machine_fault(path, "read", error) from error
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _listed(folder: Path) -> list[str]:
+    """Return the files of finished runs, the oldest first."""
+    found: list[tuple[int, str]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # it went to the tables meanwhile
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise machine_fault(folder, "read", error) from error
+    return [name for _, name in sorted(found) if name.endswith(".json") and not name.startswith(".")]
+
+
+def _content(file: Path) -> bytes | None:
+    """Return what a file holds; None if it is not there."""
     try:
         with open(file, "rb", opener=_without_waiting) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise _damaged(file, "it is no regular file")
-            return opened.read(MOST_RESULT_BYTES + 1)
+            return opened.read()
+    except FileNotFoundError:
+        return None
     except IsADirectoryError as error:
         raise _damaged(file, "it is a folder") from error
     except OSError as error:
         raise machine_fault(file, "read", error) from error
-
-
-def _tree(file: Path, content: bytes) -> dict[str, Any]:
-    try:
-        return unpack_result(content)
-    except OtherFormatError as error:
-        raise RunFolderError(f"{file} {error}: use the fedtide that made it, or another --store") from error
-    except ValueError as error:
-        raise _damaged(file, error) from error
-
-
-def _damaged(file: Path, why: object) -> RunFolderError:
-    return RunFolderError(f"{file} is damaged ({why}); restore it, or remove it and run the study again")
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -344,6 +335,6 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _word(path: str) -> str:
-    """Write an instruction path, or a package with its version, as part of a file name."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", path)
+def _damaged(file: Path, why: object, remedy: str = "restore it, or name another --store") -> RunFolderError:
+    words = " ".join(str(why).split())
+    return RunFolderError(f"{file} is damaged ({words[:300]}); {remedy}")

@@ -21,10 +21,11 @@ from fedtide.report import notebook
 from fedtide.report.summary import columns_of, frame
 from fedtide.studies import plot as studies_plot
 from fedtide.studies import spec
+from fedtide.studies.results import RunResult
 from fedtide.studies.run import Failure, Outcome, run_study
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import METRICS
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, long_rows, references, table_rows
 from fedtide_lab.paper.reproduce import effect
 
@@ -156,11 +157,11 @@ class _Memory:
         found = ((run, studied.results[run.label].get(run.experiment.seed)) for run in studied.study.runs)
         self._kept = {run.name: result for run, result in found if result is not None}
 
-    def all_files(self) -> dict[str, list[Path]]:
-        """Return the names of the runs; there are no files."""
-        return {name: [] for name in self._kept}
+    def has(self, name: str) -> bool:
+        """Say whether a run is finished."""
+        return name in self._kept
 
-    def load(self, name: str, kept: Any = None) -> RunResult:
+    def load(self, name: str) -> RunResult:
         """Return a run."""
         return self._kept[name]
 

@@ -18,6 +18,7 @@ from fedtide.core.files import write_output
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.studies.paths import note, on_one_path, paired
+from fedtide.studies.results import COLUMNS, LATER, ZERO, RunResult
 from fedtide.studies.spec import VARIANT, Cell, Run, Study
 from fedtide.studies.statistics import (
     HELP,
@@ -28,7 +29,7 @@ from fedtide.studies.statistics import (
     reaching_named,
     shared_seeds,
 )
-from fedtide.studies.store import COLUMNS, LATER, ZERO, RunResult, Store
+from fedtide.studies.store import Store
 
 # Which variant each variant is compared with: the one that differs from it in one thing only.
 
@@ -116,10 +117,9 @@ def _listed(words: list[str], most: int = 6) -> str:
 def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
     """Return the finished results of every variant, by seed."""
     found: dict[str, dict[int, RunResult]] = {label: {} for label in study.labels}
-    kept = store.all_files()
     for run in study.runs:
-        if run.name in kept:
-            found[run.label][run.experiment.seed] = store.load(run.name, kept)
+        if store.has(run.name):
+            found[run.label][run.experiment.seed] = store.load(run.name)
     return found
 
 
@@ -176,9 +176,10 @@ def table_rows(study: Study, store: Store, metric: str, against: str | None = No
 
 def _lost_share(results: Sequence[RunResult]) -> float | None:
     """Return the share of uploads that did not arrive."""
-    if not results or any(result.rounds is None for result in results):
+    sent = [result.uploads_if_stored() for result in results]
+    lost = [uploads.lost for uploads in sent if uploads is not None]
+    if not results or len(lost) < len(sent):
         return None
-    lost = [result.ragged("lost")[0] for result in results]
     return sum(int(each.sum()) for each in lost) / max(sum(map(len, lost)), 1)
 
 
@@ -203,9 +204,8 @@ def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
 
     uploads and lost count up to then, as symbols and bits do; lost are those that were sent and did not arrive.
     """
-    kept = store.all_files()
-    runs = [run for run in study.runs if run.name in kept]
-    results = _results(runs, store, kept)
+    runs = [run for run in study.runs if store.has(run.name)]
+    results = _results(runs, store)
     trees = [_flat(config.dump(run.experiment)) for run in runs]
     differing = [
         key for key in (trees[0] if trees else {}) if len({repr(tree[key]) for tree in trees}) > 1 or key == "seed"
@@ -220,24 +220,29 @@ def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
         source = result.provenance or {}
         keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
         arrivals = _arrivals(result)
-        for position in range(len(result.columns["time"])):
-            values = {column: result.columns[column][position] for column in COLUMNS if column in result.columns}
-            rows.append(keys | dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER) | values | arrivals[position])
+        columns = {column: _plain(result.columns[column]) for column in COLUMNS if column in result.columns}
+        for position, arrival in enumerate(arrivals):
+            values = {column: each[position] for column, each in columns.items()}
+            rows.append(keys | dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER) | values | arrival)
     return rows
 
 
 def _arrivals(result: RunResult) -> list[dict[str, int | None]]:
     """Return how many uploads there were, and how many of them were lost, up to every evaluation; None: not stored."""
-    index = result.columns["index"]
-    if result.rounds is None:
+    index, sent = result.columns["index"], result.uploads_if_stored()
+    if sent is None:
         return [{"uploads": None, "lost": None} for _ in index]
-    lost, offsets = result.ragged("lost")
-    total = np.concatenate([[0], np.cumsum(lost)])
-    ends = [int(offsets[int(each or 0)]) for each in index]
+    total = np.concatenate([[0], np.cumsum(sent.lost)])
+    # A run that diverged has evaluations after its last aggregation.
+    ends = sent.offsets[np.minimum(index, len(sent.time))].tolist()
     return [{"uploads": end, "lost": int(total[end])} for end in ends]
 
 
-def _results(runs: Sequence[Run], store: Store, kept: Mapping[str, Sequence[Path]]) -> dict[str, RunResult]:
+def _plain(values: Any) -> list[float | None]:
+    return [None if value != value else value for value in values.tolist()]  # a NaN is none
+
+
+def _results(runs: Sequence[Run], store: Store) -> dict[str, RunResult]:
     """Return the results by name, every seed on the instruction path that most of its runs have."""
     names: dict[int, dict[str, None]] = {}
     for run in runs:
@@ -245,7 +250,7 @@ def _results(runs: Sequence[Run], store: Store, kept: Mapping[str, Sequence[Path
     return {
         name: result
         for each in names.values()
-        for name, result in zip(each, on_one_path(store.load(name, kept) for name in each), strict=True)
+        for name, result in zip(each, on_one_path(store.load(name) for name in each), strict=True)
     }
 
 

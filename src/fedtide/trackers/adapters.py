@@ -16,7 +16,7 @@ from fedtide import config
 from fedtide.core import yaml12
 from fedtide.parts.arguments import arg
 from fedtide.runs.record import RoundRecord
-from fedtide.trackers.base import dotted, package, remember, remembered, scalars
+from fedtide.trackers.base import package, remember, remembered, scalars
 
 if TYPE_CHECKING:
     from fedtide.config import Experiment
@@ -104,7 +104,7 @@ class MLflow:
         if self.uri is None:  # what an SQLite store needs besides the slim package
             package("sqlalchemy", "mlflow")
             package("alembic", "mlflow")
-        self._keys, self._folder = dotted(config.dump(experiment)), folder
+        self._keys, self._folder = config.dotted(config.dump(experiment)), folder
 
     def round(self, record: RoundRecord) -> None:
         """Write the numbers of one aggregation, unless an earlier session of this run did."""
@@ -217,7 +217,7 @@ class WandB:
         if self.mode == "offline":  # it reports its own errors over the network even then, here and in its service
             os.environ["WANDB_ERROR_REPORTING"] = "false"
         package("wandb", "wandb")
-        self._keys, self._folder = dotted(config.dump(experiment)), folder
+        self._keys, self._folder = config.dotted(config.dump(experiment)), folder
 
     def round(self, record: RoundRecord) -> None:
         """Write the numbers of one aggregation, unless an earlier session of this run did."""

@@ -53,15 +53,6 @@ def scalars(record: RoundRecord) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if isinstance(value, Real)}
 
 
-def dotted(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the leaves of a nested mapping by their dotted keys; an empty mapping is a leaf."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        deeper = isinstance(value, Mapping) and value
-        flat.update(dotted(value, f"{above}{key}.") if deeper else {f"{above}{key}": value})
-    return flat
-
-
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if len(values) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 
 from fedtide.plot.figure import new_figure, our_style, save
 from fedtide.plot.style import COLOURS
+from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import SPENT_BY_QUANTITY, band
-from fedtide.studies.store import RunResult
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog
 from fedtide_lab.league.tune import JOINED
@@ -84,7 +85,7 @@ def draw_curves(tables: Sequence[Standings], runs: Mapping[str, Runs], stem: Pat
 
 def _with_reports(run: RunResult) -> RunResult:
     """Return a run whose bits include what devices report to the server, as costs do."""
-    return run._replace(columns={**run.columns, "bits": SPENT_BY_QUANTITY["bits"](run).tolist()})
+    return dataclasses.replace(run, columns={**run.columns, "bits": SPENT_BY_QUANTITY["bits"](run)})
 
 
 _STYLES: tuple[dict[str, Any], ...] = (

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.studies.paths import paired
+from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import (
     CONFIDENCE,
     Comparison,
@@ -17,7 +18,6 @@ from fedtide.studies.statistics import (
     mean_accuracy,
     paired_difference,
 )
-from fedtide.studies.store import RunResult
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.tune import CONFIRMING, RANKING_SEEDS, Arena, Entry
 

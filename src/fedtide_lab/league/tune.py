@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtide.config import lay
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study, make_study
 from fedtide.studies.statistics import mean_accuracy
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide_lab.league.methods import GROUPS, JOINABLE, METHODS, REFERENCE, Method
 from fedtide_lab.paper.figures import Tree
 from fedtide_lab.worlds.studies import COMMON_KEYS, WORLDS
@@ -104,12 +105,12 @@ def tuned(arena: Arena, methods: Sequence[Method], store: Store) -> list[Entry]:
 
     A candidate that diverged is behind all that stayed finite.
     """
-    kept, found = store.all_files(), []
+    found = []
     for method in methods:
         scored = [
             (result.diverged is None, mean_accuracy(result), each)
             for each, run in zip(_candidates(method), tuning(arena, [method]).runs, strict=True)
-            if run.name in kept and (result := store.load(run.name, kept))
+            if store.has(run.name) and (result := store.load(run.name))
         ]
         if scored:
             _, level, best = max(scored, key=lambda row: row[:2])  # the first of equals
@@ -141,10 +142,9 @@ def joined(found: Sequence[Entry]) -> Method | None:
 def results(arena: Arena, entries: Sequence[Entry], store: Store, most: int = 20) -> dict[str, dict[int, RunResult]]:
     """Read every stored run that ranks: method -> seed -> result."""
     found: dict[str, dict[int, RunResult]] = {}
-    kept = store.all_files()
     for run in playing(arena, entries, range(most)).runs:
-        if run.name in kept:
-            found.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name, kept)
+        if store.has(run.name):
+            found.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
     return found
 
 

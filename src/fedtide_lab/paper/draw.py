@@ -15,6 +15,7 @@ from fedtide.plot.figure import axis_name, legend_below, name_panel, new_figure,
 from fedtide.plot.forest import ForestRow, draw_forest, draw_rows, few_numbers
 from fedtide.plot.style import COLOURS, SCREEN, Style, looks
 from fedtide.studies.paths import across, paired
+from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import (
     CONFIDENCE,
     FEWEST_SEEDS,
@@ -26,7 +27,6 @@ from fedtide.studies.statistics import (
     paired_difference,
     saws,
 )
-from fedtide.studies.store import RunResult
 from fedtide.timeline.clock import make_clock, start_times
 from fedtide.timeline.timelines import PerArrival, Periodic, Synchronous
 from fedtide.types import Floats, Ints, Tick

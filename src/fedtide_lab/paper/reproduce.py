@@ -9,9 +9,10 @@ from typing import Any
 
 from fedtide.errors import FedtideError
 from fedtide.plot.style import SCREEN
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import CONFIDENCE, shared_seeds
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide_lab.paper import draw as paper_draw
 from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdict, decide, observe, side_label
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
@@ -49,12 +50,11 @@ def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | 
 def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, seeds: int = 0) -> FigureResults:
     """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
     found: dict[str, dict[str, dict[int, RunResult]]] = {}
-    kept = store.all_files()
     for part in studies(names, max(seeds, 20), quick):
         curves = found.setdefault(part.name, {})
         for run in part.runs:
-            if run.name in kept:
-                curves.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name, kept)
+            if store.has(run.name):
+                curves.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
     return found
 
 

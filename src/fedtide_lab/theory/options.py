@@ -11,7 +11,7 @@ from fedtide.config.effort import MOST_TICKS
 from fedtide.config.keys import Count, Decibels, NonNegativeInt, NotNegative, Positive, explain_validation
 from fedtide.core.reading import parse_word
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
-from fedtide.errors import FedtideError, did_you_mean
+from fedtide.errors import FedtideError
 
 _MOST_GIGABYTES = 64  # for the task's data, and for the matrices that its optima take
 _MOST_STEPS = 10**9  # aggregations of all runs together
@@ -116,13 +116,4 @@ def make_options(**given: Any) -> Options:
     except ConfigSyntaxError as error:
         raise FedtideError(str(error)) from None
     except ValidationError as error:
-        raise FedtideError(explain_validation(error, _about, _nearest, "key of theory")) from None
-
-
-def _about(key: str) -> str | None:
-    return Options.model_fields[key].description if key in Options.model_fields else None
-
-
-def _nearest(key: str) -> str:
-    fields = Options.model_fields
-    return ": " + did_you_mean(key.rpartition(".")[2], fields, f"use one of {', '.join(fields)}")
+        raise FedtideError(explain_validation(error, Options.model_fields, "key of theory")) from None

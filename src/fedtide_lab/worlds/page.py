@@ -17,8 +17,8 @@ from fedtide.plot.figure import name_panel, our_style, save, sheet
 from fedtide.plot.forest import TINTS, ForestRow, draw_rows, few_numbers
 from fedtide.plot.style import SCREEN
 from fedtide.studies.paths import summary
+from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import CONFIDENCE, final_accuracy
-from fedtide.studies.store import RunResult
 from fedtide_lab.paper.claims import FigureResults, Verdict, decide
 from fedtide_lab.paper.page import RULE
 from fedtide_lab.paper.reproduce import claims_rows, effect, in_words
@@ -308,14 +308,14 @@ def _alike(found: Sequence[Decided], results: FigureResults) -> list[str]:
 
 def _described(runs: Sequence[RunResult]) -> list[str]:
     def flat(name: str) -> Any:
-        return np.concatenate([run.ragged(name)[0] for run in runs])
+        return np.concatenate([getattr(run.uploads, name) for run in runs])
 
     def total(name: str) -> float:
         return float(np.mean([run.totals[name] or 0 for run in runs]))
 
     age = flat("age")
     low, middle, high = np.quantile(flat("capacity"), [0.05, 0.5, 0.95])
-    ready = np.concatenate([run.each_round("num_ready") for run in runs])
+    ready = np.concatenate([run.uploads.num_ready for run in runs])
     end = np.mean([final_accuracy(run) for run in runs])
     return [
         f"{ready.mean():.1f}",
@@ -332,7 +332,7 @@ def _described(runs: Sequence[RunResult]) -> list[str]:
 def _never(run: RunResult) -> float:
     """Return the share of the devices that never uploaded."""
     devices = int(run.experiment["fleet"]["num_devices"])
-    return 1 - len(np.unique(run.ragged("picked")[0])) / devices
+    return 1 - len(np.unique(run.uploads.picked)) / devices
 
 
 def _worlds(found: Sequence[Decided]) -> list[str]:

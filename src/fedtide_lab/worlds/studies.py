@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedtide.studies.paths import paired
+from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study, make_study
 from fedtide.studies.statistics import CONFIDENCE, Comparison, mean_accuracy, paired_difference
-from fedtide.studies.store import RunResult, Store
+from fedtide.studies.store import Store
 from fedtide_lab.paper.claims import Check, Claim, FigureResults
 from fedtide_lab.paper.figures import FRESH, OLD, Tree
 
@@ -116,13 +117,12 @@ def world_study(world: World, seeds: Sequence[int] | None = None) -> Study:
 
 def collect_worlds(worlds: Sequence[World], store: Store, most: int = 20) -> FigureResults:
     """Read every stored run of these worlds, whatever its seed: world -> curve -> seed -> result."""
-    kept = store.all_files()
     found: dict[str, dict[str, dict[int, RunResult]]] = {}
     for world in worlds:
         for run in world_study(world, range(most)).runs:
-            if run.name in kept:
+            if store.has(run.name):
                 curve = found.setdefault(world.name, {}).setdefault(run.label, {})
-                curve[run.experiment.seed] = store.load(run.name, kept)
+                curve[run.experiment.seed] = store.load(run.name)
     return found
 
 
@@ -177,9 +177,8 @@ def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> 
     return Change(paired_difference(here, there), bool(welch)) if level else None
 
 
-def plain_world(tree: Mapping[str, Any], before: str = "") -> list[str]:
+def plain_world(tree: Mapping[str, Any]) -> list[str]:
     """Return a tree as key=value words."""
-    found: list[str] = []
-    for key, value in tree.items():
-        found += plain_world(value, f"{before}{key}.") if isinstance(value, Mapping) else [f"{before}{key}={value}"]
-    return found
+    from fedtide.config import dotted
+
+    return [f"{key}={value}" for key, value in dotted(tree).items()]

@@ -1,0 +1,255 @@
+"""The aggregator contract: how the updates of a cohort become the next model, a lot at a time.
+
+    state = aggregator.init(model, num_devices)
+    acc = aggregator.start(state, model, cohort)
+    for lot in lots:
+        acc = aggregator.add(acc, rows, starts, updates)
+    model, state = aggregator.finish(state, acc, model)
+
+Averages keep a sum, in float64 and one device after the other, so that the bits do not depend on threads, lots or a BLAS.
+Robust ones keep all rows: they are written as a plain function of them, which `lift` makes an aggregator of, as it does with a
+user's own. The answer has the type of `model`, which is float64 for an aggregator inside another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from fedtide.errors import FedtideError
+from fedtide.methods import METHODS
+from fedtide.parts import registry, user_code
+from fedtide.parts.kinds import builtin_parts
+from fedtide.types import Floats, Ints, Memory, Vector, Vectors, read_only, readonly_copy
+
+
+class Cohort(NamedTuple):
+    """The devices whose updates arrive, one row each."""
+
+    device: Ints  # [r]
+    age: Ints  # a_k in ticks [r]
+    num_samples: Ints  # |S_k| [r]
+    weights: Floats  # w_k by the weighting, sum 1 [r]
+    num_devices: int  # N, of the whole fleet
+    rates: Floats  # learning rate that each trained with, relative to the first one [r]
+    rate: float = 1.0  # of a training from the current model, relative to the first one
+
+
+class Aggregator(Protocol):
+    """Makes the next global model. One that uses updates in sum_k w_k u_k alone says takes_sum = True (`radio.access`)."""
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return what it remembers before the first aggregation; most remember nothing, {}."""
+        ...
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> Any:
+        """Return the accumulator of one aggregation, empty."""
+        ...
+
+    def add(self, acc: Any, rows: slice, starts: Vectors, updates: Vectors) -> Any:
+        """Add some rows of the cohort: the models that these devices began from, and their updates [l d]."""
+        ...
+
+    def finish(self, state: Memory, acc: Any, model: Vector) -> tuple[Vector, Memory]:
+        """Return theta(t+1) [d], and what it remembers then."""
+        ...
+
+
+def aggregate_all(
+    aggregator: Aggregator, state: Memory, model: Vector, cohort: Cohort, starts: Vectors, updates: Any
+) -> tuple[Vector, Memory]:
+    """Aggregate all updates [r d] as one lot."""
+    acc = aggregator.start(state, model, cohort)
+    acc = aggregator.add(acc, slice(0, len(cohort.device)), starts, updates)
+    return aggregator.finish(state, acc, model)
+
+
+class Rows(NamedTuple):
+    """All starts and updates of a cohort."""
+
+    cohort: Cohort
+    starts: Vector  # [r d]
+    updates: Vector  # [r d]
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A plain function of all updates as an aggregator: it keeps the rows until all of them are there.
+
+    The function is (model, starts [r d], updates [r d], weights [r], age [r]) -> model [d]; with memory it has init(model) and is
+    (memory, model, starts, updates, weights, age, device [r]) -> (model, memory).
+    """
+
+    part: Any
+
+    @property
+    def __wrapped__(self) -> Any:
+        """What errors name."""
+        return self.part
+
+    @property
+    def takes_sum(self) -> bool:
+        """Whether it uses updates in sum_k w_k u_k alone."""
+        return bool(getattr(self.part, "takes_sum", False))
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return what the function remembers at first."""
+        made: Memory = self.part.init(model) if registry.remembers(self.part) else {}
+        return made
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> Rows:
+        """Make room for all rows."""
+        shape = (len(cohort.device), len(model))
+        return Rows(cohort, np.empty(shape, np.float32), np.empty(shape, np.float32))
+
+    def add(self, acc: Rows, rows: slice, starts: Vectors, updates: Vectors) -> Rows:
+        """Keep these rows."""
+        acc.starts[rows] = starts
+        acc.updates[rows] = updates
+        return acc
+
+    def finish(self, state: Memory, acc: Rows, model: Vector) -> tuple[Vector, Memory]:
+        """Call the function, with arrays that it cannot change and a copy of its memory that it may write to."""
+        cohort = acc.cohort
+        given = (
+            readonly_copy(model),
+            read_only(acc.starts),
+            read_only(acc.updates),
+            readonly_copy(cohort.weights),
+            readonly_copy(cohort.age),
+        )
+        if not registry.remembers(self.part):
+            return self.part(*given), state
+        copy = {name: value.copy() for name, value in state.items()}
+        answer: tuple[Vector, Memory] = self.part(copy, *given, readonly_copy(cohort.device))
+        return answer
+
+
+def lift(part: Any) -> Any:
+    """Return an aggregator as it is, and a plain function as an aggregator."""
+    made = part.policy if isinstance(part, user_code.Guarded) else part
+    return Lifted(part) if callable(made) else part
+
+
+# Sums.
+
+
+@dataclass
+class Sums:
+    """sum_k s_k u_k from some beginning and, where it is asked for, sum_k w_k theta_k."""
+
+    cohort: Cohort
+    scales: Floats  # s_k, of the updates [r]
+    updates: Floats  # the sum so far [d]
+    starts: Floats = dataclasses.field(
+        default_factory=lambda: np.zeros(0)
+    )  # the sum of w_k theta_k so far [d]; [0]: not asked for
+
+
+class Average:
+    """An aggregator that remembers nothing and needs sums alone."""
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Remember nothing."""
+        return {}
+
+    def add(self, acc: Sums, rows: slice, starts: Vectors, updates: Vectors) -> Sums:
+        """Add the updates, and the starts if they are asked for, one device after the other."""
+        if len(acc.starts):
+            for weight, start in zip(acc.cohort.weights[rows], starts, strict=True):
+                acc.starts += weight * start
+        for scale, update in zip(acc.scales[rows], updates, strict=True):
+            acc.updates += scale * update
+        return acc
+
+
+def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None = None) -> Floats:
+    """Return sum_k w_k v_k [d] in float64, one row of `vectors` [r d] after the other, from `start` [d] or 0."""
+    total = np.zeros(vectors.shape[1]) if start is None else start.astype(np.float64)
+    for weight, vector in zip(weights, vectors, strict=True):
+        total += weight * vector
+    return total
+
+
+# An aggregator inside another: one of ours, by name.
+#
+# What the inner one remembers is kept among the outer one's, under its name with `inner_` before it.
+
+
+_PREFIX: Final = "inner_"
+
+
+class Around:
+    """An aggregator with another one inside: a frozen dataclass with the fields inner and inner_args."""
+
+    inner: str
+    inner_args: dict[str, Any] | None
+
+    def __post_init__(self) -> None:
+        """Sort the inner arguments; raise at once if the inner aggregator cannot be made."""
+        object.__setattr__(self, "inner_args", _sorted(self.inner_args))
+        self._inner  # noqa: B018
+
+    @functools.cached_property
+    def _inner(self) -> Any:
+        return lift(resolve_inner(self.inner, self.inner_args, self))
+
+    def start_inner(self, state: Memory, model: Vector, cohort: Cohort) -> Any:
+        """Start the inner aggregator."""
+        return self._inner.start(_own(state), model, cohort)
+
+    def finish_inner(self, state: Memory, acc: Any, model: Vector) -> tuple[Vector, Memory]:
+        """Return the model that the inner one would make [d], and what the outer one keeps of its memory."""
+        wanted, after = self._inner.finish(_own(state), acc, model)
+        return wanted, _prefixed(after)
+
+    def init_inner(self, model: Vector, num_devices: int) -> Memory:
+        """Return what the inner one begins with, as the outer one keeps it."""
+        return _prefixed(self._inner.init(model, num_devices))
+
+
+def resolve_inner(name: str, args: Mapping[str, Any] | None, outer: Any) -> Any:
+    """Return the aggregator of ours that `name` stands for.
+
+    outer: the aggregator around it, which may not be inside itself: its step would be measured by its own measure.
+    """
+    known = builtin_parts("aggregator")
+    if name not in known:
+        raise FedtideError(
+            f"policy.aggregator.inner={name!r} is none of fedtide's own aggregators ({', '.join(known)}): name one of these, or "
+            "write the outer step into your own"
+        )
+    found = inside = registry.resolve("aggregator", name, args or {})
+    if (method := getattr(found, "method", None)) is not None:
+        others = [f"{key}={part}" for key, part in METHODS[method].parts.items() if key != "policy.aggregator"]
+        raise FedtideError(
+            f"policy.aggregator.inner={name!r} goes with {' and '.join(others)} and cannot be inside another aggregator: name "
+            f"another inside, or policy.aggregator={name} itself"
+        )
+    while inside is not None:
+        if type(inside) is type(outer):
+            raise FedtideError(
+                f"policy.aggregator.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
+            )
+        inside = getattr(inside, "_inner", None)
+    return found
+
+
+def _sorted(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return arguments by name, none as None: a run is known by how its aggregator is written, in whatever order."""
+    if not args:
+        return None
+    return {name: _sorted(args[name]) if isinstance(args[name], dict) else args[name] for name in sorted(args)}
+
+
+def _own(state: Memory) -> Memory:
+    return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
+
+
+def _prefixed(state: Memory) -> Memory:
+    return {_PREFIX + name: value for name, value in state.items()}

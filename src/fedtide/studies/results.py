@@ -1,0 +1,427 @@
+"""The result of a run: its curves, its totals, its uploads and what made it; and results as rows of CSV tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, ValidationError
+
+from fedtide import config
+from fedtide.config import Experiment, Part
+from fedtide.errors import FedtideError
+from fedtide.learning.trainer import backend_of
+from fedtide.report.summary import evaluated
+from fedtide.runs import UNKNOWN_PATH, Ledger, RoundRecord, provenance
+from fedtide.types import Floats, Ints
+
+_MOST_UPLOADS: Final = 2**24  # of a run; a longer one is kept without them
+_USUAL_LABELS: Final = 10  # of MNIST and most others; a result says how many there are if they are not as many
+_LARGEST: Final = 1e300
+csv.field_size_limit(2**26)  # bytes of an experiment
+
+
+class _Limits(NamedTuple):
+    """What the values of a column may be; from zero on."""
+
+    highest: float = _LARGEST
+    whole: bool = False
+    optional: bool = False  # may be missing: not measured, or not a finite number
+    grows: bool = False  # never falls within a run
+
+
+_WHOLE = _Limits(whole=True)
+_CURVES: Final[Mapping[str, _Limits]] = {
+    "index": _WHOLE,
+    "time": _Limits(grows=True),
+    "test_accuracy": _Limits(1.0),
+    "test_loss": _Limits(optional=True),
+    "train_loss": _Limits(optional=True),
+    "symbols": _Limits(grows=True),
+    "bits": _Limits(grows=True),
+    "samples_used": _Limits(whole=True, grows=True),
+    "samples_trained": _Limits(whole=True, grows=True),
+    "control_bits": _Limits(optional=True, grows=True),
+    "bits_down": _Limits(optional=True, grows=True),
+    "air_time": _Limits(optional=True, grows=True),
+    "joules": _Limits(optional=True, grows=True),
+}
+COLUMNS: Final = tuple(_CURVES)
+ZERO: Final = ("control_bits", "air_time", "joules")  # columns that a result has only if anything was spent
+LATER: Final = ("bits_down",)  # columns that some results lack
+_ROUNDS: Final = {"index": _WHOLE, "time": _Limits(grows=True), "num_ready": _WHOLE, "uploads": _WHOLE}
+_UPLOADS: Final = {
+    "index": _WHOLE,  # of the aggregation
+    "device": _WHOLE,
+    "age": _WHOLE,
+    "capacity": _Limits(),
+    "lost": _Limits(1.0, whole=True),
+}
+
+
+class Uploads(NamedTuple):
+    """All aggregations [n] of a run, evaluated or not, and all its uploads [u], aggregation after aggregation."""
+
+    time: Floats
+    num_ready: Ints
+    counts: Ints  # of uploads [n]
+    picked: Ints  # the device [u]
+    age: Ints
+    capacity: npt.NDArray[np.float32]  # bit/symbol, to seven digits: they can be drawn again from the seed
+    lost: Ints  # 1 if it did not arrive
+
+    @property
+    def offsets(self) -> Ints:
+        """Where the uploads of each aggregation begin, and where the last ones end [n + 1]."""
+        return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """Curves of a finished run, by column, a few totals, and what made it."""
+
+    experiment: dict[str, Any]
+    columns: Mapping[str, npt.NDArray[Any]]  # an entry per evaluation; missing values are NaN
+    totals: Mapping[str, float | None]
+    provenance: dict[str, Any] | None = None  # None: not known
+    elsewhere: tuple[RunResult, ...] = ()  # the same run on other instruction paths, as the store has it
+    sent: Uploads | Callable[[], Uploads | None] | None = None  # for `uploads`; None: not stored, or too many
+    measured: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # metrics, each computed once
+
+    def column(self, name: str) -> Floats:
+        """Return one curve, an entry per evaluation; missing values are NaN."""
+        if name in self.columns or name not in (*ZERO, *LATER):
+            return np.asarray(self.columns[name], np.float64)
+        return np.full(len(self.columns["time"]), 0.0 if name in ZERO else np.nan)
+
+    def uploads_if_stored(self) -> Uploads | None:
+        """Return all aggregations and uploads, which are read when they are asked for; None if they were not stored."""
+        return self.sent() if callable(self.sent) else self.sent
+
+    @property
+    def uploads(self) -> Uploads:
+        """All aggregations and uploads."""
+        found = self.uploads_if_stored()
+        if found is None:
+            raise FedtideError("this result was stored without its single uploads; run it again to have them")
+        return found
+
+    @property
+    def diverged(self) -> float | None:
+        """When its numbers did not stay finite; from then on it counts as a guess. None: they did."""
+        return self.totals.get("diverged")
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of a guess."""
+        return 1 / (self.totals.get("num_labels") or _USUAL_LABELS)
+
+    @property
+    def engine(self) -> str:
+        """Who did the steps of the training."""
+        trainer = Part.of(self.experiment.get("learning", {}).get("trainer", "native"))
+        return backend_of(trainer.name, trainer.args)
+
+    @property
+    def path(self) -> str:
+        """The instruction path on which it was made, or the package that trained; other paths give other bits."""
+        known, trainer = self.provenance or {}, self.engine
+        if trainer == "native":
+            return str(known.get("isa") or UNKNOWN_PATH)
+        return f"{trainer} {known.get(trainer) or UNKNOWN_PATH}"
+
+    @property
+    def paths(self) -> list[str]:
+        """The instruction paths on which the store has it, its own first."""
+        return [self.path, *(other.path for other in self.elsewhere)]
+
+
+def from_rounds(
+    experiment: Experiment,
+    rounds: Sequence[RoundRecord],
+    num_parameters: int,
+    seconds: float | None,
+    num_labels: int = _USUAL_LABELS,
+    left: Sequence[tuple[int, float]] = (),
+) -> RunResult:
+    """Condense the rounds of a run.
+
+    left: the evaluations (index, time) of a run that diverged, from that moment on. It counts as a guess there, with
+    accuracy 1/num_labels and loss log(num_labels), and spends no more.
+    """
+    kept = [num_kept / num_parameters for record in rounds for num_kept in record.num_kept]
+    sent = [record for record in rounds if record.picked]
+    proved = [record.proved_minimal for record in rounds if record.proved_minimal is not None]
+    totals: dict[str, float | None] = {
+        "aggregations": len(rounds),
+        "uploads": len(kept),
+        "mean_kept_share": float(np.mean(kept)) if kept else None,
+        "mean_age": float(np.mean([age for record in sent for age in record.age])) if sent else None,
+        "mean_label_variance": float(np.mean([record.label_variance for record in sent])) if sent else None,
+        "proved_minimal_share": float(np.mean(proved)) if proved else None,
+        "overhead_bits": sum(bits for record in rounds for bits in record.overhead_bits),
+        "num_labels": num_labels if num_labels != _USUAL_LABELS else None,
+        "diverged": left[0][1] if left else None,
+        # Wall time, None if not done in one go; the one number that may differ between repetitions.
+        "seconds": None if seconds is None else round(seconds, 1),
+    }
+    rows: list[dict[str, Any]] = [{**record._asdict(), **record.ledger._asdict()} for record in evaluated(rounds)]
+    spent, loss = rounds[-1].ledger if rounds else Ledger(), math.log(num_labels)
+    guess = {"test_accuracy": 1 / num_labels, "test_loss": loss, **spent._asdict()}
+    guess["train_loss"] = loss if experiment.learning.training_loss else None
+    rows += [{"index": index, "time": when, **guess} for index, when in left]
+    columns = column_arrays({name: [row[name] for row in rows] for name in COLUMNS})
+    uploads = None
+    if max(len(rounds), len(kept)) <= _MOST_UPLOADS:
+        uploads = Uploads(
+            np.array([record.time for record in rounds], np.float64),
+            np.array([record.num_ready for record in rounds], np.int64),
+            np.array([len(record.picked) for record in rounds], np.int64),
+            np.array([device for record in rounds for device in record.picked], np.int64),
+            np.array([age for record in rounds for age in record.age], np.int64),
+            np.array([capacity for record in rounds for capacity in record.capacity], np.float32),
+            np.array([device in record.lost for record in rounds for device in record.picked], np.int64),
+        )
+    return RunResult(config.dump(experiment), columns, totals, provenance(experiment), sent=uploads)
+
+
+def column_arrays(columns: Mapping[str, Sequence[float | None]]) -> dict[str, npt.NDArray[Any]]:
+    """Return curves as arrays, None as NaN; without those of ZERO and LATER of which nothing was spent."""
+    return {
+        name: np.array(values, np.int64 if _CURVES[name].whole else np.float64)
+        for name, values in columns.items()
+        if name not in (*ZERO, *LATER) or any(values)
+    }
+
+
+def same(one: RunResult, other: RunResult) -> bool:
+    """Say whether two results are equal in everything but wall time and provenance.
+
+    Single uploads, and columns that some results lack, are compared if both have them.
+    """
+    totals = [{k: v for k, v in run.totals.items() if v is not None and k != "seconds"} for run in (one, other)]
+    if totals[0] != totals[1] or (one.columns.keys() ^ other.columns.keys()) - {*LATER}:
+        return False
+    pairs = [(one.columns[name], other.columns[name]) for name in one.columns.keys() & other.columns.keys()]
+    first_sent, second_sent = one.uploads_if_stored(), other.uploads_if_stored()
+    if first_sent is not None and second_sent is not None:
+        pairs += zip(first_sent, second_sent, strict=True)
+    return all(np.array_equal(first, second, equal_nan=first.dtype.kind == "f") for first, second in pairs)
+
+
+# Results as rows of four tables, joined by the number of the run, and back.
+
+
+_Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Positive = Annotated[float, Field(ge=0, le=_LARGEST)]
+_Word = Annotated[str, Field(min_length=1, max_length=99, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+
+
+class _Provenance(BaseModel):
+    """What is said about where a result comes from, as far as it is shown."""
+
+    model_config = ConfigDict(strict=True)
+
+    fedtide: _Word | None = None
+    commit: _Word | None = None
+    date: _Word | None = None
+    torch: _Word | None = None
+    isa: Annotated[str, Field(max_length=99, pattern=r"^[A-Za-z0-9_]+$")] | None = None
+    isa_found_by: _Word | None = None
+    files: dict[str, str] | None = None
+
+
+def _check_provenance(tree: dict[str, Any] | None) -> dict[str, Any] | None:
+    _Provenance.model_validate(tree or {})
+    return tree
+
+
+class RunRow(BaseModel):
+    """A row of the table of runs."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    run: _Whole
+    name: Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
+    aggregations: _Whole
+    uploads: _Whole
+    mean_kept_share: _Share | None
+    mean_age: _Positive | None
+    mean_label_variance: _Positive | None
+    proved_minimal_share: _Share | None
+    overhead_bits: _Whole | None
+    num_labels: Annotated[int, Field(ge=1, le=256)] | None
+    diverged: _Positive | None  # the time
+    seconds: _Positive | None
+    provenance: Json[Annotated[dict[str, Any] | None, AfterValidator(_check_provenance)]]
+    experiment: Json[dict[str, Any]]
+
+
+_RUN_COLUMNS: Final = tuple(RunRow.model_fields)
+_TOTALS: Final = _RUN_COLUMNS[2:-2]
+Named = tuple[str, RunResult]  # a run's name, and its result
+_Columns = Sequence[npt.NDArray[Any]]
+
+
+def write_tables(results: Sequence[Named]) -> dict[str, bytes]:
+    """Return named results as CSV: runs, curves, rounds and uploads."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(_RUN_COLUMNS)
+    curves: list[_Columns] = []
+    rounds: list[_Columns] = []
+    uploads: list[_Columns] = []
+    for number, (name, result) in enumerate(results):
+        trees = (json.dumps(tree, separators=(",", ":")) for tree in (result.provenance, result.experiment))
+        rows.writerow([number, name, *(result.totals.get(total) for total in _TOTALS), *trees])
+        unknown = np.full(len(result.columns["time"]), np.nan)
+        curves.append([result.columns.get(column, unknown) for column in COLUMNS])
+        if (sent := result.uploads_if_stored()) is not None:
+            index = np.arange(1, len(sent.time) + 1)
+            rounds.append([index, sent.time, sent.num_ready, sent.counts])
+            uploads.append([np.repeat(index, sent.counts), *sent[3:]])
+        else:
+            rounds.append([])
+            uploads.append([])
+    return {
+        "runs": text.getvalue().encode(),
+        "curves": _table_text(COLUMNS, curves),
+        "rounds": _table_text(_ROUNDS, rounds),
+        "uploads": _table_text(_UPLOADS, uploads),
+    }
+
+
+def _table_text(names: Iterable[str], blocks: Sequence[_Columns]) -> bytes:
+    lines = [",".join(("run", *names))]
+    for number, columns in enumerate(blocks):
+        lines += (f"{number},{','.join(cells)}" for cells in zip(*map(_digits, columns), strict=True))
+    return "\n".join([*lines, ""]).encode()
+
+
+def _digits(values: npt.NDArray[Any]) -> Iterable[str]:
+    """Write numbers with the digits that give them back to the bit; 7.0 as 7."""
+    if values.dtype == np.float32:
+        return (str(value).removesuffix(".0") for value in values)
+    return (repr(value).removesuffix(".0").replace("nan", "NaN") for value in values.tolist())
+
+
+class RunTables:
+    """The tables of runs and curves, checked. Raises ValueError for what cannot be."""
+
+    def __init__(self, rows: Sequence[RunRow], curves: bytes) -> None:
+        self._rows = rows
+        self.results: list[Named] = []
+        for row, block in zip(rows, _read_numbers(curves, _CURVES, len(rows)), strict=True):
+            columns = {
+                name: values.astype(np.int64) if _CURVES[name].whole else values
+                for name, values in zip(COLUMNS, block, strict=True)
+                if name not in (*ZERO, *LATER) or not np.isnan(values).all()
+            }
+            _check_curves(row, columns)
+            totals = {total: getattr(row, total) for total in _TOTALS}
+            self.results.append((row.name, RunResult(row.experiment, columns, totals, row.provenance)))
+
+    def uploads(self, rounds: bytes, uploads: bytes) -> list[Uploads | None]:
+        """Return the uploads of every run; None where they are not stored."""
+        every, sent = (_read_numbers(*each, len(self._rows)) for each in ((rounds, _ROUNDS), (uploads, _UPLOADS)))
+        return [_uploads_of(*each) for each in zip(self._rows, every, sent, strict=True)]
+
+
+def read_runs(text: bytes) -> list[RunRow]:
+    """Return the rows of the table of runs; raise ValueError for what cannot be."""
+    try:
+        header, *lines = csv.reader(io.StringIO(text.decode(), newline=""))
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+    if tuple(header) != _RUN_COLUMNS:
+        raise ValueError(f"its columns are {reprlib.repr(header)}, and should be {', '.join(_RUN_COLUMNS)}")
+    rows = []
+    for number, cells in enumerate(lines):
+        try:
+            row = RunRow.model_validate({key: cell or None for key, cell in zip(header, cells, strict=True)})
+        except ValidationError as error:
+            raise ValueError(f"run {number}: {first_fault(error)}") from None
+        if row.run != number:
+            raise ValueError(f"run {number} has the number {row.run}")
+        rows.append(row)
+    return rows
+
+
+def first_fault(error: ValidationError) -> str:
+    """Say in one line what is wrong with a stored thing."""
+    found = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])}: {found['msg']}"
+
+
+def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) -> list[Floats]:
+    """Return each run's part of a table [column row], checked."""
+    header, _, body = text.partition(b"\n")
+    if header.decode() != ",".join(("run", *columns)):
+        raise ValueError(f"its columns are {reprlib.repr(header.decode())}, and should be run,{','.join(columns)}")
+    table = np.empty((0, len(columns) + 1))
+    if body:
+        table = np.loadtxt(io.BytesIO(body), delimiter=",", comments=None, ndmin=2)
+    run = table[:, 0]
+    if table.shape[1] != len(columns) + 1 or not np.isin(run, np.arange(num_runs)).all() or (np.diff(run) < 0).any():
+        raise ValueError(f"its rows are not those of {num_runs} runs, one after another")
+    for (name, limits), values in zip(columns.items(), table.T[1:], strict=True):
+        wrong = ~((values >= 0) & (values <= limits.highest))
+        if limits.optional:
+            wrong &= ~np.isnan(values)
+        if limits.whole:
+            wrong |= values % 1 != 0
+        if wrong.any():
+            range_words = f"from 0 to {limits.highest:g}" if limits.highest < _LARGEST else "from 0 on"
+            kind = "a whole number " if limits.whole else ""
+            raise ValueError(
+                f"{name} of run {run[wrong][0]:g} is {values[wrong][0]:g}, and should be {kind}{range_words}"
+            )
+        falls = (np.diff(values) < 0) & (np.diff(run) == 0)
+        if limits.grows and falls.any():
+            raise ValueError(f"{name} of run {run[1:][falls][0]:g} falls")
+    begin = np.searchsorted(run, np.arange(num_runs + 1))
+    return [table[first:end, 1:].T for first, end in itertools.pairwise(begin)]
+
+
+def _check_curves(row: RunRow, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Raise ValueError if these are not the curves of a run of this experiment and these totals."""
+    index, time, which = columns["index"], columns["time"], f"of run {row.run}"
+    try:
+        horizon = float(row.experiment["timeline"]["horizon"])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"the experiment {which} is none: it has no timeline.horizon") from None
+    if len(index) == 0 or index[0] < 1 or (np.diff(index) <= 0).any():
+        raise ValueError(f"index {which} does not count upwards from 1")
+    if time[-1] > horizon * (1 + 1e-9):
+        raise ValueError(f"time {which} goes to {time[-1]:g}, beyond the horizon {horizon:g}")
+    if (columns["samples_used"] > columns["samples_trained"]).any():
+        raise ValueError(f"more samples {which} are used than were trained on")
+    if row.aggregations != index[-1] and not (row.aggregations < index[-1] and row.diverged is not None):
+        raise ValueError(f"the {row.aggregations} aggregations {which} do not end with the last evaluated, {index[-1]}")
+
+
+def _uploads_of(row: RunRow, rounds: Floats, sent: Floats) -> Uploads | None:
+    """Return one run's uploads; raise ValueError if they are not those of its totals and its devices."""
+    index, time, ready, counts = rounds
+    aggregation, device, age, capacity, lost = sent
+    if not index.size and not device.size and row.aggregations:
+        return None
+    if not np.array_equal(index, np.arange(1, row.aggregations + 1)) or len(device) != row.uploads:
+        raise ValueError(f"run {row.run} should have {row.aggregations} aggregations and {row.uploads} uploads")
+    if not np.array_equal(aggregation, np.repeat(index, counts.astype(np.int64))) or (counts > ready).any():
+        raise ValueError(f"the counts of run {row.run} are not those of its uploads from ready devices")
+    num_devices = row.experiment.get("fleet", {}).get("num_devices", 0)
+    if (device >= num_devices).any() or (ready > num_devices).any():
+        raise ValueError(f"run {row.run} has uploads of other devices than 0 to {num_devices - 1}")
+    num_ready, num_sent, picked, ages, is_lost = (each.astype(np.int64) for each in (ready, counts, device, age, lost))
+    return Uploads(time, num_ready, num_sent, picked, ages, capacity.astype(np.float32), is_lost)
