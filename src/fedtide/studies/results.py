@@ -387,7 +387,7 @@ def read_runs(text: bytes) -> list[RunRow]:
 def first_fault(error: ValidationError) -> str:
     """Say in one line what is wrong with a stored thing."""
     found = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])}: {found['msg']}"
+    return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])[:80]}: {found['msg']}"
 
 
 def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) -> list[Floats]:
