@@ -26,8 +26,7 @@ from fedtide.studies.run import Failure, Outcome, run_study
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import METRICS
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, long_rows, references, table_rows
-from fedtide_lab.paper.reproduce import effect
+from fedtide.studies.table import by_label, effect, long_rows, references, table_rows
 
 # A study's results as a value: as frames, a table, a picture or a few lines.
 
