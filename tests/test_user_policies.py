@@ -50,7 +50,6 @@ def policy(folder: Path, kind: str, source: str, **more: Any) -> fedtide.Experim
             "def mine(model, starts, updates, weights, age):\n    model += updates.mean(axis=0)\n    return model\n",
         ),
         ("aggregator", "def mine(model, starts, updates, weights, age):\n    updates *= 2\n    return model\n"),
-        ("timeline", "def mine(clock):\n    clock.duration += 1\n    return []\n"),
         ("codec", "class mine(Ideal):\n    def encode(self, update, bits, rng):\n        update *= 2\n"),
     ],
 )
