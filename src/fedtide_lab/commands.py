@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from fedtide.cli import options
-from fedtide.cli.command import command
-from fedtide.cli.console import out, print_json, print_table, say
-from fedtide.cli.study import do_runs, finish
+from fedtide.cli import command, do_runs, finish, options, out, print_json, print_table, say
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
-    from fedtide.studies.run import Failure
+    from fedtide.studies import Failure
 
 _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw what is there.")
 
 # ---- `fedtide paper`: the paper's figures and claims, from runs
 
 
-@command("paper")
+@command.command("paper")
 @options.argument(
     "figures",
     "[FIGURE]...",
@@ -61,9 +58,9 @@ def paper(
     fedtide paper schedulers --seeds 5   one figure, in full
     fedtide paper claims                 from the runs there are: figures, page, a verdict per claim
     """
-    from fedtide.core.files import require_writable
-    from fedtide.plot.style import style_named
-    from fedtide.studies.store import Store
+    from fedtide.core import require_writable
+    from fedtide.plot import style_named
+    from fedtide.studies import Store
     from fedtide_lab.paper import draw, page, reproduce
     from fedtide_lab.paper.figures import FIGURES
     from fedtide_lab.paper.reproduce import (
@@ -120,7 +117,7 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     """Print every claim with its verdict, and below it the comparisons that decide it."""
     from rich.table import Table
 
-    from fedtide.studies.table import effect
+    from fedtide.studies import effect
     from fedtide_lab.paper.reproduce import in_words
 
     colours = {"holds": "green", "contradicted": "red"}
@@ -148,7 +145,7 @@ def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
     """Print what else we measure, without verdicts."""
     from rich.table import Table
 
-    from fedtide.studies.table import effect
+    from fedtide.studies import effect
     from fedtide_lab.paper.reproduce import difference_words
 
     out.print("\n[bold]Other findings[/] [dim](not claims of the paper)[/]", highlight=False)
@@ -174,7 +171,7 @@ def _print_aside(text: str) -> None:
 _WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of them
 
 
-@command("worlds")
+@command.command("worlds")
 @options.argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
 @click.option("--seeds", "-n", type=click.IntRange(1, 20), help="Seeds per curve (default: 3 to 5).")
 @options.store("results/worlds")
@@ -198,9 +195,9 @@ def worlds(
     fedtide worlds --draw-only       the page and its figure, from the runs there are
     fedtide worlds macro --seeds 8   more seeds of one world
     """
-    from fedtide.core.files import require_writable
-    from fedtide.plot.style import style_named
-    from fedtide.studies.store import Store
+    from fedtide.core import require_writable
+    from fedtide.plot import style_named
+    from fedtide.studies import Store
     from fedtide_lab.worlds import page
     from fedtide_lab.worlds.studies import WORLDS, collect_worlds, world_study
 
@@ -231,7 +228,7 @@ def worlds(
 
 
 def _print(found: list[Any]) -> None:
-    from fedtide.report.terminal import TableColumn
+    from fedtide.report import TableColumn
 
     colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
     names = [each.world.name for each in found]
@@ -255,7 +252,7 @@ def _print(found: list[Any]) -> None:
 # ---- `fedtide league`: the methods that papers cite, tuned alike, at equal airtime, in three worlds
 
 
-@command("league")
+@command.command("league")
 @options.argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
 @options.store("results/league")
 @options.out("Folder for the figures and the page league.md.", "to", default=Path("docs"))
@@ -271,8 +268,8 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in
     src/fedtide_lab/league/methods.py.
     """
-    from fedtide.core.files import require_writable
-    from fedtide.studies.store import Store
+    from fedtide.core import require_writable
+    from fedtide.studies import Store
     from fedtide_lab.league import draw, page
     from fedtide_lab.league.benchmark import benchmark, stages
     from fedtide_lab.league.tune import LEAGUE_WORLDS
@@ -306,7 +303,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
 
 
 def _league_print(tables: list[Any], most: int = 10) -> None:
-    from fedtide.report.terminal import TableColumn
+    from fedtide.report import TableColumn
     from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
     from fedtide_lab.prose import gain_words
 
@@ -335,7 +332,7 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
 # ---- `fedtide theory`: Theorem 1, evaluated and measured
 
 
-@command("theory")
+@command.command("theory")
 @options.argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
 @options.out("A folder for theory.json and the figures.")
 @options.style
@@ -347,13 +344,13 @@ def theory(words: tuple[str, ...], folder: Path | None, style: str, as_json: boo
     fedtide theory task=softmax num_levels=8 --out theory
     """
     if show_keys:
-        from fedtide.cli.parts import key_row, print_keys
+        from fedtide.cli import key_row, print_keys
         from fedtide_lab.theory.options import Options
 
         fields = Options.model_fields
         print_keys({key: key_row(field.default, field) for key, field in fields.items()}, as_json)
         return
-    from fedtide.plot.style import style_named
+    from fedtide.plot import style_named
     from fedtide_lab.theory.command import run_theory
 
     run_theory(words, folder, out, as_json, say, style_named(style).name)

@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.errors import RunFolderError
-from fedtide.pages.forest import Forest, of_study
-from fedtide.pages.study import counted, forest_page
-from fedtide.pages.study_curves import Family, PageCurve, cut_text
-from fedtide.studies.paths import summary
-from fedtide.studies.results import RunResult
-from fedtide.studies.store import Store
-from fedtide.studies.table import Reference
+from fedtide.pages import Family, Forest, PageCurve, counted, cut_text, forest_page, of_study
+from fedtide.studies import Reference, RunResult, Store, summary
 from fedtide_lab.league.benchmark import benchmark
 from fedtide_lab.league.methods import REFERENCE
 from fedtide_lab.league.tune import LEAGUE_WORLDS, RANKING_SEEDS

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.config import dotted
-from fedtide.core.files import write_output
+from fedtide.core import write_output
 from fedtide.errors import FedtideError
-from fedtide.studies.statistics import Comparison
+from fedtide.studies import Comparison
 
 _PLACE = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 _CONDITION = re.compile(r"<!-- if: (.+?) (!=|=|>|<) (.+?) -->\s*")

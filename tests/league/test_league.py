@@ -202,16 +202,16 @@ def test_ranks_and_their_ranges_are_those_of_a_plain_loop(tmp_path: Path, small:
     assert {row["method"] for row in page.league_rows([found])} == {*methods.METHODS, COMBINED}
 
 
-def test_what_is_joined_are_the_best_that_beat_the_reference(tmp_path: Path, small: World) -> None:
+def test_what_is_combined_are_the_best_that_beat_the_reference(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, lambda name, experiment: _level(name, experiment) + 0.5 * (name == "ef21"))
     together = combine(tuned(small, list(methods.METHODS.values()), store))
     assert together.title == "proposed + fedbuff"  # top_k and fedprox are behind it, and ef21 stands alone
-    assert together.tree["policy"]["aggregator"] == "buffered_mean"
+    assert together.tree["policy"]["aggregator"]["name"] == "buffered_mean"
     assert together.tree["policy"]["scheduler"] == "proposed"
 
 
-def test_before_all_are_tuned_nothing_is_joined(tmp_path: Path, small: World) -> None:
+def test_before_all_are_tuned_nothing_is_combined(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     for run in tuning(small, [METHODS[REFERENCE]]).runs:
         store.save(run.name, result(config.dump(run.experiment), "avx2", 0.5))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedtide.studies.spec import Study
-from fedtide.studies.store import Store
+from fedtide.studies import Store, Study
 from fedtide_lab.league.methods import METHODS, PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standings, standings
 from fedtide_lab.league.tune import CONFIRMING, RANKING_SEEDS, Entry, combine, ranking_study, tuned, tuning

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.plot.figure import new_figure, our_style, save
-from fedtide.plot.style import COLOURS
-from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import SPENT_BY_QUANTITY, band
+from fedtide.plot import COLOURS, new_figure, our_style, save
+from fedtide.studies import SPENT_BY_QUANTITY, RunResult, band
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog
 from fedtide_lab.league.tune import COMBINED

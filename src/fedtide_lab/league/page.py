@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.studies.paths import summary
-from fedtide.studies.statistics import Comparison
-from fedtide.studies.table import finite_or_none
+from fedtide.studies import Comparison, finite_or_none, summary
 from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, METHODS, PAPER_METHOD, RATES, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, gain_over, is_analog
 from fedtide_lab.league.tune import BASE, CHANCE, COMBINED, CONFIRMING, RANKING_SEEDS, TUNING_SEED

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.studies.paths import paired
-from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import (
+from fedtide.studies import (
     CONFIDENCE,
     Comparison,
     Reaching,
+    RunResult,
     final_accuracy,
     mean_accuracy,
+    paired,
     paired_difference,
 )
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE

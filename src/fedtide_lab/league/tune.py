@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtide.config import lay
-from fedtide.studies.spec import Study, make_study
-from fedtide.studies.statistics import mean_accuracy
-from fedtide.studies.store import Store
+from fedtide.studies import Store, Study, make_study, mean_accuracy
 from fedtide_lab.league.methods import COMBINABLE, GROUPS, METHODS, REFERENCE, Method
 from fedtide_lab.paper.figures import Tree
 from fedtide_lab.worlds.studies import COMMON_KEYS, WORLDS, World

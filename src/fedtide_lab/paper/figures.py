@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fedtide.studies.results import RunResult
-from fedtide.studies.spec import Study, make_study
-from fedtide.studies.store import Store
+from fedtide.studies import RunResult, Store, Study, make_study
 
 Tree = Mapping[str, Any]
 

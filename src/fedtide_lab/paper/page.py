@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from fedtide.config import FRAMEWORKS, Experiment, experiment
-from fedtide.engine.system import durations
-from fedtide.plot.curves import SAID, SMOOTHED
-from fedtide.studies.paths import WHY, note, paired, summary
-from fedtide.studies.statistics import METRICS, paired_difference
-from fedtide.studies.table import effect, finite_or_none
+from fedtide.engine import durations
+from fedtide.plot import SAID, SMOOTHED
+from fedtide.studies import METRICS, WHY, effect, finite_or_none, note, paired, paired_difference, summary
 from fedtide_lab.paper.claims import FigureResults, Finding, Verdict
 from fedtide_lab.paper.draw import smooths
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.errors import FedtideError
-from fedtide.plot.style import SCREEN
-from fedtide.studies.results import RunResult
-from fedtide.studies.spec import Study
-from fedtide.studies.statistics import CONFIDENCE, shared_seeds
-from fedtide.studies.store import Store
-from fedtide.studies.table import finite_or_none
+from fedtide.plot import SCREEN
+from fedtide.studies import CONFIDENCE, RunResult, Store, Study, finite_or_none, shared_seeds
 from fedtide_lab.paper import draw as paper_draw
 from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdict, decide, observe, side_label
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources

@@ -12,13 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.config import TimelineConfig
-from fedtide.plot.figure import name_panel, our_style, save, sheet
-from fedtide.plot.forest import TINTS, ForestRow, draw_rows, few_numbers
-from fedtide.plot.style import SCREEN
-from fedtide.studies.paths import summary
-from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import CONFIDENCE, final_accuracy
-from fedtide.studies.table import effect
+from fedtide.plot import SCREEN, TINTS, ForestRow, draw_rows, few_numbers, name_panel, our_style, save, sheet
+from fedtide.studies import CONFIDENCE, RunResult, effect, final_accuracy, summary
 from fedtide_lab.paper.claims import FigureResults, Verdict, decide
 from fedtide_lab.paper.page import TEXTS
 from fedtide_lab.paper.reproduce import claims_rows, in_words

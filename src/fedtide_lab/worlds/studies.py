@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedtide.studies.paths import paired
-from fedtide.studies.spec import Study, make_study
-from fedtide.studies.statistics import CONFIDENCE, Comparison, mean_accuracy, paired_difference
-from fedtide.studies.store import Store
+from fedtide.studies import CONFIDENCE, Comparison, Store, Study, make_study, mean_accuracy, paired, paired_difference
 from fedtide_lab.paper.claims import Check, Claim, FigureResults
 from fedtide_lab.paper.figures import FRESH, OLD, Tree, stored_runs
 
