@@ -49,12 +49,12 @@ def thrice():
     fail()
 
 def late(raises=False):
-    # Says yes from the fifth call on if the file `broken` is there. A copy of this process asks for the last answer again.
+    # Says yes from the eighth call on if the file `broken` is there; the first four come before the run begins.
     if not os.path.exists("broken") or (raises and os.getpid() != PID):
         return False
     with open("broken", "a+") as file:
         file.write("." if os.getpid() == PID else "")
-        return file.tell() > 4
+        return file.tell() > 7
 """
 
 # What is written around an answer, by where it is given. GOOD is what would have been right.
