@@ -15,7 +15,7 @@ import numpy as np
 
 from fedtide.plot.curves import ACCURACY, dashes, draw_curve, draw_end, leave_room
 from fedtide.plot.figure import axis_name, legend_below, our_style, sheet, write_figure
-from fedtide.plot.style import LOOKS, looks
+from fedtide.plot.style import LINE_STYLES, line_styles
 from fedtide.studies.paths import on_one_path
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, read_study
@@ -111,14 +111,14 @@ def draw_accuracy(found: dict[Setting, Pairs]) -> None:
             runs = list(found[Setting(partition, 40, 8)].values())
             step = leave_room(panel, 0, 35, len(CODECS))
             for side, codec in enumerate(CODECS):
-                drawn, look = band([pair[side] for pair in runs], "test_accuracy", smooth=True), LOOKS[codec]
+                drawn, look = band([pair[side] for pair in runs], "test_accuracy", smooth=True), LINE_STYLES[codec]
                 words = f"{CODECS[codec]} ({codec})"
                 draw_curve(panel, drawn.x, drawn.mean, look, words, drawn.curves, side, len(CODECS), ACCURACY)
                 at = drawn.x[-1] + step * (side + 1)
                 draw_end(panel, at, drawn.mean[-1], drawn.low[-1], drawn.high[-1], look, ACCURACY)
             panel.axhline(
                 np.mean([final_accuracy(pair[0]) for pair in runs]),
-                color=LOOKS["sparse_quantized"].colour,
+                color=LINE_STYLES["sparse_quantized"].colour,
                 linewidth=0.7,
             )
             panel.axvline(35 / 5, color="gray", linestyle="--", linewidth=0.8)
@@ -137,7 +137,7 @@ def draw_ends(panel: Any, found: dict[Setting, Pairs]) -> None:
     """Draw where both codecs end, a pair of intervals per R; small dots are single seeds."""
     for place, by_seed in enumerate(found.values()):
         for side, codec in enumerate(CODECS):
-            look, values = LOOKS[codec], np.array([final_accuracy(pair[side]) for pair in by_seed.values()])
+            look, values = LINE_STYLES[codec], np.array([final_accuracy(pair[side]) for pair in by_seed.values()])
             at = place + 0.24 * (side - 0.5)
             width = float(half_width(values)) if len(values) > 1 else 0.0
             panel.plot([at + 0.11] * len(values), values, ".", color=look.colour, markersize=2.5, alpha=0.7)
@@ -152,7 +152,7 @@ def draw_distortion() -> None:
     found = json.loads(DISTORTION.read_text(encoding="utf-8"))
     titles = {"one": "one update", "mean_of_eight": "the mean of eight updates"}
     names = [*CODECS, *(name for name in found["one"] if name not in CODECS and name != "random mask, quarter")]
-    drawn_as = looks(names)
+    drawn_as = line_styles(names)
     with our_style() as style:
         figure, rows = sheet(style, 1, 2, 3.4, sharey=True)
         for panel, (key, title) in zip(rows[0], titles.items(), strict=True):

@@ -21,7 +21,7 @@ from typing import Any
 
 from fedtide.plot.curves import dashes
 from fedtide.plot.figure import legend_below, name_panel, our_style, sheet, write_figure
-from fedtide.plot.style import COLOURS, DASH_DOT, DASHED, DOTTED, LONG_DASH, SHORT_DASH, SOLID, Look
+from fedtide.plot.style import COLOURS, DASH_DOT, DASHED, DOTTED, LONG_DASH, SHORT_DASH, SOLID, LineStyle
 
 ROOT = Path(__file__).resolve().parent.parent
 STORED, FIGURE = ROOT / "docs" / "results" / "performance" / "scale.json", ROOT / "docs" / "figures" / "scale.png"
@@ -31,8 +31,8 @@ PANELS = (  # field, name of the panel, axis, what one unit of the axis is
     ("peak_mb", "memory at its largest", "MB", 1.0),
     ("bytes_per_aggregation", "run folder", "kB per aggregation", 1e3),
 )
-LOOKS = [
-    Look(colour, dash, marker)
+LINE_STYLES = [
+    LineStyle(colour, dash, marker)
     for colour, dash, marker in zip(
         COLOURS, (SOLID, DASHED, DASH_DOT, DOTTED, LONG_DASH, SHORT_DASH), "os^DvP", strict=False
     )
@@ -58,7 +58,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             unused.set_axis_off()
         for position, (panel, (field, name, axis, unit)) in enumerate(zip(panels.flat, measured, strict=False)):
             for number, (what, points) in enumerate(curves(rows, field).items()):
-                look = LOOKS[number % len(LOOKS)]
+                look = LINE_STYLES[number % len(LINE_STYLES)]
                 panel.plot(
                     [devices for devices, _ in points],
                     [value / unit for _, value in points],

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedtide import config
-from fedtide.plot.figure import describe, draw_scores
+from fedtide.plot.run import describe, draw_scores
 from fedtide.studies.spec import name_of
 from fedtide.studies.store import Store
 from fedtide_lab.theory import command

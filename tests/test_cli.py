@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedtide.cli.main import app
-from fedtide.report.ages import ages_in_words
+from fedtide.report.summary import ages_in_words
 from fedtide_lab.theory.options import Options
 from helpers import EXAMPLES
 

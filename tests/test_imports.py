@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,11 @@ def test_one_way_only(path: Path) -> None:
         assert other in RANK, f"{path} imports fedtide.{other}: give it a place in ORDER"
         same_rank = RANK[other] == RANK[part] and RANK[part] >= RANK["engine"]
         assert RANK[other] < RANK[part] or same_rank, f"fedtide.{part} must not import fedtide.{other}"
+
+
+def test_the_tool_does_not_know_its_laboratory() -> None:
+    """What the laboratory adds comes by entry points."""
+    assert [str(path) for path in FILES if re.search(r"^\s*(from|import) fedtide_lab", path.read_text(), re.M)] == []
 
 
 def test_the_check_can_fail() -> None:

@@ -86,7 +86,7 @@ def paper(
     if quick:
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
     require_writable(to)
-    kept = Store(store)
+    kept = Store(store, "paper")
     failures: list[Failure] = []
     if not draw_only and wanted != ["claims"]:
         parts = studies(names, seeds, shrunk)
@@ -120,7 +120,8 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     """Print every claim with its verdict, and below it the comparisons that decide it."""
     from rich.table import Table
 
-    from fedtide_lab.paper.reproduce import effect, in_words
+    from fedtide.studies.table import effect
+    from fedtide_lab.paper.reproduce import in_words
 
     colours = {"holds": "green", "contradicted": "red"}
     out.print("\n[dim]Differences are positive where they are as claimed.[/]", highlight=False)
@@ -147,7 +148,8 @@ def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
     """Print what else we measure, without verdicts."""
     from rich.table import Table
 
-    from fedtide_lab.paper.reproduce import difference_words, effect
+    from fedtide.studies.table import effect
+    from fedtide_lab.paper.reproduce import difference_words
 
     out.print("\n[bold]Other findings[/] [dim](not claims of the paper)[/]", highlight=False)
     for row in rows:
@@ -208,7 +210,7 @@ def worlds(
         if name not in known:
             raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
     require_writable(to)
-    kept = Store(store)
+    kept = Store(store, "worlds")
     failures: list[Failure] = []
     if not draw_only:
         parts = [world_study(known[name], range(seeds) if seeds else None) for name in names or known]
@@ -280,7 +282,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
         if name not in known:
             raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
     require_writable(to)
-    kept = Store(store)
+    kept = Store(store, "league")
     failures: list[Failure] = []
     if not draw_only:
         for stage, parts in stages([known[name] for name in names or known], kept):

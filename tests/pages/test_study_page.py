@@ -325,12 +325,12 @@ def test_dark_is_drawn_anew_and_paper_is_light(page) -> None:
 
 @pytest.fixture(scope="module")
 def found():
-    return reproduce.collect(["R", "weights"], Store(ROOT / "results" / "paper"), None)
+    return reproduce.collect(list(FIGURES), Store(ROOT / "results" / "paper"), None)
 
 
 @pytest.fixture(scope="module")
-def paper(found):
-    return study.paper_page(found, Store(ROOT / "results" / "paper"))
+def paper():
+    return study.folder_page(ROOT / "results" / "paper")
 
 
 def test_the_papers_page_says_its_verdicts(opened, found, paper) -> None:

@@ -17,7 +17,7 @@ from fedtide.pages.forest import axis_position, extent, forest, ticks
 from fedtide.pages.run_rows import PAGE_BYTES
 from fedtide.pages.shell import BLACK, CONTRAST, WHITE, contrast, line_trees
 from fedtide.pages.study_curves import Family, PageCurve, Pool, axes_of, coded, differing, ledger_rows, study_in
-from fedtide.plot.style import LOOKS
+from fedtide.plot.style import LINE_STYLES
 from fedtide.studies.statistics import half_width
 from fedtide.studies.store import Store
 from fedtide.studies.table import references, table_rows
@@ -143,7 +143,7 @@ def test_widths_are_students() -> None:
     assert widths[4] * values.std(ddof=1) == pytest.approx(float(half_width(values)))
 
 
-@pytest.mark.parametrize("name", list(LOOKS))
+@pytest.mark.parametrize("name", list(LINE_STYLES))
 def test_lines_are_seen_on_both_papers(name) -> None:
     look = line_trees([name])[name]
     assert contrast(look["light"], WHITE) >= CONTRAST[WHITE]

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from fedtide.studies.results import COLUMNS, RunResult
+from fedtide.studies.table import effect
 from fedtide_lab.paper import sentences
 from fedtide_lab.paper.claims import Check, Claim, Finding, Observation, decide, observe
 from fedtide_lab.paper.figures import FIGURES, figure_study
 from fedtide_lab.paper.page import _anchor
-from fedtide_lab.paper.reproduce import claims_rows, difference_words, effect, in_words, observed_rows
+from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS, caption_check
 
 

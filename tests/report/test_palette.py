@@ -9,7 +9,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fedtide.plot.style import ALIASES, COLOURS, LOOKS, SPARE, Look, known, looks, spare
+from fedtide.plot.style import (
+    ALIASES,
+    COLOURS,
+    LINE_STYLES,
+    NUM_SPARE,
+    LineStyle,
+    known_style,
+    line_styles,
+    spare_style,
+)
 from fedtide_lab.paper.figures import FIGURES
 from fedtide_lab.worlds.studies import CURVES
 
@@ -44,19 +53,19 @@ def lab(colour: str, seen: np.ndarray) -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def distance(one: Look, other: Look, seen: np.ndarray) -> float:
+def distance(one: LineStyle, other: LineStyle, seen: np.ndarray) -> float:
     return float(np.linalg.norm(lab(one.colour, seen) - lab(other.colour, seen)))
 
 
 def test_the_distance_is_that_of_cielab() -> None:
-    assert distance(Look("#000000"), Look("#ffffff"), np.eye(3)) == pytest.approx(100, abs=0.01)
+    assert distance(LineStyle("#000000"), LineStyle("#ffffff"), np.eye(3)) == pytest.approx(100, abs=0.01)
     assert lab("#D55E00", np.eye(3)) == pytest.approx([53.7, 43.3, 63.6], abs=1)
     assert np.ptp(GREY @ linear("#D55E00")) == 0
 
 
 @pytest.mark.parametrize("names", TOGETHER.values(), ids=TOGETHER)
 def test_curves_of_a_figure_are_told_apart(names: list[str]) -> None:
-    for one, other in combinations(looks(names).values(), 2):
+    for one, other in combinations(line_styles(names).values(), 2):
         helped = one.dash != other.dash and one.marker != other.marker
         assert helped
         assert distance(one, other, np.eye(3)) >= CLEAR
@@ -65,9 +74,9 @@ def test_curves_of_a_figure_are_told_apart(names: list[str]) -> None:
 
 
 def test_every_name_has_a_look_of_its_own() -> None:
-    assert len(set(LOOKS.values())) == len(LOOKS)
-    assert set(ALIASES.values()) <= LOOKS.keys()
-    for look in LOOKS.values():  # on white paper
+    assert len(set(LINE_STYLES.values())) == len(LINE_STYLES)
+    assert set(ALIASES.values()) <= LINE_STYLES.keys()
+    for look in LINE_STYLES.values():  # on white paper
         assert lab(look.colour, np.eye(3))[0] < 80
         assert len(look.dash) % 2 == 0
 
@@ -85,23 +94,27 @@ def test_every_name_has_a_look_of_its_own() -> None:
     ],
 )
 def test_a_policy_looks_the_same_under_all_its_names(label: str, name: str) -> None:
-    assert known(label) == LOOKS[name]
-    assert looks(["another", label])[label] == LOOKS[name]
+    assert known_style(label) == LINE_STYLES[name]
+    assert line_styles(["another", label])[label] == LINE_STYLES[name]
 
 
-def test_what_has_no_name_gets_a_look_by_its_place() -> None:
-    found = looks(["mine", "random", "yours"])
-    assert found == {"mine": spare(0), "random": LOOKS["random"], "yours": spare(2)}  # spare(1) has random's colour
-    assert known("limit=8, scheduler=random") is None
-    many = looks([f"v{number}" for number in range(SPARE)])
-    assert len(set(many.values())) == SPARE
-    assert len(looks([f"v{number}" for number in range(3 * SPARE)])) == 3 * SPARE
-    twice = looks(["scheduler=random", "random"])
+def test_what_has_no_name_gets_a_line_style_by_its_place() -> None:
+    found = line_styles(["mine", "random", "yours"])
+    assert found == {
+        "mine": spare_style(0),
+        "random": LINE_STYLES["random"],
+        "yours": spare_style(2),
+    }
+    assert known_style("limit=8, scheduler=random") is None
+    many = line_styles([f"v{number}" for number in range(NUM_SPARE)])
+    assert len(set(many.values())) == NUM_SPARE
+    assert len(line_styles([f"v{number}" for number in range(3 * NUM_SPARE)])) == 3 * NUM_SPARE
+    twice = line_styles(["scheduler=random", "random"])
     assert twice["scheduler=random"] != twice["random"]
 
 
 def test_the_curves_of_the_worlds_are_known() -> None:
-    assert all(known(name) for name in CURVES)
+    assert all(known_style(name) for name in CURVES)
 
 
 def test_it_is_pure_data() -> None:

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from fedtide.engine.system import build
-from fedtide.report.ages import stale
 from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+from fedtide.report.summary import stale_warning
 from helpers import small, small_dataset
 
 RATE = {"radio": {"symbol_rate": 100.0}}
@@ -71,6 +71,6 @@ def test_very_old_models_are_told_of() -> None:
     away = {"fleet": {"availability": {"name": "markov", "mean_on": 0.3, "mean_off": 5.0}}}
     rows, summary, _ = planned(away, {"timeline": {"horizon": 30.0}})
     assert summary["largest_age"] == max(age for row in rows for age in row["ready_age"]) > 12
-    assert "aggregations ago" in (stale(summary["largest_age"], summary["aggregations"]) or "")
-    assert stale(14, 140) is stale(10, 12) is stale(None, 0) is None
-    assert stale(15, 140)
+    assert "aggregations ago" in (stale_warning(summary["largest_age"], summary["aggregations"]) or "")
+    assert stale_warning(14, 140) is stale_warning(10, 12) is stale_warning(None, 0) is None
+    assert stale_warning(15, 140)

@@ -16,11 +16,11 @@ from fedtide.studies.paths import mixed, note, on_one_path, paired, summary, unk
 from fedtide.studies.spec import read_study
 from fedtide.studies.statistics import difference_band, mean_accuracy, shared_seeds
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, export, long_rows, table_rows
+from fedtide.studies.table import by_label, effect, export, long_rows, table_rows
 from fedtide_lab.paper import draw
 from fedtide_lab.paper.claims import Check, Claim, decide
 from fedtide_lab.paper.figures import Figure
-from fedtide_lab.paper.reproduce import claims_rows, effect
+from fedtide_lab.paper.reproduce import claims_rows
 from stored import TINY, put, result, two_variants
 
 

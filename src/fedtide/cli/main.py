@@ -205,7 +205,8 @@ def _wall_time(spent: dict[str, float], total: float) -> str:
 
 def _draw(folder: Path, experiment: Experiment, rounds: Sequence[RoundRecord]) -> None:
     """Draw the figure of a finished run, if there is none or only a part; a run without a figure is still a run."""
-    from fedtide.plot.figure import is_whole_figure, run_figure
+    from fedtide.plot.figure import is_whole_figure
+    from fedtide.plot.run import run_figure
 
     path = folder / "curve.png"
     if is_whole_figure(path):
@@ -239,7 +240,7 @@ def show(run: Path, style: str, as_json: bool) -> None:
     kept = read_run(run)
     _show(run, as_result(kept), kept.isa, as_json)
     if style != "screen":
-        from fedtide.plot.figure import run_figure
+        from fedtide.plot.run import run_figure
 
         path = run / f"curve-{style}.pdf"
         run_figure(kept.experiment, kept.rounds, path, style)
@@ -247,8 +248,7 @@ def show(run: Path, style: str, as_json: bool) -> None:
 
 
 def _show(folder: Path, run: Result, isa: str | None, as_json: bool, draw: bool = False) -> None:
-    from fedtide.report.ages import stale
-    from fedtide.report.summary import chance, evaluated, summarise
+    from fedtide.report.summary import chance, evaluated, stale_warning, summarise
     from fedtide.report.terminal import curve_lines, summary_table
     from fedtide.runs import is_deployment
 
@@ -264,7 +264,7 @@ def _show(folder: Path, run: Result, isa: str | None, as_json: bool, draw: bool 
     how = "start its ServerApp again" if is_deployment(folder) else f"fedtide resume {folder}"
     state = "complete" if run.complete else f"stopped at time {summary['time']:g}: {how}"
     out.print(summary_table(f"{folder} ({state})", summary, out.width), highlight=False)
-    if old := stale(summary["largest_age"], summary["aggregations"]):
+    if old := stale_warning(summary["largest_age"], summary["aggregations"]):
         warn(old)
     if (folder / "curve.png").exists():
         print_line(f"[dim]figure: {escape(str(folder / 'curve.png'))}[/]")
@@ -280,8 +280,8 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
     fedtide plan radio.num_symbols=50000 policy.limit=20
     """
     from fedtide.engine.system import build, load_dataset
-    from fedtide.report.ages import stale
     from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+    from fedtide.report.summary import stale_warning
 
     experiment = _experiment(words)
     system = build(experiment, dataset=load_dataset(experiment, say, images=False))
@@ -292,7 +292,7 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
         return
     for table in plan_tables(system, rows, summary, ticks, out.width):
         out.print(table, highlight=False)
-    if old := stale(summary["largest_age"], summary["aggregations"]):
+    if old := stale_warning(summary["largest_age"], summary["aggregations"]):
         warn(old)
 
 

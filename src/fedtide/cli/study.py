@@ -203,7 +203,7 @@ def study_paths(store: Path, as_json: bool) -> None:
 
 
 def _compared(row: dict[str, Any]) -> tuple[str, str]:
-    from fedtide_lab.paper.reproduce import effect
+    from fedtide.studies.table import effect
 
     if "difference" in row:
         return effect(row), row["verdict"]

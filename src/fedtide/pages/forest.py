@@ -10,17 +10,7 @@ from fedtide.pages.shell import Markup, joined, markup
 from fedtide.pages.study_curves import Family, cut_text
 from fedtide.studies.paths import note, paired
 from fedtide.studies.statistics import METRICS, diverged, paired_difference
-from fedtide.studies.table import Reference
-from fedtide_lab.paper.claims import Finding, Side, Verdict
-from fedtide_lab.paper.reproduce import (
-    Observed,
-    claims_rows,
-    difference_words,
-    finite_or_none,
-    in_words,
-    observed_rows,
-    plain_verdict,
-)
+from fedtide.studies.table import Reference, finite_or_none
 
 # A forest plot as text: every paired difference with its interval, without a browser's help or Matplotlib's.
 
@@ -168,14 +158,13 @@ def _text(x: float, y: float, words: str, anchor: str, colour: str, bold: bool =
     )
 
 
-# The rows of a forest plot: paired differences with their intervals, of a study's variants or of the paper's claims.
+# The rows of a forest plot: paired differences with their intervals, of a study's variants; the laboratory adds those of claims.
 #
 # Positive is always what is hoped for: higher accuracy, lower loss, fewer ups and downs; of a claim, what the paper says.
 
 
 LOWER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")  # is better
 _WORDS: Final = {"higher": "gains", "lower": "loses"}
-_DECIDING, _OTHER = "the measure that decides", "the other measure"
 
 
 class Forest(NamedTuple):
@@ -233,88 +222,3 @@ def gain_row(pairs: Sequence[Sequence[Any]], metric: str) -> dict[str, Any]:
         "verdict": _WORDS.get(found.verdict, found.verdict),
         "note": "; ".join(filter(None, [note(pairs), diverged([run for pair in pairs for run in pair])])),
     }
-
-
-def of_claims(
-    families: Sequence[Family], verdicts: Sequence[Verdict], others: Sequence[Verdict], observed: Observed = ()
-) -> Forest:
-    """Return the paper's claims with their comparisons, and what was observed besides."""
-    places = {family.name: position for position, family in enumerate(families)}
-    groups = []
-    for row, verdict, other in zip(claims_rows(verdicts, others), verdicts, others, strict=True):
-        letters = "abcdefgh" if len(verdict.groups) > 1 else ""
-        of_group = [letters[number] for number, group in enumerate(verdict.groups) for _ in group] if letters else []
-        rows = [
-            _row(families, places, finding, each, in_words(each), of_group[number] if of_group else "")
-            for number, (finding, each) in enumerate(zip(verdict.findings, row["comparisons"], strict=True))
-        ]
-        groups.append(
-            {
-                **{key: row[key] for key in ("text", "quote", "section", "reading")},
-                "claim": row["claim"],
-                "verdicts": {_DECIDING: verdict.verdict, _OTHER: other.verdict},
-                "rows": rows,
-                "note": "One of its groups is enough." if letters else "",
-            }
-        )
-    for row, (_, findings, _others) in zip(observed_rows(observed), observed, strict=True):
-        rows = [
-            _row(families, places, finding, each, difference_words(each), "")
-            for finding, each in zip(findings, row["comparisons"], strict=True)
-        ]
-        groups.append({"text": row["text"], "note": row["note"], "observed": True, "verdicts": {}, "rows": rows})
-    return Forest((_DECIDING, _OTHER), groups, "as claimed")
-
-
-def of_worlds(families: Sequence[Family], decided: Sequence[Sequence[tuple[Verdict, Verdict]]]) -> Forest:
-    """Return the paper's main claims, each with its comparisons in every world. decided: by world, then by claim."""
-    found = []
-    for same in zip(*decided, strict=True):
-        made = of_claims(families, [one for one, _ in same], [other for _, other in same]).groups
-        rows = [
-            {
-                **row,
-                "words": family.title if len(group["rows"]) == 1 else f"{family.title}: {row['words']}",
-                "full": f"{family.title}: {row['words']}",
-            }
-            for family, group in zip(families, made, strict=True)
-            for row in group["rows"]
-        ]
-        verdicts = {
-            measure: f"holds in {sum(group['verdicts'][measure] == 'holds' for group in made)} of {len(made)} worlds"
-            for measure in (_DECIDING, _OTHER)
-        }
-        found.append({"text": made[0]["text"], "verdicts": verdicts, "rows": rows, "note": ""})
-    return Forest((_DECIDING, _OTHER), found, "as claimed")
-
-
-def _row(
-    families: Sequence[Family],
-    places: Mapping[str, int],
-    finding: Finding,
-    row: Mapping[str, Any],
-    words: str,
-    letter: str,
-) -> dict[str, Any]:
-    check = finding.check
-    family = families[places[check.figure]]
-    return {
-        "words": cut_text(words).rstrip(", "),
-        "group": letter,
-        "family": places[check.figure],
-        "better": _numbers(family, check.better),
-        "worse": _numbers(family, check.worse),
-        "by": {_DECIDING: _short(row), _OTHER: _short(row["by_other_measure"])},
-    }
-
-
-def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("metric", "mean", "low", "high", "num_seeds", "seeds_needed", "verdict")
-    return {
-        **{key: row[key] for key in keys if key in row},
-        "note": "; ".join(filter(None, [row["paths_note"], row["diverged_note"]])),
-    }
-
-
-def _numbers(family: Family, side: Side) -> list[int]:
-    return [family.position(plain_verdict(each)) for each in ((side,) if isinstance(side, str) else side)]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.plot.style import looks
+from fedtide.plot.style import line_styles
 
 # The lines of a page: the palette's, each light or dark enough for the paper that it is drawn on.
 
@@ -33,7 +33,7 @@ def line_trees(names: Iterable[str]) -> dict[str, dict[str, Any]]:
             "dash": [round(1.8 * each, 1) for each in look.dash],
             "marker": look.marker,
         }
-        for name, look in looks(names).items()
+        for name, look in line_styles(names).items()
     }
 
 

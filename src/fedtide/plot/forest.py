@@ -1,4 +1,4 @@
-"""A forest plot: one line per comparison, its difference and its interval, told apart by colour and by shape."""
+"""A forest plot: one row per comparison, with its difference and interval; verdicts differ in colour and shape."""
 
 from __future__ import annotations
 
@@ -6,44 +6,31 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtide.plot.figure import new_figure, our_style, save
 from fedtide.plot.style import COLOURS, GREY, SCREEN
 
-_TEXT = 0.5  # share of the width that words take
-_LINE = 0.15  # height of a line of text, inches
+if TYPE_CHECKING:
+    from fedtide.studies.statistics import Comparison
+
+_TEXT_SHARE = 0.5  # of the width
+_LINE_INCHES = 0.15  # height of a line of text
 _MARKS = {"holds": "o", "contradicted": "X", "not resolved": "D", "": "o"}
 TINTS = {"holds": COLOURS[2], "contradicted": COLOURS[1], "not resolved": GREY, "runs missing": GREY}
 
 
-class Interval(Protocol):
-    """A difference with its interval, as studies.statistics.Comparison; infinite ends: there is none."""
-
-    @property
-    def mean(self) -> float:  # noqa: D102
-        ...
-
-    @property
-    def low(self) -> float:  # noqa: D102
-        ...
-
-    @property
-    def high(self) -> float:  # noqa: D102
-        ...
-
-
 class ForestRow(NamedTuple):
-    """One line."""
+    """One comparison."""
 
     text: str
-    interval: Interval | None  # None: no runs
+    interval: Comparison | None  # with infinite ends if there is one seed; None: no runs
     verdict: str = ""
     single: tuple[float, ...] = ()  # differences of the seeds, or of the other comparisons
 
 
 def draw_rows(panel: Any, rows: Sequence[ForestRow], tints: Mapping[str, str], wrap: int = 200) -> None:
-    """Draw lines from top to bottom: the interval, its middle, single values as small strokes; open if there is no interval."""
+    """Draw rows from top to bottom: interval, mean, single values as small strokes. The mean is open without an interval."""
     place = 0.0
     places, texts = [], []
     for row in rows:
@@ -78,23 +65,23 @@ def draw_rows(panel: Any, rows: Sequence[ForestRow], tints: Mapping[str, str], w
 
 
 def few_numbers(panel: Any) -> None:
-    """Put fewer numbers below a narrow panel, in which they would touch."""
+    """Label few ticks of a narrow panel, so that they do not touch."""
     panel.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
 
 
 def draw_forest(groups: Mapping[str, Sequence[ForestRow]], stem: Path, style: str = SCREEN) -> list[Path]:
-    """Draw groups of lines below one another, each on an axis of its own. groups: name of the axis -> lines."""
+    """Draw groups of rows below one another, each on its own axis. groups: axis label -> rows."""
     from matplotlib.lines import Line2D
 
     with our_style(style) as how:
         width = min(how.width, 4.6)
-        narrow = round(_TEXT * width * 72 / (0.94 * how.small * how.letter))
+        narrow = round(_TEXT_SHARE * width * 72 / (0.94 * how.small * how.letter))
         texts = {
             name: [textwrap.wrap(row.text, narrow, break_on_hyphens=False) for row in rows]
             for name, rows in groups.items()
         }
         sizes = [sum(max(1.0, 0.86 * len(each)) + 0.25 for each in lines) for lines in texts.values()]
-        page = new_figure(width, _LINE * how.small / 7.5 * sum(sizes) + 0.62 * len(groups) + 0.3)
+        page = new_figure(width, _LINE_INCHES * how.small / 7.5 * sum(sizes) + 0.62 * len(groups) + 0.3)
         panels = page.subplots(len(groups), 1, height_ratios=sizes, squeeze=False)[:, 0]
         for panel, (name, rows) in zip(panels, groups.items(), strict=True):
             draw_rows(panel, rows, TINTS, narrow)

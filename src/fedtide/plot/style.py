@@ -1,4 +1,8 @@
-"""One colour, dash and marker per policy, and what a figure is drawn for."""
+"""One colour, dash and marker per policy, the same in every figure and on every page; and the styles of journals.
+
+Readers with colour-blindness can tell the colours apart. Curves of one figure also differ in dash and marker, so that a
+grey print can be read. `tests/report/test_palette.py` simulates both. Pure data: nothing is imported to draw.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,12 @@ from typing import Any, NamedTuple
 
 from fedtide.errors import FedtideError
 
-# One colour, dash and marker per policy, the same in every figure and on every page. Pure data: nothing is imported to
-# draw.
-#
-# Colours are told apart by readers who do not see all of them, and curves that are drawn together differ in dash and marker
-# as well, so that they survive a grey printer. `tests/report/test_palette.py` simulates both.
-
-
-# Okabe and Ito's, for whatever is no policy.
+# Okabe and Ito's palette, for whatever is not a policy.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY = "#8c8c8c"
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """How a curve is drawn."""
 
     colour: str
@@ -36,46 +33,45 @@ _DASH_DOT_DOT = (8.0, 1.8, 1.2, 1.8, 1.2, 1.8)
 SHORT_DASH = (2.8, 1.4)
 _LONG_SHORT = (8.0, 1.8, 2.8, 1.8)
 
-LOOKS: dict[str, Look] = {
+LINE_STYLES: dict[str, LineStyle] = {
     # who is scheduled
-    "proposed": Look("#0072B2", SOLID, "o"),
-    "random": Look("#D55E00", DASHED, "s"),
-    "BC": Look("#009E73", DASH_DOT, "^"),
-    "BCBN2": Look("#CC79A7", DOTTED, "D"),
-    "age-based": Look("#E69F00", _DASH_DOT_DOT, "v"),
-    "best of 30 subsets": Look("#332288", _LONG_SHORT, "P"),
+    "proposed": LineStyle("#0072B2", SOLID, "o"),
+    "random": LineStyle("#D55E00", DASHED, "s"),
+    "BC": LineStyle("#009E73", DASH_DOT, "^"),
+    "BCBN2": LineStyle("#CC79A7", DOTTED, "D"),
+    "age-based": LineStyle("#E69F00", _DASH_DOT_DOT, "v"),
+    "best of 30 subsets": LineStyle("#332288", _LONG_SHORT, "P"),
     # when the server acts; T_max/4 with random scheduling is `random`
-    "FedAvg": Look("#000000", LONG_DASH, "X"),
-    "FedAsync 0.4": Look("#56B4E9", DOTTED, "P"),
-    "FedAsync 0.8": Look("#882255", DASH_DOT, "v"),
-    "FedBuff": Look("#117733", SHORT_DASH, "p"),
-    "T_max/8": Look("#6A3D9A", DOTTED, "D"),
-    "T_max/2": Look("#44AA99", DASH_DOT, "^"),
-    "T_max": Look("#E0A800", SOLID, "v"),
+    "FedAvg": LineStyle("#000000", LONG_DASH, "X"),
+    "FedAsync 0.4": LineStyle("#56B4E9", DOTTED, "P"),
+    "FedAsync 0.8": LineStyle("#882255", DASH_DOT, "v"),
+    "FedBuff": LineStyle("#117733", SHORT_DASH, "p"),
+    "T_max/8": LineStyle("#6A3D9A", DOTTED, "D"),
+    "T_max/2": LineStyle("#44AA99", DASH_DOT, "^"),
+    "T_max": LineStyle("#E0A800", SOLID, "v"),
     # how many upload: light is many
-    "R=2": Look("#0D0887", SOLID, "o"),
-    "R=4": Look("#7A00A8", DASHED, "s"),
-    "R=8": Look("#B93289", DASH_DOT, "^"),
-    "R=12": Look("#E5695D", DOTTED, "D"),
-    "R=20": Look("#FCA636", _DASH_DOT_DOT, "v"),
+    "R=2": LineStyle("#0D0887", SOLID, "o"),
+    "R=4": LineStyle("#7A00A8", DASHED, "s"),
+    "R=8": LineStyle("#B93289", DASH_DOT, "^"),
+    "R=12": LineStyle("#E5695D", DOTTED, "D"),
+    "R=20": LineStyle("#FCA636", _DASH_DOT_DOT, "v"),
     # how age counts: light hues favour the fresh, dark ones the old
-    "proposed, fresh": Look("#6CB4E8", DOTTED, "^"),
-    "proposed, old": Look("#0B2A5B", DASH_DOT, "v"),
-    "proposed, older": Look("#9C8FEA", _LONG_SHORT, "p"),
-    "random, fresh": Look("#F4AE5B", SHORT_DASH, "D"),
-    "random, old": Look("#6E2A00", LONG_DASH, "X"),
-    "random, older": Look("#B0005A", _DASH_DOT_DOT, "P"),
+    "proposed, fresh": LineStyle("#6CB4E8", DOTTED, "^"),
+    "proposed, old": LineStyle("#0B2A5B", DASH_DOT, "v"),
+    "proposed, older": LineStyle("#9C8FEA", _LONG_SHORT, "p"),
+    "random, fresh": LineStyle("#F4AE5B", SHORT_DASH, "D"),
+    "random, old": LineStyle("#6E2A00", LONG_DASH, "X"),
+    "random, older": LineStyle("#B0005A", _DASH_DOT_DOT, "P"),
     # codecs
-    "sparse_quantized": Look("#AA4499", DASHED, "s"),
-    "dead_zone": Look("#117733", SOLID, "o"),
+    "sparse_quantized": LineStyle("#AA4499", DASHED, "s"),
+    "dead_zone": LineStyle("#117733", SOLID, "o"),
     # bounds
-    "Theorem 1": Look("#332288", LONG_DASH, "o"),
-    "tight": Look("#44AA99", DASHED, "^"),
-    "sharp": Look("#CC6677", DASH_DOT, "D"),
-    "measured": Look("#000000", SOLID, "s"),
+    "Theorem 1": LineStyle("#332288", LONG_DASH, "o"),
+    "tight": LineStyle("#44AA99", DASHED, "^"),
+    "sharp": LineStyle("#CC6677", DASH_DOT, "D"),
+    "measured": LineStyle("#000000", SOLID, "s"),
 }
 ALIASES = {
-    "proposed": "proposed",
     "best_channel": "BC",
     "best_channel_best_norm": "BCBN2",
     "age_based": "age-based",
@@ -95,51 +91,48 @@ ALIASES = {
 }
 _DASHES = (SOLID, DASHED, DASH_DOT, DOTTED, _DASH_DOT_DOT, SHORT_DASH, LONG_DASH, _LONG_SHORT)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+NUM_SPARE = len(COLOURS) * len(_DASHES)
 
 
-SPARE = len(COLOURS) * len(_DASHES)
+def spare_style(position: int) -> LineStyle:
+    """Return a line style for a name without its own: the seven colours, then again with other dashes and markers; 56 in all."""
+    turn, colour = divmod(position % NUM_SPARE, len(COLOURS))
+    return LineStyle(
+        COLOURS[colour], _DASHES[(colour + turn) % len(_DASHES)], _MARKERS[(colour + 3 * turn) % len(_MARKERS)]
+    )
 
 
-def spare(position: int) -> Look:
-    """Return a look for what has no name here: the seven colours, then the same with other dashes and markers; 56 in all."""
-    turn, colour = divmod(position % SPARE, len(COLOURS))
-    return Look(COLOURS[colour], _DASHES[(colour + turn) % len(_DASHES)], _MARKERS[(colour + 3 * turn) % len(_MARKERS)])
-
-
-def known(label: str) -> Look | None:
-    """Return the look of a policy, framework or setting that has one: by its name, or by the one value in `key=value`."""
+def known_style(label: str) -> LineStyle | None:
+    """Return the line style of a policy, framework or setting, found by its name or by the value in `key=value`."""
     name = label.partition(" | ")[0]
     for symbol, word in (("$", ""), (r"T_{\max}", "T_max"), (r"\gamma", "γ")):
         name = name.replace(symbol, word)
     for each in (name, name.rpartition("=")[2] if name.count("=") == 1 else ""):
-        found = LOOKS.get(ALIASES.get(each, each))
+        found = LINE_STYLES.get(ALIASES.get(each, each))
         if found is not None:
             return found
     return None
 
 
-def looks(labels: Iterable[str]) -> dict[str, Look]:
-    """Return a look for every label of one figure, no two alike while there are any: known names have theirs.
+def line_styles(labels: Iterable[str]) -> dict[str, LineStyle]:
+    """Return a line style for every label of one figure: known names have their own, the others take free ones.
 
-    The others take what is free, in order: first what shares neither colour nor dash nor marker with anyone.
+    No two are alike while any is free. A style that shares no colour, dash or marker with another is taken first.
     """
     names = list(dict.fromkeys(labels))
-    found: dict[str, Look] = {}
+    found: dict[str, LineStyle] = {}
     for label in names:
-        look = known(label)
-        if look is not None and look not in found.values():
-            found[label] = look
+        style = known_style(label)
+        if style is not None and style not in found.values():
+            found[label] = style
     used = set(found.values())
     for number, label in enumerate([name for name in names if name not in found]):
-        free = [each for each in map(spare, range(SPARE)) if each not in used] or [spare(number)]
-        parts = {part for look in used for part in look}  # colours, dashes and markers are never equal
+        free = [each for each in map(spare_style, range(NUM_SPARE)) if each not in used] or [spare_style(number)]
+        parts = {part for style in used for part in style}  # colours, dashes and markers are never equal
         new = [each for each in free if each.colour not in parts]
         found[label] = next((each for each in new if not parts & set(each)), (new or free)[0])
         used.add(found[label])
     return {label: found[label] for label in names}
-
-
-# What a figure is drawn for: a screen, or a journal's column with its widths, letters and embedded fonts.
 
 
 _COMMON: Mapping[str, Any] = {
@@ -161,12 +154,12 @@ _COMMON: Mapping[str, Any] = {
 
 
 class Style(NamedTuple):
-    """A style. Sizes in inches and points."""
+    """What a figure is drawn for: a screen, or a journal's column. Sizes in inches and points."""
 
     name: str
     width: float  # of the whole figure
-    stacked: bool  # are panels below one another? Else side by side
-    titles: bool  # above panels; else panels are named below, (a), (b), ...
+    stacked: bool  # panels are below one another, not side by side
+    titles: bool  # above the panels; if not, names are below them, (a), (b), ...
     size: float  # of letters
     small: float  # of letters in legends and notes
     family: tuple[str, ...]

@@ -1,10 +1,10 @@
-"""What a plan says before anything is trained."""
+"""What an experiment will do, before anything is trained: one row per aggregation, a summary, tables for the terminal."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,48 +17,50 @@ from fedtide.engine.ticks import planned, planned_bits
 from fedtide.parts import user_code
 from fedtide.radio.allocation import symbols_sent
 from fedtide.radio.over_the_air import separate
-from fedtide.report.ages import ages_in_words
+from fedtide.report.summary import ages_in_words, mean
 from fedtide.report.terminal import TableColumn, listed, pairs
 from fedtide.schedule.label_variance import label_variance
 from fedtide.types import Ints
 
-_PICKS_LISTED = 30  # more of one aggregation are counted
+_PICKS_LISTED = 30  # per aggregation; the others are counted
 
 
 def plan_rows(system: System) -> list[dict[str, Any]]:
     """Return one mapping per tick: ready, picked, lost, ages, bits, kept elements, symbols, label variance.
 
-    Of a large fleet's ready devices only how many there are, of each age. lost is None where only a training tells.
+    A large fleet's ready devices are counted by age, not listed. lost is None if it depends on the training.
     """
     named = system.fleet.num_devices <= LARGE_FLEET_DEVICES
     d, codec = parameter_count(system), user_code.part_label("codec", system.codec)
     rows = []
-    for tick, rows_seen, grant, lost in planned(system):
+    for tick, candidates, grant, lost in planned(system):
         row: dict[str, Any] = {"index": tick.index, "time": tick.time, "num_ready": len(tick.ready)}
-        row["ready_ages"] = _ages(rows_seen.age)
+        row["ready_ages"] = _age_counts(candidates.age)
         if named:
-            row |= {"ready": tick.ready.tolist(), "ready_age": rows_seen.age.tolist()}
+            row |= {"ready": tick.ready.tolist(), "ready_age": candidates.age.tolist()}
         if grant is not None and lost is not None:
-            picked = grant.picked
-            sent = planned_bits(system, d, grant.bits.tolist())
+            picked, budgets = grant.picked, grant.bits.tolist()
+            sent = planned_bits(system, d, budgets)
+            # each budget once: under equal bits they are all the same
+            kept = {bits: checked_kept(system.codec, d, bits, codec) for bits in dict.fromkeys(budgets)}
             row |= {
-                "picked": rows_seen.device[picked].tolist(),
-                "age": rows_seen.age[picked].tolist(),
-                "capacity": rows_seen.capacity[picked].tolist(),
+                "picked": candidates.device[picked].tolist(),
+                "age": candidates.age[picked].tolist(),
+                "capacity": candidates.capacity[picked].tolist(),
                 "symbols": grant.symbols.tolist(),
-                "budget_bits": grant.bits.tolist(),
+                "budget_bits": budgets,
                 "sent_bits": sent,
-                "lost": None if sent is None and lost.any() else rows_seen.device[picked[lost]].tolist(),
+                "lost": None if sent is None and lost.any() else candidates.device[picked[lost]].tolist(),
                 "lost_at_most": int(lost.sum()),
-                "num_kept": _each(grant.bits.tolist(), lambda bits: checked_kept(system.codec, d, bits, codec)),
-                "label_variance": label_variance(rows_seen.label_counts[picked]),
+                "num_kept": [kept[bits] for bits in budgets],
+                "label_variance": label_variance(candidates.label_counts[picked]),
                 "proved_minimal": grant.proved_minimal,
             }
         rows.append(row)
     return rows
 
 
-def _ages(age: Ints) -> dict[int, int]:
+def _age_counts(age: Ints) -> dict[int, int]:
     """Return how often each age occurs."""
     if len(age) <= 100:  # a dozen times faster than NumPy for one device
         return dict(sorted(Counter(age.tolist()).items()))
@@ -66,30 +68,20 @@ def _ages(age: Ints) -> dict[int, int]:
     return dict(zip(ages.tolist(), times.tolist(), strict=True))
 
 
-def _sum(counts: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    total: Counter[int] = Counter()
-    for each in counts:
-        total.update(each)
-    return dict(sorted(total.items()))
-
-
-def _each(budgets: list[float], ask: Callable[[float], int]) -> list[int]:
-    """Ask for every budget, each once: under equal bits they are all the same."""
-    answers = {bits: ask(bits) for bits in dict.fromkeys(budgets)}
-    return [answers[bits] for bits in budgets]
-
-
 def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the plan in a few numbers."""
+    """Return the summary metrics of a plan."""
     d = parameter_count(system)
     granted = [row for row in rows if "picked" in row]
-    kept = [each / d for row in granted for each in row["num_kept"]]
-    bits = [each for row in granted for each in row["budget_bits"]]
-    symbols = [each for row in granted for each in row["symbols"]]
-    sent = [each for row in granted for each in row["sent_bits"] or []]
+    kept = [count / d for row in granted for count in row["num_kept"]]
+    bits = [budget for row in granted for budget in row["budget_bits"]]
+    symbols = [count for row in granted for count in row["symbols"]]
+    sent = [count for row in granted for count in row["sent_bits"] or []]
     ready = [row["num_ready"] for row in rows]
+    gaps = [max(row["capacity"]) / max(min(row["capacity"]), 1e-12) for row in granted if row["picked"]]
     at_most = sum(row["lost_at_most"] for row in granted)
-    ages = _sum(row["ready_ages"] for row in rows)
+    ages: Counter[int] = Counter()
+    for row in rows:
+        ages.update(row["ready_ages"])
     proved = [row["proved_minimal"] for row in granted if row["proved_minimal"] is not None]
     return {
         "num_parameters": d,
@@ -107,20 +99,18 @@ def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "kept_share": {"mean": float(np.mean(kept)), "min": min(kept), "full": float(np.mean(np.array(kept) == 1))}
         if kept
         else None,
-        "ages_of_ready": ages,
+        "ages_of_ready": dict(sorted(ages.items())),
         "largest_age": max(ages, default=None),
         "ages_of_picked": dict(sorted(Counter(age for row in granted for age in row["age"]).items())),
-        "proved_minimal_share": float(np.mean(proved)) if proved else None,
-        "largest_capacity_gap": None
-        if not bits
-        else float(max(max(row["capacity"]) / max(min(row["capacity"]), 1e-12) for row in granted if row["picked"])),
+        "proved_minimal_share": mean(proved),
+        "largest_capacity_gap": float(max(gaps)) if gaps else None,
     }
 
 
 def _symbols_sent(system: System, granted: list[dict[str, Any]]) -> float:
-    """Return the symbols that the packets take at what the server believes of their links; all of them if uncoded."""
+    """Return the symbols that the packets take at the estimated capacities; all that are granted if they are uncoded."""
     if not separate(system.access):
-        return math.fsum(each for row in granted for each in row["symbols"])
+        return math.fsum(count for row in granted for count in row["symbols"])
     return math.fsum(symbols_sent(*(row[name] for name in ("sent_bits", "capacity", "symbols"))) for row in granted)
 
 
@@ -136,37 +126,10 @@ def _bits_in_words(bits: Mapping[str, float]) -> str:
     return f"median {bits['median']:,.0f} bits, {bits['min']:,.0f} to {bits['max']:,.0f}"
 
 
-def _sent_in_words(summary: Mapping[str, Any]) -> str:
-    """Say what uploads cost beside what the radio grants them."""
-    budget, sent = summary["budget_bits_per_upload"], summary["sent_bits_per_upload"]
-    if sent is None:
-        return "depends on the updates: this codec tells it as it encodes"
-    return _bits_in_words(sent) + ("; this codec does not keep to the budget" if sent["max"] > budget["max"] else "")
-
-
-def _lost_in_words(summary: Mapping[str, Any]) -> str:
-    share = f"{summary['lost_at_most']:,} of {summary['uploads']:,} packets"
-    if summary["lost"] is None:
-        return f"at most {share}: counted as if packets filled their grants, as this codec tells their size when it encodes"
-    return f"{share}: their links carry fewer bits than they have"
-
-
-def _symbols_in_words(summary: Mapping[str, Any]) -> str:
-    """Say what is granted in all and, if it is known, what the packets take of it."""
-    granted, sent = summary["symbols"], summary["symbols_sent"]
-    return f"{granted:,.0f} in all" + ("" if sent is None else f"; packets take {sent:,.0f} of them")
-
-
-def _airtime_in_words(granted: float, horizon: float) -> str:
-    """Say how long all granted symbols take, one after the other."""
-    more = "; more than one band carries in that time" if granted > horizon else ""
-    return f"{granted:,.4g} in a horizon of {horizon:g}: symbols granted / radio.symbol_rate{more}"
-
-
 def plan_tables(
     system: System, rows: list[dict[str, Any]], summary: dict[str, Any], limit: int, room: int = 80
 ) -> list[RenderableType]:
-    """Lay the plan out: the numbers, then the first ticks."""
+    """Lay the plan out: its summary, then the first `limit` ticks."""
     return [
         pairs(_facts(system, summary), room, "Plan (nothing trained)"),
         listed(_TICKS, _tick_rows(rows[:limit], summary), room, f"First {min(limit, len(rows))} aggregations", 1),
@@ -174,31 +137,52 @@ def plan_tables(
 
 
 def _facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
-    ready, kept = summary["ready"], summary["kept_share"]
-    facts = {}
-    facts["model parameters d"] = f"{summary['num_parameters']:,}"
-    facts["aggregations"] = f"{summary['aggregations']:,} ({summary['empty_aggregations']} with nobody ready)"
-    facts["ready devices"] = f"{ready['mean']:.1f} on average, {ready['min']} to {ready['max']}"
-    facts["ages of ready devices"] = ages_in_words(summary["ages_of_ready"])
-    facts["symbols per aggregation"] = f"{summary['symbols_per_aggregation']:,.0f}"
-    if kept is None:
-        names = {"update_sq_norm": "update norms", "loss": "losses"}
-        asks = " and ".join(names[each] for each in system.policy.needs)
-        why = f"not known before training: this scheduler asks for {asks}" if asks else "nobody is ever ready"
-        facts["schedule"] = why
+    ready = summary["ready"]
+    facts = {
+        "model parameters d": f"{summary['num_parameters']:,}",
+        "aggregations": f"{summary['aggregations']:,} ({summary['empty_aggregations']} with nobody ready)",
+        "ready devices": f"{ready['mean']:.1f} on average, {ready['min']} to {ready['max']}",
+        "ages of ready devices": ages_in_words(summary["ages_of_ready"]),
+        "symbols per aggregation": f"{summary['symbols_per_aggregation']:,.0f}",
+    }
+    if summary["kept_share"] is not None:
+        return facts | _upload_facts(system, summary)
+    names = {"update_sq_norm": "update norms", "loss": "losses"}
+    needs = " and ".join(names[need] for need in system.policy.needs)
+    why = f"not known before training: this scheduler asks for {needs}" if needs else "nobody is ever ready"
+    return facts | {"schedule": why}
+
+
+def _upload_facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
+    budget, sent, kept = (summary[name] for name in ("budget_bits_per_upload", "sent_bits_per_upload", "kept_share"))
+    facts = {"uploads": f"{summary['uploads']:,}"}
+    if summary["lost_at_most"]:
+        lost = f"{summary['lost_at_most']:,} of {summary['uploads']:,} packets"
+        facts["lost"] = (
+            f"{lost}: their links carry fewer bits than they have"
+            if summary["lost"] is not None
+            else f"at most {lost}: counted as if packets filled their grants, as this codec tells their size when it encodes"
+        )
+    used = summary["symbols_sent"]
+    facts["symbols granted"] = f"{summary['symbols']:,.0f} in all" + (
+        "" if used is None else f"; packets take {used:,.0f} of them"
+    )
+    if rate := system.experiment.radio.symbol_rate:
+        airtime, horizon = summary["symbols"] / rate, system.experiment.timeline.horizon
+        more = "; more than one band carries in that time" if airtime > horizon else ""
+        facts["airtime granted"] = (
+            f"{airtime:,.4g} in a horizon of {horizon:g}: symbols granted / radio.symbol_rate{more}"
+        )
+    facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
+    facts["budget of an upload"] = _bits_in_words(budget)
+    if sent is None:
+        facts["sent in an upload"] = "depends on the updates: this codec tells it as it encodes"
     else:
-        facts["uploads"] = f"{summary['uploads']:,}"
-        if summary["lost_at_most"]:
-            facts["lost"] = _lost_in_words(summary)
-        facts["symbols granted"] = _symbols_in_words(summary)
-        if rate := system.experiment.radio.symbol_rate:
-            facts["airtime granted"] = _airtime_in_words(summary["symbols"] / rate, system.experiment.timeline.horizon)
-        facts["ages of scheduled devices"] = ages_in_words(summary["ages_of_picked"])
-        facts["budget of an upload"] = _bits_in_words(summary["budget_bits_per_upload"])
-        facts["sent in an upload"] = _sent_in_words(summary)
-        facts["kept share r/d"] = f"{kept['mean']:.3f} on average, least {kept['min']:.4f}, whole in {kept['full']:.0%}"
-        if summary["proved_minimal_share"] is not None:
-            facts["label variance proved minimal"] = f"{summary['proved_minimal_share']:.0%} of aggregations"
+        more = "; this codec does not keep to the budget" if sent["max"] > budget["max"] else ""
+        facts["sent in an upload"] = _bits_in_words(sent) + more
+    facts["kept share r/d"] = f"{kept['mean']:.3f} on average, least {kept['min']:.4f}, whole in {kept['full']:.0%}"
+    if summary["proved_minimal_share"] is not None:
+        facts["label variance proved minimal"] = f"{summary['proved_minimal_share']:.0%} of aggregations"
     return facts
 
 
@@ -223,12 +207,11 @@ def _tick_rows(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) ->
             who = " ".join(shown if more <= 0 else [*shown[:_PICKS_LISTED], f"and {more:,} more"])
             sent = "-" if row["sent_bits"] is None else _range(row["sent_bits"], 1000, "{:,.1f}")
             cells += [who, _range(row["budget_bits"], 1000, "{:,.1f}"), sent]
-            cells += [_range(row["num_kept"], summary["num_parameters"], "{:.3f}")]
-            cells += [f"{row['label_variance']:,.0f}"]
+            cells += [_range(row["num_kept"], summary["num_parameters"], "{:.3f}"), f"{row['label_variance']:,.0f}"]
         yield cells + [""] * (len(_TICKS) - len(cells))
 
 
 def _range(values: Sequence[float], unit: float, pattern: str) -> str:
-    """Write the median of a tick's uploads and, if they differ, the range."""
-    low, middle, high = (pattern.format(each / unit) for each in (min(values), np.median(values), max(values)))
+    """Return the median of a tick's uploads and, if they differ, the range."""
+    low, middle, high = (pattern.format(value / unit) for value in (min(values), np.median(values), max(values)))
     return middle if low == high else f"{middle} ({low} to {high})"

@@ -12,19 +12,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-# Tables that fit: as wide as the room at most, and never with a word cut in two where the room could hold it.
-#
-# Cells are rich markup. A column keeps its lines whole unless it `wraps`, which breaks between words; where even that does
-# not fit, each row becomes a few lines of its own.
-
-
-_GAPS = (2, 1)  # characters between columns: better two
-_LEAST = 16  # characters that a wrapped column has at least, if its text is as long
-_LONGEST = 36  # of a word that a column is made wide enough for; a longer one (a path, a label of a user) is folded
+_GAPS = (2, 1)  # characters between columns, the better one first
+_MIN_WRAPPED = 16  # characters of a wrapped column, if its text is as long
+_LONGEST_WORD = 36  # characters; a longer word (a path, a user's label) is folded
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_MARGIN = 7  # characters left of the blocks: the axis and its numbers
+_MIN_BLOCKS = 8  # characters
+NOT_REACHED = "not reached"
 
 
 class TableColumn(NamedTuple):
-    """How a column looks."""
+    """How a column is laid out. Its lines stay whole unless it `wraps`, which breaks them between words."""
 
     heading: str
     right: bool = False
@@ -35,19 +33,28 @@ class TableColumn(NamedTuple):
 def listed(
     columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], room: int, title: str = "", indent: int = 0
 ) -> RenderableType:
-    """Lay rows out in columns if these fit into the room, else one below the other."""
-    cells = [[Text.from_markup(each) for each in row] for row in rows]
-    made: RenderableType = _stacked(columns, cells)
+    """Lay rows of rich markup out in columns; where words would have to be broken, every row as lines of its own.
+
+    The widths are ours: rich breaks the words of a column that it makes narrower.
+    """
+    cells = [[Text.from_markup(cell) for cell in row] for row in rows]
+    heading = [Text.from_markup(title, style="italic")] if title else []
     for gap in _GAPS:
-        if widths := _widths(columns, cells, room - indent - gap * (len(columns) - 1)):
-            made = _side_by_side(columns, cells, widths, gap)
-            break
-    shown: list[RenderableType] = [Text.from_markup(title, style="italic")] if title else []
-    return Group(*shown, Padding(made, (0, 0, 0, indent)) if indent else made)
+        widths = _widths(columns, cells, room - indent - gap * (len(columns) - 1))
+        if widths is None:
+            continue
+        table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
+        for column, width in zip(columns, widths, strict=True):
+            side: Any = "right" if column.right else "left"
+            table.add_column(Text(column.heading), width=width, justify=side, overflow="fold", style=column.style)
+        for row in cells:
+            table.add_row(*row)
+        return Group(*heading, Padding(table, (0, 0, 0, indent)))
+    return Group(*heading, Padding(_stacked(columns, cells), (0, 0, 0, indent)))
 
 
 def pairs(rows: Mapping[str, Any], room: int, title: str | Text = "", indent: int = 2) -> RenderableType:
-    """Lay names out, whole, each beside its text. rows: name -> plain text."""
+    """Lay names out, unbroken, each beside its plain text."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -64,74 +71,47 @@ def _widths(columns: Sequence[TableColumn], cells: Sequence[Sequence[Text]], roo
         texts = [row[position].plain for row in cells]
         lines = [cell_len(line) for text in texts for line in text.splitlines()]
         words = [cell_len(word) for text in (column.heading, *(texts if column.wraps else ())) for word in text.split()]
-        whole = max([*lines, *words], default=0)
-        word = max(words, default=0)
-        least.append(max(min(word, _LONGEST), min(_LEAST, whole)) if column.wraps else whole)
+        whole, word = max([*lines, *words], default=0), max(words, default=0)
+        least.append(max(min(word, _LONGEST_WORD), min(_MIN_WRAPPED, whole)) if column.wraps else whole)
         most.append(max(whole, cell_len(column.heading)))
-    left = room - sum(least)
+    left, wanted = room - sum(least), sum(most) - sum(least)
     if left < 0:
         return None
-    wanted = sum(most) - sum(least)
     share = min(1.0, left / wanted) if wanted else 0.0
     return [low + int((high - low) * share) for low, high in zip(least, most, strict=True)]
 
 
-def _side_by_side(
-    columns: Sequence[TableColumn], cells: Sequence[Sequence[Text]], widths: Sequence[int], gap: int
-) -> Table:
-    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
-    for column, width in zip(columns, widths, strict=True):
-        table.add_column(
-            Text(column.heading),
-            width=width,
-            justify="right" if column.right else "left",
-            overflow="fold",
-            style=column.style,
-        )
-    for row in cells:
-        table.add_row(*row)
-    return table
-
-
 def _stacked(columns: Sequence[TableColumn], cells: Sequence[Sequence[Text]]) -> Group:
     """Lay each row out as its first cell, and below it the others beside their headings."""
-    made: list[RenderableType] = []
+    lines: list[RenderableType] = []
     for first, *rest in cells:
         first.stylize(columns[0].style or "bold")
-        made.append(first)
+        lines.append(first)
         for column, text in zip(columns[1:], rest, strict=True):
             if text.plain.strip():
-                made.append(Padding(Text.assemble((f"{column.heading}: ", "dim"), text, overflow="fold"), (0, 0, 0, 2)))
-    return Group(*made)
-
-
-# A run for the terminal: its curve, and its numbers as a table.
-
-
-_BLOCKS = " ▁▂▃▄▅▆▇█"
-_MARGIN = 7  # columns left of the blocks: the axis and its numbers
-_NARROWEST = 8  # columns of blocks
-NOT_REACHED = "not reached"
+                line = Text.assemble((f"{column.heading}: ", "dim"), text, overflow="fold")
+                lines.append(Padding(line, (0, 0, 0, 2)))
+    return Group(*lines)
 
 
 def curve_lines(
     time: Sequence[float], value: Sequence[float], room: int = 80, chance: float | None = None, height: int = 10
 ) -> Text:
-    """Draw accuracies over time as block columns, on 0 to 1, as wide as the room.
+    """Draw accuracies over time as columns of blocks between 0 and 1.
 
-    room: columns of the terminal. chance: the accuracy of guessing, drawn as a line; None: not known.
+    room: width in characters. chance: the accuracy of guessing, drawn as a line; None: not known.
     """
-    text, width = Text(), max(room - _MARGIN, _NARROWEST)
+    text, width = Text(), max(room - _MARGIN, _MIN_BLOCKS)
     if not value:
         return text
     columns = np.interp(np.linspace(time[0], time[-1], width), time, value)
     eighths = np.clip(np.round(columns * 8 * height), 0, 8 * height).astype(int)
-    at = None if chance is None else max(int(np.ceil(chance * height - 1e-9)) - 1, 0)  # the row that the line is in
+    at = None if chance is None else max(int(np.ceil(chance * height - 1e-9)) - 1, 0)  # the row of the line
     for row in range(height - 1, -1, -1):
         label = "1.00 ┤" if row == height - 1 else f"{chance:.2f} ┤" if row == at else "│"
         levels = np.clip(eighths - 8 * row, 0, 8).tolist()
         text.append(f"{label:>{_MARGIN}}", style="dim")
-        if row == at:  # the line goes through columns that are higher, too
+        if row == at:  # the line is drawn across higher columns, too
             for level in levels:
                 text.append(*("┄", "cyan reverse") if level == 8 else (("┄" + _BLOCKS[1:])[level], "cyan"))
             text.append("\n")
@@ -146,59 +126,51 @@ def curve_lines(
     return text
 
 
-def _number(value: Any, pattern: str = "{:,.4g}") -> str:
-    return "-" if value is None else pattern.format(value)
-
-
-def _reached(value: float | None) -> str:
-    return NOT_REACHED if value is None else f"{value:g}"
+def formatted(value: Any, pattern: str = "{:,.4g}", missing: str = "-") -> str:
+    """Return a number by a pattern; None as `missing`."""
+    return missing if value is None else pattern.format(value)
 
 
 def summary_table(title: str, summary: Mapping[str, Any], room: int = 80) -> RenderableType:
-    """Lay a summary out as a table: two names and numbers in a line if there is room, else one."""
+    """Lay a summary out as a table with two names and numbers per line; one if there is no room for two."""
     from fedtide.report.summary import TARGETS
 
-    reached = summary["time_to_accuracy"]
+    reached = {f"time to {target:.0%}": summary["time_to_accuracy"][str(target)] for target in TARGETS[1:3]}
     cells = {
-        "final test accuracy": _number(summary["final_accuracy"], "{:.4f}"),
+        "final test accuracy": formatted(summary["final_accuracy"], "{:.4f}"),
         "aggregations": f"{summary['aggregations']:,}",
-        "best test accuracy": _number(summary["best_accuracy"], "{:.4f}"),
+        "best test accuracy": formatted(summary["best_accuracy"], "{:.4f}"),
         "uploads": f"{summary['uploads']:,}",
         "updates arrived": f"{summary['arrived']:,}",
         "updates lost": f"{summary['lost']:,}",
-        "final test loss": _number(summary["final_loss"], "{:.4f}"),
-        "kept share r/d, mean": _number(summary["mean_kept_share"], "{:.3f}"),
-        **{f"time to {target:.0%}": _reached(reached[str(target)]) for target in TARGETS[1:3]},
-        "age of updates, mean": _number(summary["mean_age"], "{:.2f}"),
-        "age of updates, largest": _number(summary["largest_age"], "{:,}"),
-        "label variance, mean": _number(summary["mean_label_variance"]),
+        "final test loss": formatted(summary["final_loss"], "{:.4f}"),
+        "kept share r/d, mean": formatted(summary["mean_kept_share"], "{:.3f}"),
+        **{name: formatted(time, "{:g}", NOT_REACHED) for name, time in reached.items()},
+        "age of updates, mean": formatted(summary["mean_age"], "{:.2f}"),
+        "age of updates, largest": formatted(summary["largest_age"], "{:,}"),
+        "label variance, mean": formatted(summary["mean_label_variance"]),
         "symbols granted": f"{summary['symbols']:,.0f}",
         "symbols packets take": f"{summary['symbols_sent']:,.0f}",
-        "proved minimal": _number(summary["proved_minimal_share"], "{:.0%}"),
+        "proved minimal": formatted(summary["proved_minimal_share"], "{:.0%}"),
         "bits sent": f"{summary['bits']:,.0f}",
         "header bits besides": f"{summary['overhead_bits']:,}",
         "bits of models down": f"{summary['bits_down']:,.0f}",
         "control bits": f"{summary['control_bits']:,.0f}",
-        "airtime granted": _number(summary["air_time"] or None, "{:,.4g}"),
-        "airtime packets take": _number(summary["air_time_sent"] or None, "{:,.4g}"),
-        "joules as granted": _number(summary["joules"], "{:,.4g}"),
-        "joules as sent": _number(summary["joules_sent"], "{:,.4g}"),
+        "airtime granted": formatted(summary["air_time"] or None),
+        "airtime packets take": formatted(summary["air_time_sent"] or None),
+        "joules as granted": formatted(summary["joules"]),
+        "joules as sent": formatted(summary["joules_sent"]),
         "samples used": f"{summary['samples_used']:,}",
         "samples wasted": f"{summary['samples_wasted']:,}",
-        # Digits are the same on the same path only.
-        "instruction path": summary["instruction_path"] or "-",
+        "instruction path": summary["instruction_path"] or "-",  # other paths give other last digits
         "trainer": summary["trainer"],
     }
     heading = Text(title, style="table.title", overflow="fold")
-    names, rows = [*cells.items()][::2], [*cells.items()][1::2]
     table = Table(box=None, show_header=False, padding=(0, 2))
-    widths = []
-    for side in (names, rows):
+    for _ in range(2):
         table.add_column(style="dim", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
-        widths += [max(len(name) for name, _ in side), max(len(str(text)) for _, text in side)]
-    if sum(widths) + 16 > room:
-        return pairs(cells, room, heading)
-    for (left, a), (right, b) in zip(names, rows, strict=True):
-        table.add_row(left, a, right, str(b))
-    return Group(heading, table)
+    for (left, first), (right, second) in zip([*cells.items()][::2], [*cells.items()][1::2], strict=True):
+        table.add_row(left, first, right, second)
+    widths = [max(map(cell_len, column.cells)) for column in table.columns]  # type: ignore[arg-type]
+    return pairs(cells, room, heading) if sum(widths) + 16 > room else Group(heading, table)

@@ -38,7 +38,7 @@ class Result(NamedTuple):
         test_accuracy, test_loss, train_loss (NaN where not measured); and what was spent up to then: symbols, bits,
         samples_used, samples_trained.
         """
-        from fedtide.report.summary import columns_of, frame, round_rows
+        from fedtide.report.frames import columns_of, frame, round_rows
 
         return frame(columns_of(round_rows(self.rounds)))
 
@@ -48,7 +48,7 @@ class Result(NamedTuple):
         index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
         (elements), weight and lost (whether it was sent and did not arrive).
         """
-        from fedtide.report.summary import frame, upload_columns
+        from fedtide.report.frames import frame, upload_columns
 
         return frame(upload_columns(self.rounds))
 
@@ -63,7 +63,8 @@ class Result(NamedTuple):
 
         ax: Matplotlib Axes to draw into, None for a new figure. style: as for `Axes.plot`, e.g. label="random".
         """
-        from fedtide.plot.figure import draw_run, shown_figure
+        from fedtide.plot.figure import shown_figure
+        from fedtide.plot.run import draw_run
 
         if column not in _SCORES:
             raise FedtideError(f"column={column!r} is no score of a model; use one of {', '.join(_SCORES)}")
@@ -79,7 +80,7 @@ class Result(NamedTuple):
         return f"<Result {self._label()}: {', '.join(self._words())}>"
 
     def _label(self) -> str:
-        from fedtide.plot.figure import describe
+        from fedtide.plot.run import describe
 
         text = describe(self.experiment).replace("$\\gamma$", "γ")
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
@@ -95,7 +96,8 @@ class Result(NamedTuple):
         ]
 
     def _repr_html_(self) -> str:
-        from fedtide.plot.figure import draw_run, inline_figure
+        from fedtide.plot.figure import inline_figure
+        from fedtide.plot.run import draw_run
         from fedtide.report import notebook
 
         summary = self.summary()

@@ -29,6 +29,8 @@ WHY = (
 def on_one_path(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
     """Return these results on the instruction path that most of them share; those without it on their own first one."""
     results = tuple(results)
+    if len({result.path for result in results}) == 1 and not any(result.elsewhere for result in results):
+        return results
     kept = [{each.path: each, **{other.path: other for other in each.elsewhere}} for each in results]
     counts = Counter(path for each in kept for path in each)
     best = max(counts, key=lambda path: (counts[path], is_known(path)), default=UNKNOWN_PATH)  # the first of equals

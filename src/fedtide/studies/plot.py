@@ -11,7 +11,7 @@ import numpy as np
 from fedtide.errors import FedtideError
 from fedtide.plot.curves import ACCURACY, draw_curve, draw_end, leave_room
 from fedtide.plot.figure import axis_name, legend_below, our_style, save, sheet, time_name
-from fedtide.plot.style import SCREEN, looks
+from fedtide.plot.style import SCREEN, line_styles
 from fedtide.studies.paths import across
 from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.spec import Study
@@ -51,7 +51,7 @@ def draw_results(
     }
     drawn = {label: gain for label, gain in gains.items() if gain is not None and gain.num_seeds >= FEWEST_SEEDS}
     panels = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)) if drawn else [figure.subplots()]
-    drawn_as = looks(even)
+    drawn_as = line_styles(even)
     within = ACCURACY if column == "test_accuracy" else (-np.inf, np.inf)
     if drawn:
         right = max(float(gain.x[-1]) for gain in drawn.values())
@@ -137,7 +137,7 @@ def draw_study(
             gain = difference_band(runs, results.get(reference.label, {}), column, over)
             drawn |= {label: gain} if gain is not None else {}
     within = ACCURACY if column == "test_accuracy" and against is None else (-np.inf, np.inf)
-    drawn_as = looks(results)
+    drawn_as = line_styles(results)
     with our_style(style) as how:
         figure, panels = sheet(how, 1, 1, 1.45 * how.panel + 0.1 * len(drawn))
         panel = panels[0, 0]

@@ -10,6 +10,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -125,13 +126,13 @@ class RunResult:
         """The accuracy of a guess."""
         return 1 / (self.totals.get("num_labels") or _USUAL_LABELS)
 
-    @property
+    @cached_property
     def engine(self) -> str:
         """Who did the steps of the training."""
         trainer = Part.of(self.experiment.get("learning", {}).get("trainer", "native"))
         return backend_of(trainer.name, trainer.args)
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The instruction path on which it was made, or the package that trained; other paths give other bits."""
         known, trainer = self.provenance or {}, self.engine
@@ -246,6 +247,32 @@ def _check_provenance(tree: dict[str, Any] | None) -> dict[str, Any] | None:
     return tree
 
 
+class _Timeline(BaseModel):
+    horizon: Annotated[float, Field(gt=0, le=_LARGEST)]
+
+
+class _Fleet(BaseModel):
+    num_devices: Annotated[int, Field(ge=1)]
+    max_duration: _Positive
+
+
+class _Essentials(BaseModel):
+    """What of a stored experiment is computed with; all else is only shown."""
+
+    model_config = ConfigDict(strict=True)
+
+    seed: _Whole
+    timeline: _Timeline
+    fleet: _Fleet
+    learning: dict[str, Any] = {}
+
+
+def _check_experiment(tree: dict[str, Any]) -> dict[str, Any]:
+    _Essentials.model_validate(tree)
+    Part.of(tree.get("learning", {}).get("trainer", "native"))
+    return tree
+
+
 class RunRow(BaseModel):
     """A row of the table of runs."""
 
@@ -264,7 +291,7 @@ class RunRow(BaseModel):
     diverged: _Positive | None  # the time
     seconds: _Positive | None
     provenance: Json[Annotated[dict[str, Any] | None, AfterValidator(_check_provenance)]]
-    experiment: Json[dict[str, Any]]
+    experiment: Json[Annotated[dict[str, Any], AfterValidator(_check_experiment)]]
 
 
 _RUN_COLUMNS: Final = tuple(RunRow.model_fields)
@@ -360,7 +387,7 @@ def read_runs(text: bytes) -> list[RunRow]:
 def first_fault(error: ValidationError) -> str:
     """Say in one line what is wrong with a stored thing."""
     found = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])}: {found['msg']}"
+    return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])[:80]}: {found['msg']}"
 
 
 def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) -> list[Floats]:
@@ -396,10 +423,7 @@ def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) ->
 def _check_curves(row: RunRow, columns: Mapping[str, npt.NDArray[Any]]) -> None:
     """Raise ValueError if these are not the curves of a run of this experiment and these totals."""
     index, time, which = columns["index"], columns["time"], f"of run {row.run}"
-    try:
-        horizon = float(row.experiment["timeline"]["horizon"])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"the experiment {which} is none: it has no timeline.horizon") from None
+    horizon = row.experiment["timeline"]["horizon"]
     if len(index) == 0 or index[0] < 1 or (np.diff(index) <= 0).any():
         raise ValueError(f"index {which} does not count upwards from 1")
     if time[-1] > horizon * (1 + 1e-9):
@@ -420,7 +444,7 @@ def _uploads_of(row: RunRow, rounds: Floats, sent: Floats) -> Uploads | None:
         raise ValueError(f"run {row.run} should have {row.aggregations} aggregations and {row.uploads} uploads")
     if not np.array_equal(aggregation, np.repeat(index, counts.astype(np.int64))) or (counts > ready).any():
         raise ValueError(f"the counts of run {row.run} are not those of its uploads from ready devices")
-    num_devices = row.experiment.get("fleet", {}).get("num_devices", 0)
+    num_devices = row.experiment["fleet"]["num_devices"]
     if (device >= num_devices).any() or (ready > num_devices).any():
         raise ValueError(f"run {row.run} has uploads of other devices than 0 to {num_devices - 1}")
     num_ready, num_sent, picked, ages, is_lost = (each.astype(np.int64) for each in (ready, counts, device, age, lost))

@@ -87,13 +87,17 @@ def make_study(
 
     Seeds come outermost so that a study that is stopped has complete pairs for the seeds it reached.
     """
-    runs = []
-    for seed, (label, tree) in itertools.product(seeds, variants.items()):
+    made: dict[str, tuple[Experiment, dict[str, str]]] = {}  # of the first seed: the others differ in nothing else
+    for label, tree in variants.items() if seeds else ():
         try:
-            experiment = config.experiment(base or {}, tree, {"seed": seed})
+            experiment = config.experiment(base or {}, tree, {"seed": seeds[0]})
         except FedtideError as error:
             raise FedtideError(f"{label}: {error}" if len(variants) > 1 else str(error)) from None
-        runs.append(Run(label, experiment, name_of(experiment)))
+        made[label] = experiment, policy_files(experiment)
+    runs = []
+    for seed, (label, (first, files)) in itertools.product(seeds, made.items()):
+        experiment = first.model_copy(update={"seed": seed})
+        runs.append(Run(label, experiment, name_of(experiment, files)))
     return Study(name, tuple(runs))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedtide.studies.paths import note, on_one_path, paired
 from fedtide.studies.results import RunResult
-from fedtide.types import Floats
+from fedtide.types import Floats, Ints
 
 _NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
 HELP: Final = "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
@@ -130,10 +130,10 @@ class Comparison(NamedTuple):
 
 
 def _student(share: float, freedom: Any) -> Any:
-    """Return the quantile of Student's t; scipy.stats takes half a second to import, so only when it is used."""
-    from scipy import stats
+    """Return the quantile of Student's t. scipy.stats has the same, and takes half a second to import."""
+    from scipy.special import stdtrit
 
-    return stats.t.ppf(share, freedom)
+    return stdtrit(freedom, share)
 
 
 def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
@@ -290,10 +290,16 @@ def seeds_needed(
     if len(difference) < FEWEST_SEEDS:
         return None
     mean, spread = abs(float(difference.mean())), float(difference.std(ddof=1))
-    counts = np.unique(np.geomspace(len(difference) + 1, most, 400).astype(int))
-    quantiles = _student((1 + confidence) / 2, counts - 1) + _student(power, counts - 1)
+    counts, quantiles = _quantiles(len(difference) + 1, most, confidence, power)
     enough = np.flatnonzero(quantiles * spread / np.sqrt(counts) < mean)
     return int(counts[enough[0]]) if len(enough) else None
+
+
+@functools.lru_cache(maxsize=128)
+def _quantiles(least: int, most: int, confidence: float, power: float) -> tuple[Ints, Floats]:
+    """Return numbers of seeds, and for each how many standard errors a difference needs to be resolved."""
+    counts = np.unique(np.geomspace(least, most, 400).astype(int))
+    return counts, _student((1 + confidence) / 2, counts - 1) + _student(power, counts - 1)
 
 
 def diverged(results: Sequence[RunResult]) -> str:

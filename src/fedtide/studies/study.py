@@ -18,7 +18,7 @@ from fedtide.help_text import documented
 from fedtide.parts.user_code import callback
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.report import notebook
-from fedtide.report.summary import columns_of, frame
+from fedtide.report.frames import columns_of, frame
 from fedtide.studies import plot as studies_plot
 from fedtide.studies import spec
 from fedtide.studies.results import RunResult
@@ -26,8 +26,7 @@ from fedtide.studies.run import Failure, Outcome, run_study
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import METRICS
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, long_rows, references, table_rows
-from fedtide_lab.paper.reproduce import effect
+from fedtide.studies.table import by_label, effect, long_rows, references, table_rows
 
 # A study's results as a value: as frames, a table, a picture or a few lines.
 

@@ -196,6 +196,25 @@ def _finite(value: float | None) -> float | None:
     return value if value is None or math.isfinite(value) else None  # JSON has no infinity
 
 
+def effect(row: Mapping[str, Any]) -> str:
+    """Write an effect with its interval, and the seeds that would resolve it."""
+    difference = row.get("difference", row.get("mean"))
+    if difference is None:
+        return "-" if row["verdict"] == "runs missing" else "runs too short to tell"
+    note = "".join(f"; {row[each]}" for each in ("paths_note", "diverged_note") if row.get(each))
+    if row["low"] is None:
+        return f"{difference:+.4f} (one seed){note}"
+    more = f"; about {row['seeds_needed']} would resolve it" if row["seeds_needed"] else ""
+    return f"{difference:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
+
+
+def finite_or_none(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: an interval of one seed is null."""
+    return {
+        key: None if isinstance(value, float) and abs(value) == float("inf") else value for key, value in tree.items()
+    }
+
+
 # A study as one long table on disk: a row per run and evaluation.
 
 

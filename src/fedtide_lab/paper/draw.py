@@ -13,7 +13,7 @@ from fedtide.devices.duration import UniformDuration, first_duration
 from fedtide.plot.curves import ACCURACY, draw_curve, draw_end, leave_room
 from fedtide.plot.figure import axis_name, legend_below, name_panel, new_figure, our_style, save, sheet
 from fedtide.plot.forest import ForestRow, draw_forest, draw_rows, few_numbers
-from fedtide.plot.style import COLOURS, SCREEN, Style, looks
+from fedtide.plot.style import COLOURS, SCREEN, Style, line_styles
 from fedtide.studies.paths import across, paired
 from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import (
@@ -66,7 +66,7 @@ def draw_resources(figure: Figure, curves: Curves, stem: Path, style: str = SCRE
 def draw_difference(figure: Figure, curves: Curves, stem: Path, style: str = SCREEN) -> list[Path]:
     """Draw gains of the averages so far, seed by seed, with the sign of the verdicts: what pairing leaves of the noise."""
     sign = -1 if figure.column == "train_loss" else 1
-    drawn_as = looks(figure.curves)
+    drawn_as = line_styles(figure.curves)
     with our_style(style) as how:
         page, rows = sheet(how, 1, len(figure.settings), _height(how, figure), sharey=True)
         panels, heights = rows[0], []
@@ -159,7 +159,7 @@ def _fill(panels: Any, figure: Figure, curves: Curves, over: str, style: Style, 
 
     accuracy = figure.column == "test_accuracy"
     within = ACCURACY if accuracy else (0.0, np.inf)
-    smooth, drawn_as = smooths(figure, curves), looks(figure.curves)
+    smooth, drawn_as = smooths(figure, curves), line_styles(figure.curves)
     means: list[Any] = []
     ends: list[float] = []
     shown = {setting: aligned({name: curves.get(curve_label(name, setting), {}) for name in figure.curves})

@@ -13,6 +13,7 @@ from fedtide.core.files import write_output
 from fedtide.plot.curves import SAID, SMOOTHED
 from fedtide.studies.paths import WHY, note, paired, summary
 from fedtide.studies.statistics import METRICS, paired_difference
+from fedtide.studies.table import effect, finite_or_none
 from fedtide_lab.paper.claims import FigureResults, Finding, Verdict
 from fedtide_lab.paper.draw import smooths
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
@@ -20,8 +21,6 @@ from fedtide_lab.paper.reproduce import (
     Observed,
     claims_rows,
     difference_words,
-    effect,
-    finite_or_none,
     in_words,
     observed_rows,
     paper_ledger,

@@ -13,6 +13,7 @@ from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Study
 from fedtide.studies.statistics import CONFIDENCE, shared_seeds
 from fedtide.studies.store import Store
+from fedtide.studies.table import by_label, finite_or_none
 from fedtide_lab.paper import draw as paper_draw
 from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdict, decide, observe, side_label
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
@@ -51,10 +52,7 @@ def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None,
     """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
     found: dict[str, dict[str, dict[int, RunResult]]] = {}
     for part in studies(names, max(seeds, 20), quick):
-        curves = found.setdefault(part.name, {})
-        for run in part.runs:
-            if store.has(run.name):
-                curves.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
+        found[part.name] = {label: runs for label, runs in by_label(part, store).items() if runs}
     return found
 
 
@@ -253,25 +251,6 @@ def _comparison(finding: Finding) -> dict[str, Any]:
         "diverged_note": finding.diverged_note,
         **({} if found is None else finite_or_none(found._asdict())),
     }
-
-
-def finite_or_none(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: an interval of one seed is null."""
-    return {
-        key: None if isinstance(value, float) and abs(value) == float("inf") else value for key, value in tree.items()
-    }
-
-
-def effect(row: Mapping[str, Any]) -> str:
-    """Write an effect with its interval, and the seeds that would resolve it."""
-    difference = row.get("difference", row.get("mean"))
-    if difference is None:
-        return "-" if row["verdict"] == "runs missing" else "runs too short to tell"
-    note = "".join(f"; {row[each]}" for each in ("paths_note", "diverged_note") if row.get(each))
-    if row["low"] is None:
-        return f"{difference:+.4f} (one seed){note}"
-    more = f"; about {row['seeds_needed']} would resolve it" if row["seeds_needed"] else ""
-    return f"{difference:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
 
 
 def in_words(row: Mapping[str, Any]) -> str:

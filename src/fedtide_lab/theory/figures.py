@@ -9,13 +9,17 @@ import numpy as np
 
 from fedtide.plot.curves import dashes
 from fedtide.plot.figure import legend_below, new_figure
-from fedtide.plot.style import LOOKS, SCREEN, STYLES, Look, Style
+from fedtide.plot.style import LINE_STYLES, SCREEN, STYLES, LineStyle, Style
 from fedtide.types import Floats
 from fedtide_lab.theory.bound import PAPER_BOUND, BoundCurve, Constants
 from fedtide_lab.theory.sweeps import SWEEPS, Point
 
-_BOUNDS: dict[str, Look] = {"paper": LOOKS["Theorem 1"], "tight": LOOKS["tight"], "sharp": LOOKS["sharp"]}
-_MEASURED = LOOKS["measured"]
+_BOUNDS: dict[str, LineStyle] = {
+    "paper": LINE_STYLES["Theorem 1"],
+    "tight": LINE_STYLES["tight"],
+    "sharp": LINE_STYLES["sharp"],
+}
+_MEASURED = LINE_STYLES["measured"]
 _HELD = {
     "num_levels": 2,
     "period": 0,

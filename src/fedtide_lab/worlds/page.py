@@ -19,9 +19,10 @@ from fedtide.plot.style import SCREEN
 from fedtide.studies.paths import summary
 from fedtide.studies.results import RunResult
 from fedtide.studies.statistics import CONFIDENCE, final_accuracy
+from fedtide.studies.table import effect
 from fedtide_lab.paper.claims import FigureResults, Verdict, decide
 from fedtide_lab.paper.page import RULE
-from fedtide_lab.paper.reproduce import claims_rows, effect, in_words
+from fedtide_lab.paper.reproduce import claims_rows, in_words
 from fedtide_lab.worlds.studies import (
     COMMON_KEYS,
     CURVES,

@@ -1,0 +1,207 @@
+"""The pages of the paper's runs, of its worlds and of the league, for `fedtide report` (entry points `fedtide.pages`)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtide.errors import RunFolderError
+from fedtide.pages.forest import Forest, of_study
+from fedtide.pages.study import counted, forest_page
+from fedtide.pages.study_curves import Family, PageCurve, cut_text
+from fedtide.studies.paths import summary
+from fedtide.studies.results import RunResult
+from fedtide.studies.store import Store
+from fedtide.studies.table import Reference
+from fedtide_lab.league.methods import REFERENCE
+from fedtide_lab.league.season import played
+from fedtide_lab.league.tune import ARENAS, RANKING_SEEDS
+from fedtide_lab.paper import reproduce
+from fedtide_lab.paper.claims import Finding, Side, Verdict, decide
+from fedtide_lab.paper.figures import FIGURES, Figure
+from fedtide_lab.paper.reproduce import Observed, claims_rows, difference_words, in_words, observed_rows, plain_verdict
+from fedtide_lab.worlds import studies as worlds_studies
+
+_DECIDING, _OTHER = "the measure that decides", "the other measure"
+
+
+def paper_page(store: Store) -> str:
+    """Return the page of the paper: a verdict per claim, its comparisons, and the figures' curves behind them.
+
+    Claims about figures without runs are left out.
+    """
+    results = reproduce.collect(list(FIGURES), store, None)
+    families = [_figure(figure, results.get(name, {}), store) for name, figure in FIGURES.items() if results.get(name)]
+    decided = [
+        (one, other)
+        for one, other in zip(*reproduce.verdicts(results), strict=True)
+        if all(finding.check.figure in results for finding in one.findings)
+    ]
+    seen = [each for each in reproduce.observed(results) if all(finding.check.figure in results for finding in each[1])]
+    found = of_claims(families, [one for one, _ in decided], [other for _, other in decided], seen)
+    every = [run for curves in results.values() for runs in curves.values() for run in runs.values()]
+    return forest_page("The paper's claims, decided", f"{counted(found)} {summary(every)}", families, found)
+
+
+def worlds_page(store: Store) -> str:
+    """Return the page of the paper's main claims in other worlds."""
+    results = worlds_studies.collect_worlds(worlds_studies.WORLDS, store)
+    known = [world for world in worlds_studies.WORLDS if world.name in results]
+    place = f" --store {shlex.quote(str(store.folder))}"
+    families = [
+        Family(
+            world.name,
+            world.title,
+            f"{world.differs}.",
+            tuple(PageCurve(name, name, "", results[world.name].get(name, {})) for name in worlds_studies.CURVES),
+            reference={name: "random" for name in worlds_studies.CURVES if name != "random"},
+            commands=(f"fedtide worlds {world.name}{place}",),
+        )
+        for world in known
+    ]
+    decided = [
+        [
+            (decide(claim, results), decide(claim.by_other_measure(), results))
+            for claim in worlds_studies.claims(world.name)
+        ]
+        for world in known
+    ]
+    found = of_worlds(families, decided)
+    lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with its data, radio or devices replaced."
+    return forest_page("The paper's main claims in other worlds", lead, families, found)
+
+
+def league_page(store: Store) -> str:
+    """Return the page of the league: every method's gain over the reference, world by world, by rank."""
+    place = f" --store {shlex.quote(str(store.folder))}"
+    families: list[Family] = []
+    groups: list[dict[str, Any]] = []
+    measures: tuple[str, ...] = ()
+    for number, (table, runs) in enumerate(each for arena in ARENAS if (each := played(arena, store)) is not None):
+        names = [row.name for row in table.rows]
+        family = Family(
+            table.arena.name,
+            table.arena.title,
+            f"{table.arena.differs}.",
+            tuple(
+                PageCurve(name, name, "", {seed: runs[name][seed] for seed in runs[name] if seed < RANKING_SEEDS})
+                for name in names
+            ),
+            reference={name: REFERENCE for name in names if name != REFERENCE},
+            commands=(f"fedtide league {table.arena.name}{place}",),
+        )
+        others = {name: None if name == REFERENCE else Reference(REFERENCE, REFERENCE) for name in names}
+        found = of_study(family, number, others)
+        families.append(family)
+        measures = found.measures
+        groups += [{**group, "text": f"{table.arena.title}: gain over random scheduling"} for group in found.groups]
+    if not families:
+        raise RunFolderError(
+            f"{store.folder} holds the league's tuning alone; let it play first: `fedtide league{place}`"
+        )
+    made = Forest(measures, groups, "better than random scheduling")
+    lead = f"{len(families[0].curves)} methods in {len(families)} worlds at equal airtime, tuned alike. {counted(made)}"
+    return forest_page("The league of methods", lead, families, made)
+
+
+def _figure(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]], store: Store) -> Family:
+    place = "" if store.folder == Path("results/paper") else f" --store {shlex.quote(str(store.folder))}"
+    found = []
+    for label in figure.variants():
+        name, _, setting = plain_verdict(label).partition(" | ")
+        found.append(PageCurve(plain_verdict(label), name, setting, curves.get(label, {})))
+    reference = {
+        plain_verdict(name): plain_verdict(other)
+        for name in figure.curves
+        if (other := figure.reference(name)) is not None
+    }
+    commands = (f"fedtide paper {figure.name}{place}", f"fedtide paper claims{place}")
+    caption = " ".join(each for each in (plain_verdict(figure.caption), figure.note) if each)
+    return Family(figure.name, figure.title, caption, tuple(found), figure.column, figure.over, reference, commands)
+
+
+def of_claims(
+    families: Sequence[Family], verdicts: Sequence[Verdict], others: Sequence[Verdict], observed: Observed = ()
+) -> Forest:
+    """Return the paper's claims with their comparisons, and what was observed besides."""
+    places = {family.name: position for position, family in enumerate(families)}
+    groups = []
+    for row, verdict, other in zip(claims_rows(verdicts, others), verdicts, others, strict=True):
+        letters = "abcdefgh" if len(verdict.groups) > 1 else ""
+        of_group = [letters[number] for number, group in enumerate(verdict.groups) for _ in group] if letters else []
+        rows = [
+            _row(families, places, finding, each, in_words(each), of_group[number] if of_group else "")
+            for number, (finding, each) in enumerate(zip(verdict.findings, row["comparisons"], strict=True))
+        ]
+        groups.append(
+            {
+                **{key: row[key] for key in ("text", "quote", "section", "reading")},
+                "claim": row["claim"],
+                "verdicts": {_DECIDING: verdict.verdict, _OTHER: other.verdict},
+                "rows": rows,
+                "note": "One of its groups is enough." if letters else "",
+            }
+        )
+    for row, (_, findings, _others) in zip(observed_rows(observed), observed, strict=True):
+        rows = [
+            _row(families, places, finding, each, difference_words(each), "")
+            for finding, each in zip(findings, row["comparisons"], strict=True)
+        ]
+        groups.append({"text": row["text"], "note": row["note"], "observed": True, "verdicts": {}, "rows": rows})
+    return Forest((_DECIDING, _OTHER), groups, "as claimed")
+
+
+def of_worlds(families: Sequence[Family], decided: Sequence[Sequence[tuple[Verdict, Verdict]]]) -> Forest:
+    """Return the paper's main claims, each with its comparisons in every world. decided: by world, then by claim."""
+    found = []
+    for same in zip(*decided, strict=True):
+        made = of_claims(families, [one for one, _ in same], [other for _, other in same]).groups
+        rows = [
+            {
+                **row,
+                "words": family.title if len(group["rows"]) == 1 else f"{family.title}: {row['words']}",
+                "full": f"{family.title}: {row['words']}",
+            }
+            for family, group in zip(families, made, strict=True)
+            for row in group["rows"]
+        ]
+        verdicts = {
+            measure: f"holds in {sum(group['verdicts'][measure] == 'holds' for group in made)} of {len(made)} worlds"
+            for measure in (_DECIDING, _OTHER)
+        }
+        found.append({"text": made[0]["text"], "verdicts": verdicts, "rows": rows, "note": ""})
+    return Forest((_DECIDING, _OTHER), found, "as claimed")
+
+
+def _row(
+    families: Sequence[Family],
+    places: Mapping[str, int],
+    finding: Finding,
+    row: Mapping[str, Any],
+    words: str,
+    letter: str,
+) -> dict[str, Any]:
+    check = finding.check
+    family = families[places[check.figure]]
+    return {
+        "words": cut_text(words).rstrip(", "),
+        "group": letter,
+        "family": places[check.figure],
+        "better": _numbers(family, check.better),
+        "worse": _numbers(family, check.worse),
+        "by": {_DECIDING: _short(row), _OTHER: _short(row["by_other_measure"])},
+    }
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("metric", "mean", "low", "high", "num_seeds", "seeds_needed", "verdict")
+    return {
+        **{key: row[key] for key in keys if key in row},
+        "note": "; ".join(filter(None, [row["paths_note"], row["diverged_note"]])),
+    }
+
+
+def _numbers(family: Family, side: Side) -> list[int]:
+    return [family.position(plain_verdict(each)) for each in ((side,) if isinstance(side, str) else side)]
