@@ -35,7 +35,7 @@ decimals.
 
 # What short runs say about a run that diverged, by the name of that run: one run each, on the same seed, one thing changed.
 CAUSES = {
-    "5123d6302b96aac3": "Local momentum and QSGD together are the cause: without local momentum, or with `dead_zone` or the "
+    "6a40ded72056d809": "Local momentum and QSGD together are the cause: without local momentum, or with `dead_zone` or the "
     "paper's codec in the place of QSGD, the run learns. Without momentum at the server it does not: it falls to chance with "
     "updates added to the current model, and diverges with the paper's server (one run each)."
 }
