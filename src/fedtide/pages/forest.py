@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from fedtide.pages.shell import Markup, joined, markup
+from fedtide.pages.shell import Markup, join_markup, markup
 from fedtide.pages.study_curves import Family, cut_text
 from fedtide.studies.paths import note, paired
 from fedtide.studies.statistics import METRICS, diverged, paired_difference
@@ -49,7 +49,7 @@ def forest(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> 
         for row in group["rows"]:
             y += _ROW
             lines += _drawn(row, row["by"].get(measure, {}), y, reach)
-    return joined([_opening(y + 40, positive), *_axis(reach, y + 8), *lines, Markup("</svg>")], "\n")
+    return join_markup([_opening(y + 40, positive), *_axis(reach, y + 8), *lines, Markup("</svg>")], "\n")
 
 
 def extent(found: Sequence[Mapping[str, Any]]) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages import forest as pages_forest
 from fedtide.pages.forest import Forest, extent, forest, ticks
-from fedtide.pages.run_rows import fitting
+from fedtide.pages.run_rows import fit_page
 from fedtide.pages.shell import Markup, markup, page, text
 from fedtide.pages.study_curves import (
     HEIGHTS,
@@ -111,7 +111,7 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
         }
         return page(title, payload, PARTS, body, still, styles=("study.css",))
 
-    return fitting(made)
+    return fit_page(made)
 
 
 def unit_widths(families: Sequence[Family]) -> dict[int, float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.core.yaml12 import in_line
-from fedtide.pages.run_rows import every
+from fedtide.pages.run_rows import evenly
 from fedtide.pages.shell import line_trees
 from fedtide.studies.paths import across
 from fedtide.studies.results import RunResult
@@ -51,7 +51,7 @@ class Pool:
     def run(self, result: RunResult) -> int:
         """Return the number of a run."""
         found = spent(result) | {name: result.column(name) for name in HEIGHTS}
-        kept = np.arange(len(found["time"])) if self._most is None else every(len(found["time"]), self._most)
+        kept = np.arange(len(found["time"])) if self._most is None else evenly(len(found["time"]), self._most)
         self.is_thinned |= len(kept) < len(found["time"])
         named = {name: self._column(values[kept]) for name, values in found.items() if is_whole_column(values)}
         fleet = result.experiment.get("fleet", {})
