@@ -17,7 +17,6 @@ from fedtide.cli.main import app
 from fedtide.data.synthetic import synthetic
 from fedtide.engine.system import build
 from fedtide.engine.ticks import planned
-from fedtide.pages.study import league_page
 from fedtide.parts.registry import resolve
 from fedtide.studies import statistics
 from fedtide.studies.results import RunResult
@@ -28,6 +27,7 @@ from fedtide_lab.league.draw import draw_curves
 from fedtide_lab.league.methods import GROUPS, METHODS, PAPER_METHOD, REFERENCE, Method
 from fedtide_lab.league.season import played, stages
 from fedtide_lab.league.tune import ARENAS, CONFIRMING, JOINED, RANKING_SEEDS, TUNING_SEED, Arena, joined, tuned, tuning
+from fedtide_lab.pages import league_page
 from stored import result
 
 ROOT = Path(__file__).parents[2]
