@@ -117,7 +117,7 @@ def _at_checkpoint(after: int, prepare: Callable[[], None]) -> None:
     real = RunFolder.checkpoint
 
     def checkpoint(self: RunFolder) -> None:
-        if self._last.state is not None and self._last.state.version == after + 1:
+        if self._state is not None and self._state.version == after + 1:
             prepare()
         real(self)
 

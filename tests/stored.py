@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import hashlib
 import io
@@ -21,6 +22,12 @@ TINY = {
     "policy": {"limit": 2},
     "learning": {"model": "softmax"},
 }
+
+
+@functools.cache
+def committed(name: str) -> Store:
+    """The committed results of the laboratory: read once for all tests of a process, and not written to."""
+    return Store(Path(__file__).parents[1] / "results" / name)
 
 
 def two_variants(seeds: int = 3) -> Study:

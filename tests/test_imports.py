@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import fedtide
 
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
-    ("help_text",),
+    ("help_text", "lazy"),
     ("errors", "rng", "types"),
     ("extension",),
     ("columns",),
@@ -35,6 +36,7 @@ ORDER = [
     ("pages",),
     ("cli", "__main__", "builtin"),  # builtin names every package, as text
 ]
+LABORATORY = SOURCE.parent / "fedtide_lab"
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
 
@@ -79,6 +81,40 @@ def test_one_way_only(path: Path) -> None:
 def test_the_tool_does_not_know_its_laboratory() -> None:
     """What the laboratory adds comes by entry points."""
     assert [str(path) for path in FILES if re.search(r"^\s*(from|import) fedtide_lab", path.read_text(), re.M)] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(LABORATORY.rglob("*.py")), ids=lambda path: path.relative_to(LABORATORY).as_posix()
+)
+def test_the_laboratory_uses_public_names_only(path: Path) -> None:
+    """From `fedtide` and its first-level packages and modules, what `__all__` names; nothing with an underscore."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert not any(name.name.startswith("fedtide.") for name in node.names), ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fedtide":
+            assert node.module is not None
+            assert node.module.count(".") < 2, f"{path.name}: {node.module} is not public"
+            module = importlib.import_module(node.module)
+            names = {name.name for name in node.names}
+            if node.module == "fedtide":
+                names -= {part for part in RANK if (SOURCE / part / "__init__.py").is_file()}
+            public = getattr(module, "__all__", None) if hasattr(module, "__path__") else dir(module)
+            assert public is not None, f"{node.module} has no __all__"
+            assert not {name for name in names if name.startswith("_")} | names - set(public), (
+                f"{path.name}: {node.module}"
+            )
+            for name in names:
+                getattr(module, name, None) or importlib.import_module(f"{node.module}.{name}")
+
+
+def test_public_names_are_there() -> None:
+    """What a package names in `__all__` can be imported from it."""
+    for part in RANK:
+        module = importlib.import_module(f"fedtide.{part}") if (SOURCE / part / "__init__.py").is_file() else fedtide
+        for name in getattr(module, "__all__", ()):
+            exec(f"from {module.__name__} import {name}", {})
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        importlib.import_module("fedtide.studies").nothing  # noqa: B018
 
 
 def test_the_check_can_fail() -> None:

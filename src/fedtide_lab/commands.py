@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from fedtide.cli import options
-from fedtide.cli.command import command
-from fedtide.cli.console import out, print_json, print_table, say
-from fedtide.cli.study import do_runs, finish
+from fedtide.cli import command, do_runs, finish, options, out, print_json, print_table, say
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
-    from fedtide.studies.run import Failure
+    from fedtide.studies import Failure
 
 _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw what is there.")
 
 # ---- `fedtide paper`: the paper's figures and claims, from runs
 
 
-@command("paper")
+@command.command("paper")
 @options.argument(
     "figures",
     "[FIGURE]...",
@@ -61,9 +58,9 @@ def paper(
     fedtide paper schedulers --seeds 5   one figure, in full
     fedtide paper claims                 from the runs there are: figures, page, a verdict per claim
     """
-    from fedtide.core.files import require_writable
-    from fedtide.plot.style import style_named
-    from fedtide.studies.store import Store
+    from fedtide.core import require_writable
+    from fedtide.plot import style_named
+    from fedtide.studies import Store
     from fedtide_lab.paper import draw, page, reproduce
     from fedtide_lab.paper.figures import FIGURES
     from fedtide_lab.paper.reproduce import (
@@ -104,7 +101,7 @@ def paper(
     for paths in drawn.values():
         say(f"drawn: {', '.join(str(path) for path in paths)}")
     if with_page:
-        page.write_paper_page(to / "paper.md", drawn, results, decided, others, besides, quick)
+        page.write_paper_page(to / "paper.md", drawn, results, decided, others, besides, quick, store)
         say(f"written: {to / 'paper.md'}")
     else:
         say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
@@ -120,7 +117,7 @@ def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     """Print every claim with its verdict, and below it the comparisons that decide it."""
     from rich.table import Table
 
-    from fedtide.studies.table import effect
+    from fedtide.studies import effect
     from fedtide_lab.paper.reproduce import in_words
 
     colours = {"holds": "green", "contradicted": "red"}
@@ -148,7 +145,7 @@ def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
     """Print what else we measure, without verdicts."""
     from rich.table import Table
 
-    from fedtide.studies.table import effect
+    from fedtide.studies import effect
     from fedtide_lab.paper.reproduce import difference_words
 
     out.print("\n[bold]Other findings[/] [dim](not claims of the paper)[/]", highlight=False)
@@ -174,7 +171,7 @@ def _print_aside(text: str) -> None:
 _WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of them
 
 
-@command("worlds")
+@command.command("worlds")
 @options.argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
 @click.option("--seeds", "-n", type=click.IntRange(1, 20), help="Seeds per curve (default: 3 to 5).")
 @options.store("results/worlds")
@@ -198,9 +195,9 @@ def worlds(
     fedtide worlds --draw-only       the page and its figure, from the runs there are
     fedtide worlds macro --seeds 8   more seeds of one world
     """
-    from fedtide.core.files import require_writable
-    from fedtide.plot.style import style_named
-    from fedtide.studies.store import Store
+    from fedtide.core import require_writable
+    from fedtide.plot import style_named
+    from fedtide.studies import Store
     from fedtide_lab.worlds import page
     from fedtide_lab.worlds.studies import WORLDS, collect_worlds, world_study
 
@@ -220,7 +217,7 @@ def worlds(
     if not found:
         raise FedtideError(f"{store} holds no run of these worlds; leave out --draw-only, or name another --store")
     drawn = page.draw_worlds(found, to / "figures" / "worlds", style)
-    page.write_worlds_page(to / "worlds.md", Path("figures/worlds.png"), found, results)
+    page.write_worlds_page(to / "worlds.md", Path("figures/worlds.png"), found, results, store)
     say(f"drawn: {', '.join(map(str, drawn))}")
     say(f"written: {to / 'worlds.md'}")
     if as_json:
@@ -231,7 +228,7 @@ def worlds(
 
 
 def _print(found: list[Any]) -> None:
-    from fedtide.report.terminal import TableColumn
+    from fedtide.report import TableColumn
 
     colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
     names = [each.world.name for each in found]
@@ -255,7 +252,7 @@ def _print(found: list[Any]) -> None:
 # ---- `fedtide league`: the methods that papers cite, tuned alike, at equal airtime, in three worlds
 
 
-@command("league")
+@command.command("league")
 @options.argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
 @options.store("results/league")
 @options.out("Folder for the figures and the page league.md.", "to", default=Path("docs"))
@@ -271,13 +268,13 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in
     src/fedtide_lab/league/methods.py.
     """
-    from fedtide.core.files import require_writable
-    from fedtide.studies.store import Store
+    from fedtide.core import require_writable
+    from fedtide.studies import Store
     from fedtide_lab.league import draw, page
-    from fedtide_lab.league.season import played, stages
-    from fedtide_lab.league.tune import ARENAS
+    from fedtide_lab.league.benchmark import benchmark, stages
+    from fedtide_lab.league.tune import LEAGUE_WORLDS
 
-    known = {arena.name: arena for arena in ARENAS}
+    known = {world.name: world for world in LEAGUE_WORLDS}
     for name in names:
         if name not in known:
             raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
@@ -287,16 +284,15 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     if not draw_only:
         for stage, parts in stages([known[name] for name in names or known], kept):
             failures += do_runs(stage, parts, kept, **work)
-    seasons = [each for arena in ARENAS if (each := played(arena, kept)) is not None]
-    if not seasons:
+    ranked = [each for world in LEAGUE_WORLDS if (each := benchmark(world, kept)) is not None]
+    if not ranked:
         raise FedtideError(f"{store} holds no run of the league; leave out --draw-only, or name another --store")
-    tables = [table for table, _ in seasons]
-    runs = {table.arena.name: results for table, results in seasons}
+    tables = [table for table, _ in ranked]
+    runs = {table.world.name: results for table, results in ranked}
     figures = to / "figures"
     drawn = draw.draw_gains(tables, figures / "league") + draw.draw_curves(tables, runs, figures / "league-curves")
-    page.write_league_page(
-        to / "league.md", Path("figures/league.png"), Path("figures/league-curves.png"), tables, runs
-    )
+    links = [Path("figures/league.png"), Path("figures/league-curves.png")]
+    page.write_league_page(to / "league.md", links, tables, runs, store)
     say(f"drawn: {', '.join(map(str, drawn))}")
     say(f"written: {to / 'league.md'}")
     if as_json:
@@ -307,9 +303,9 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
 
 
 def _league_print(tables: list[Any], most: int = 10) -> None:
-    from fedtide.report.terminal import TableColumn
+    from fedtide.report import TableColumn
     from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
-    from fedtide_lab.league.ranking import league_effect
+    from fedtide_lab.prose import gain_words
 
     columns = (
         TableColumn("method", wraps=True),
@@ -325,18 +321,18 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
                 str(row.rank),
                 f"{row.highest} to {row.lowest}",
                 f"{row.accuracy:.3f}",
-                escape(league_effect(row.over_reference)),
+                escape(gain_words(row.over_reference)),
             )
             for row in each.rows
             if row.rank <= most or row.name in (PAPER_METHOD, REFERENCE)
         ]
-        print_table(columns, rows, each.arena.title)
+        print_table(columns, rows, each.world.title)
 
 
 # ---- `fedtide theory`: Theorem 1, evaluated and measured
 
 
-@command("theory")
+@command.command("theory")
 @options.argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
 @options.out("A folder for theory.json and the figures.")
 @options.style
@@ -348,13 +344,13 @@ def theory(words: tuple[str, ...], folder: Path | None, style: str, as_json: boo
     fedtide theory task=softmax num_levels=8 --out theory
     """
     if show_keys:
-        from fedtide.cli.parts import key_row, print_keys
+        from fedtide.cli import key_row, print_keys
         from fedtide_lab.theory.options import Options
 
         fields = Options.model_fields
         print_keys({key: key_row(field.default, field) for key, field in fields.items()}, as_json)
         return
-    from fedtide.plot.style import style_named
+    from fedtide.plot import style_named
     from fedtide_lab.theory.command import run_theory
 
     run_theory(words, folder, out, as_json, say, style_named(style).name)

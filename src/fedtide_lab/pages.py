@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.errors import RunFolderError
-from fedtide.pages.forest import Forest, of_study
-from fedtide.pages.study import counted, forest_page
-from fedtide.pages.study_curves import Family, PageCurve, cut_text
-from fedtide.studies.paths import summary
-from fedtide.studies.results import RunResult
-from fedtide.studies.store import Store
-from fedtide.studies.table import Reference
+from fedtide.pages import Family, Forest, PageCurve, counted, cut_text, forest_page, of_study
+from fedtide.studies import Reference, RunResult, Store, summary
+from fedtide_lab.league.benchmark import benchmark
 from fedtide_lab.league.methods import REFERENCE
-from fedtide_lab.league.season import played
-from fedtide_lab.league.tune import ARENAS, RANKING_SEEDS
+from fedtide_lab.league.tune import LEAGUE_WORLDS, RANKING_SEEDS
 from fedtide_lab.paper import reproduce
 from fedtide_lab.paper.claims import Finding, Side, Verdict, decide
 from fedtide_lab.paper.figures import FIGURES, Figure
+from fedtide_lab.paper.page import paper_values
 from fedtide_lab.paper.reproduce import Observed, claims_rows, difference_words, in_words, observed_rows, plain_verdict
+from fedtide_lab.prose import findings
 from fedtide_lab.worlds import studies as worlds_studies
 
 _DECIDING, _OTHER = "the measure that decides", "the other measure"
@@ -33,7 +30,12 @@ def paper_page(store: Store) -> str:
     Claims about figures without runs are left out.
     """
     results = reproduce.collect(list(FIGURES), store, None)
-    families = [_figure(figure, results.get(name, {}), store) for name, figure in FIGURES.items() if results.get(name)]
+    notes = findings(store.folder, paper_values(), FIGURES)
+    families = [
+        _figure(figure, results[name], store, notes[f"findings {name}"])
+        for name, figure in FIGURES.items()
+        if results.get(name)
+    ]
     decided = [
         (one, other)
         for one, other in zip(*reproduce.verdicts(results), strict=True)
@@ -79,34 +81,36 @@ def league_page(store: Store) -> str:
     families: list[Family] = []
     groups: list[dict[str, Any]] = []
     measures: tuple[str, ...] = ()
-    for number, (table, runs) in enumerate(each for arena in ARENAS if (each := played(arena, store)) is not None):
+    for number, (table, runs) in enumerate(
+        each for world in LEAGUE_WORLDS if (each := benchmark(world, store)) is not None
+    ):
         names = [row.name for row in table.rows]
         family = Family(
-            table.arena.name,
-            table.arena.title,
-            f"{table.arena.differs}.",
+            table.world.name,
+            table.world.title,
+            f"{table.world.differs}.",
             tuple(
                 PageCurve(name, name, "", {seed: runs[name][seed] for seed in runs[name] if seed < RANKING_SEEDS})
                 for name in names
             ),
             reference={name: REFERENCE for name in names if name != REFERENCE},
-            commands=(f"fedtide league {table.arena.name}{place}",),
+            commands=(f"fedtide league {table.world.name}{place}",),
         )
         others = {name: None if name == REFERENCE else Reference(REFERENCE, REFERENCE) for name in names}
         found = of_study(family, number, others)
         families.append(family)
         measures = found.measures
-        groups += [{**group, "text": f"{table.arena.title}: gain over random scheduling"} for group in found.groups]
+        groups += [{**group, "text": f"{table.world.title}: gain over random scheduling"} for group in found.groups]
     if not families:
         raise RunFolderError(
-            f"{store.folder} holds the league's tuning alone; let it play first: `fedtide league{place}`"
+            f"{store.folder} holds the league's tuning alone; run the ranking first: `fedtide league{place}`"
         )
     made = Forest(measures, groups, "better than random scheduling")
     lead = f"{len(families[0].curves)} methods in {len(families)} worlds at equal airtime, tuned alike. {counted(made)}"
     return forest_page("The league of methods", lead, families, made)
 
 
-def _figure(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]], store: Store) -> Family:
+def _figure(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]], store: Store, note: str) -> Family:
     place = "" if store.folder == Path("results/paper") else f" --store {shlex.quote(str(store.folder))}"
     found = []
     for label in figure.variants():
@@ -118,7 +122,7 @@ def _figure(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]], store
         if (other := figure.reference(name)) is not None
     }
     commands = (f"fedtide paper {figure.name}{place}", f"fedtide paper claims{place}")
-    caption = " ".join(each for each in (plain_verdict(figure.caption), figure.note) if each)
+    caption = " ".join(each for each in (plain_verdict(figure.caption), note or figure.note) if each)
     return Family(figure.name, figure.title, caption, tuple(found), figure.column, figure.over, reference, commands)
 
 
@@ -144,10 +148,10 @@ def of_claims(
                 "note": "One of its groups is enough." if letters else "",
             }
         )
-    for row, (_, findings, _others) in zip(observed_rows(observed), observed, strict=True):
+    for row, (_, differences, _others) in zip(observed_rows(observed), observed, strict=True):
         rows = [
             _row(families, places, finding, each, difference_words(each), "")
-            for finding, each in zip(findings, row["comparisons"], strict=True)
+            for finding, each in zip(differences, row["comparisons"], strict=True)
         ]
         groups.append({"text": row["text"], "note": row["note"], "observed": True, "verdicts": {}, "rows": rows})
     return Forest((_DECIDING, _OTHER), groups, "as claimed")

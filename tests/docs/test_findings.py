@@ -7,21 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtide import config
-from fedtide.engine.system import durations
 from fedtide.studies.paths import paired
 from fedtide.studies.results import RunResult
-from fedtide.studies.spec import Study, read_study
+from fedtide.studies.spec import read_study
 from fedtide.studies.statistics import Comparison, Reaching, final_accuracy, mean_accuracy, paired_difference, variation
-from fedtide.studies.store import Store
 from fedtide_lab.paper.claims import Check
-from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label, figure_study
+from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label, figure_study, stored_runs
 from fedtide_lab.worlds.page import decided
 from fedtide_lab.worlds.studies import NO_CLAIMS, WORLDS, change, claims, collect_worlds
+from stored import committed
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAPER = Store(ROOT / "results" / "paper")
+PAPER = committed("paper")
 
 
 def section(title: str) -> str:
@@ -38,16 +36,8 @@ def unexplained(text: str, said: list[str]) -> list[str]:
     return re.findall(r"[+-]?\d+\.\d\d+", text)
 
 
-def runs_of(study: Study) -> dict[str, dict[int, RunResult]]:
-    found = dict[str, dict[int, RunResult]]()
-    for run in study.runs:
-        if PAPER.has(run.name):
-            found.setdefault(run.label, {})[run.experiment.seed] = PAPER.load(run.name)
-    return found
-
-
 def figure(name: str) -> dict[str, dict[int, RunResult]]:
-    return runs_of(figure_study(FIGURES[name], range(10)))
+    return stored_runs(figure_study(FIGURES[name], range(10)), PAPER)
 
 
 def gain(one: dict[int, RunResult], other: dict[int, RunResult], metric=mean_accuracy, most: int = 99) -> Comparison:
@@ -115,7 +105,9 @@ def test_more_learning_per_bit() -> None:
         {
             each.experiment["seed"]: each
             for each in (
-                run for kept in runs_of(read_study(ROOT / "examples" / "codec.yaml")).values() for run in kept.values()
+                run
+                for kept in stored_runs(read_study(ROOT / "examples" / "codec.yaml"), PAPER).values()
+                for run in kept.values()
             )
             if each.experiment["codec"]["name"] == codec
             and each.experiment["data"]["partition"] == "shards"
@@ -139,7 +131,7 @@ def test_more_learning_per_bit() -> None:
 
 
 def test_worlds() -> None:
-    results = collect_worlds(WORLDS, Store(ROOT / "results" / "worlds"))
+    results = collect_worlds(WORLDS, committed("worlds"))
     fresh, macro = (
         change(Check(*names), results)
         for names in (("phones", "random, fresh", "random"), ("macro", "proposed", "random"))
@@ -161,16 +153,10 @@ def test_the_readme_says_no_number_of_the_league() -> None:
     assert not re.findall(r"\d\.\d", section("Which method would you deploy?"))
 
 
-def test_how_many_uploads_fedasync_makes() -> None:
-    base = {"framework": "fedasync", "fleet": {"num_devices": 40}}
-    found = []
-    for seed in range(10):
-        experiment = config.experiment(base, {"seed": seed})
-        uploads = np.floor(experiment.timeline.horizon / np.asarray(durations(experiment)))
-        found.append(np.sort(uploads)[::-1])
-    first, five = ([100 * each[:count].sum() / each.sum() for each in found] for count in (1, 5))
-    *some, last = [f"{each.sum():,.0f}" for each in found[:5]]
-    note = FIGURES["frameworks"].note
-    assert f"the quickest makes {min(first):.0f} to {max(first):.0f} % of them (median {np.median(first):.0f})" in note
-    assert f"the quickest five {min(five):.0f} to {max(five):.0f} %" in note
-    assert f"{', '.join(some)} and {last} uploads on seeds 0 to 4" in note
+def test_templates_hold_no_number_that_is_not_computed() -> None:
+    """Decimals, percentages and signed numbers in prose come from the runs, except settings."""
+    for path in [*(ROOT / "results").glob("*/findings.md"), *(ROOT / "src" / "fedtide_lab").rglob("*.md")]:
+        text = re.sub(r"\{[^}]*\}|<!--.*?-->", "", path.read_text(encoding="utf-8"))
+        for setting in ("95 %", "5 %/", "CIFAR-10", "0.2 W", "0.1 mJ", "1e-28", "0.4 and 0.8"):
+            text = text.replace(setting, "")
+        assert not re.findall(r".*(?:\d\.\d|\d ?%|[+-]\d).*", text), path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ import pytest
 import fedtide
 from companions import with_companions
 from fedtide import config
-from fedtide.engine import checks, purity
+from fedtide.engine import checks
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import TRAINERS
-from fedtide.runs import folder as run_folder
 from helpers import run, small, small_dataset
 
 COMBINE = "def mine(model, starts, updates, weights, age):\n"
@@ -50,27 +48,6 @@ def with_aggregator(folder: Path, source: str) -> fedtide.Experiment:
 def test_state_that_cannot_be_seen_is_refused(tmp_path: Path, what: str) -> None:
     with pytest.raises(TrainingError, match="gives another answer when it is called again"):
         run(with_aggregator(tmp_path / "a", HIDDEN[what]))
-
-
-def test_watching_a_policy_does_not_change_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often a run is saved: what is asked again is asked of a copy."""
-    seen = f"N = [0]\n{COMBINE}{MEAN}    N[0] += 1\n    return mean * (1 + 0.01 * N[0])\n"
-    alone = run(with_aggregator(tmp_path / "a", seen))
-    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", -1.0)
-    watched = run(with_aggregator(tmp_path / "b", seen), tmp_path / "run")
-    assert np.array_equal(alone.model, watched.model)
-
-
-def test_a_copy_that_does_not_answer_is_not_waited_for() -> None:
-    lock = threading.Lock()
-    lock.acquire()
-    assert purity.in_a_copy(lambda: str(lock.acquire()), 0.2) is None
-    assert purity.in_a_copy(lambda: "yes", 5.0) == "yes"
-    answers: list[str | None] = []
-    thread = threading.Thread(target=lambda: answers.append(purity.in_a_copy(lambda: "", 5.0)))
-    thread.start()
-    thread.join()
-    assert answers == [""]
 
 
 # ---- what is handed over

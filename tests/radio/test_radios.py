@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.engine.purity import PurityCheck
 from fedtide.engine.system import System, build
 from fedtide.errors import RunFolderError
 from fedtide.radio import cell, propagation
@@ -105,11 +104,10 @@ def _handed(channel: Any) -> System:
     return build(small(radio=RADIOS["rician"]), dataset=small_dataset())._replace(channel=channel)
 
 
-def test_a_users_part_inside_ours_is_known_by_name_and_watched() -> None:
+def test_a_users_part_inside_ours_is_known_by_name() -> None:
     """Where it is in memory differs from process to process: such a run could never be resumed."""
     system = _handed(Jakes(6, coverage=_flat))
     assert identity(system, FakeTrainer())["channel"].endswith("test_radios._flat)")
-    assert PurityCheck(system).watches("coverage")
 
 
 def test_ours_with_other_arguments_in_the_place_of_those_named() -> None:

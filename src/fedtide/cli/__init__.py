@@ -1,1 +1,28 @@
 """The command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedtide.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedtide.cli import command, options
+    from fedtide.cli.console import out, print_json, print_table, say
+    from fedtide.cli.parts import key_row, print_keys
+    from fedtide.cli.study import do_runs, finish
+
+__all__ = [
+    "command",
+    "do_runs",
+    "finish",
+    "key_row",
+    "options",
+    "out",
+    "print_json",
+    "print_keys",
+    "print_table",
+    "say",
+]
+
+__getattr__ = lazy_names(__name__, __all__, "command options console study parts")

@@ -1,18 +1,25 @@
 """An experiment: its keys, how it is made and what identifies it."""
 
 from fedtide.config.build import experiment, nearest, read_words
+from fedtide.config.effort import MOST_TICKS
 from fedtide.config.identity import digest, dump, experiment_argument_files, own_files
 from fedtide.config.keys import (
     CodecConfig,
+    Count,
     Data,
+    Decibels,
     Experiment,
     FleetConfig,
     Learning,
+    NonNegativeInt,
+    NotNegative,
     Part,
     PolicyConfig,
+    Positive,
     Radio,
     TimelineConfig,
     all_keys,
+    explain_validation,
     key_value,
 )
 from fedtide.config.presets import FRAMEWORKS, PROFILES
@@ -21,15 +28,21 @@ from fedtide.core.reading import read_file
 
 __all__ = [
     "FRAMEWORKS",
+    "MOST_TICKS",
     "PART_KEYS",
     "PROFILES",
     "CodecConfig",
+    "Count",
     "Data",
+    "Decibels",
     "Experiment",
     "FleetConfig",
     "Learning",
+    "NonNegativeInt",
+    "NotNegative",
     "Part",
     "PolicyConfig",
+    "Positive",
     "Radio",
     "TimelineConfig",
     "all_keys",
@@ -38,6 +51,7 @@ __all__ = [
     "dump",
     "experiment",
     "experiment_argument_files",
+    "explain_validation",
     "key_value",
     "lay",
     "nearest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from typing import Any
@@ -41,11 +42,19 @@ def digest(experiment: Experiment) -> str:
     """Return a hash that identifies the resolved experiment: same hash, same results.
 
     Where the data files lie, which workers train, who watches and which preset filled the values do not change a result, so
-    they do not count.
+    they do not count. Nor does a key at its default: a new key leaves the names of stored runs as they are.
     """
     tree = dump(experiment)
     del tree["scenario"], tree["framework"], tree["profile"], tree["data"]["folder"], tree["tracker"]
     trainer = experiment.learning.trainer
     kept = {name: value for name, value in trainer.args.items() if name not in PLACES.get(trainer.name, ())}
     tree["learning"]["trainer"] = {"name": trainer.name, **kept} if kept else trainer.name
+    for group, keys in _default_keys().items():
+        tree[group] = {key: value for key, value in tree[group].items() if key not in keys or value != keys[key]}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _default_keys() -> dict[str, dict[str, Any]]:
+    """Return the default of every key, by group."""
+    return {group: keys for group, keys in dump(Experiment()).items() if isinstance(keys, dict)}

@@ -24,11 +24,10 @@ from fedtide.deploy.settings import Terms, check_terms
 from fedtide.deploy.trace import PartWithMemory, Period, TraceHeader, fingerprint
 from fedtide.engine.loop import Loop
 from fedtide.engine.over_the_air import aircomp_sum, analog_packets
-from fedtide.engine.purity import PurityCheck
 from fedtide.engine.step import SCALE_BITS, Delivered, Info, ReadyDevices, ServerState, Uploads, initial_state
 from fedtide.engine.system import System, build, make_trainer, parameter_count
 from fedtide.engine.ticks import is_lost, is_sending, learning_rates, link_at, snr_at
-from fedtide.engine.verify_replay import check_answers
+from fedtide.engine.verify_replay import check_answers, check_own_parts
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
@@ -192,10 +191,10 @@ class Coordinator:
         self._clock, self._sleep, self._on_round = clock, sleep, on_round
         check_terms(terms)
         dataset = loader(terms.deployment.loader)(terms.experiment, None)
-        self._witness = PurityCheck(build(terms.experiment, dataset=dataset, fleet=remote_fleet(terms.experiment)))
-        self._system: System = self._witness.system
+        self._system: System = build(terms.experiment, dataset=dataset, fleet=remote_fleet(terms.experiment))
         self._trainer: Trainer = make_trainer(self._system)  # for the first model and the scores
         num_parameters = parameter_count(self._system, self._trainer)
+        check_own_parts(self._system, num_parameters)
         self._talk = Conversation(mailbox, terms, self._system.codec, num_parameters, dataset.num_labels, clock)
         self._devices = RealDevices(self._talk, terms, self._system, self._wait, self._prepare)
         self._due: float | None = None  # when the period at hand ends
@@ -206,7 +205,6 @@ class Coordinator:
     def run(self) -> Vector:
         """Run all periods that are left and return the final model."""
         folder = RunFolder.open(self._folder, self._terms.experiment)
-        folder.keeps_state = self._witness.keeps_state
         watching = Trackers([part.entry for part in self._terms.experiment.tracker], _log.warning)
         try:
             state, ledger, rounds, writer = self._load(folder)
@@ -247,7 +245,7 @@ class Coordinator:
         experiment, settings = self._terms.experiment, self._terms.deployment.model_dump(mode="json")
         before = trace.read_begun(self._folder, settings)
         if before is not None and not is_complete(self._folder):
-            check_answers(self._folder, self._witness, trace.answered(self._system, before), "in period")
+            check_answers(self._folder, self._system, trace.answered(self._system, before), "in period")
         saved, count = folder.load(), experiment.fleet.num_devices
         if saved is None or before is None:
             header = TraceHeader(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Final
@@ -13,7 +13,7 @@ import numpy as np
 from fedtide.devices.availability import Availability, always
 from fedtide.devices.duration import Duration, redraws
 from fedtide.devices.energy import Energy, counted
-from fedtide.errors import DivergedError, FedtideError, TrainingError
+from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import user_code
 from fedtide.parts.arguments import MOST_MEMORY
 from fedtide.parts.user_code import as_array, short_answer
@@ -102,31 +102,6 @@ def vector(answer: Any, num_parameters: int, part: str) -> Vector:
             f"{part} returned {found[at]} at position {at}: it must give finite numbers (what it was given was finite)"
         )
     return made
-
-
-def checked_finite(
-    device: Ints,
-    updates: Iterable[Vector],
-    version: int,
-    culprit: Callable[[], str] = lambda: "lower learning.learning_rate",
-) -> Iterator[Vector]:
-    """Return the updates [d] of these devices [r] one after the other; raise if one holds NaN or infinity.
-
-    culprit: says what most likely made it so, and what to do. The error names all that are broken: the others are looked at,
-    too, before it is raised.
-    """
-    broken: list[int] = []
-    for k, update in zip(device.tolist(), updates, strict=True):
-        if not np.isfinite(update).all():
-            broken.append(k)
-        elif not broken:
-            yield update
-    if broken:
-        some = ", ".join(map(str, broken[:8])) + (f" and {len(broken) - 8} more" if len(broken) > 8 else "")
-        raise DivergedError(
-            f"the update of device {some} at aggregation {version} is not finite: training diverged; {culprit()} "
-            "(everything up to the previous aggregation is saved)"
-        )
 
 
 def first_memory(part: Any, kind: str, *given: Any) -> Memory:
@@ -386,22 +361,6 @@ CHECKS: Final[dict[str, Any]] = {
     "allocation": CheckedAllocation,
 }
 CHECKED: Final = tuple(CHECKS.values())
-
-
-def refuse_dice(kind: str, part: Any, seed: int, num_devices: int) -> None:
-    """Raise if a user's part that is asked before the run answers otherwise when it is asked again. It is cheap to ask."""
-    device = np.arange(min(num_devices, 1000))
-    time = np.zeros(len(device))
-    asked: dict[str, tuple[Any, ...]] = {
-        "duration": (seed, device, np.ones_like(device)),
-        "availability": (seed, device, time),
-        "downlink": (seed, device, time, 1e6),
-    }
-    if kind in asked and not np.array_equal(part(*asked[kind]), part(*asked[kind])):
-        raise TrainingError(
-            f"{part.label} gives another answer when it is called again with the same arguments: draw only by seed, from "
-            "fedtide.columns, and keep no state"
-        )
 
 
 def checked_shares(answer: Any, capacity: Floats, num_symbols: float, label: str) -> Shares:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from fedtide.aggregate.base import lift
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.engine import checks
 from fedtide.engine.loop import Loop, Sink
 from fedtide.engine.memory import check_room
-from fedtide.engine.purity import PurityCheck
 from fedtide.engine.simulated_devices import Simulated
 from fedtide.engine.step import ServerState, initial_state
 from fedtide.engine.system import System, build, load_dataset, make_trainer
@@ -28,7 +28,7 @@ from fedtide.engine.validate_args import (
     check_simulate_arguments,
     checked_folder,
 )
-from fedtide.engine.verify_replay import Answered, check_answers
+from fedtide.engine.verify_replay import Answered, check_answers, check_own_parts
 from fedtide.errors import DivergedError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
 from fedtide.parts.user_code import as_array, callback
@@ -76,24 +76,24 @@ def simulate(
         watch.lap("data")
         system = build(experiment, dataset=dataset)
     # Views of this run's own: a trainer that is used for several runs reads the data anew, which may have changed.
-    system = system._replace(dataset=system.dataset.lent())
+    policy = system.policy._replace(aggregator=lift(system.policy.aggregator))  # a caller's own may be a plain function
+    system = system._replace(dataset=system.dataset.lent(), policy=policy)
     trainer = trainer or make_trainer(system, threads)
     check_given_trainer(trainer, system)
     first = _first_model(trainer, experiment)
     check_room(system, trainer, first)
     watch.lap("set-up")
-    run, witness = None, PurityCheck(system)
+    check_own_parts(system, len(first))
+    run = None
     if where is not None:
         run = RunFolder.open(where, experiment, identity(system, trainer), handed)
-        run.keeps_state = witness.keeps_state
-    system = witness.system
     try:
         saved = run.load() if run else None
         if saved and run:
             state, ledger, rounds = saved
             _check_complete(run, state, len(system.ticks))
             if not is_complete(run.path):
-                check_answers(run.path, witness, _answered(system, rounds))
+                check_answers(run.path, system, _answered(system, rounds))
         else:
             state, ledger, rounds = initial_state(first, system.fleet.num_devices), Ledger(), []
         watch.lap("records" if run else "set-up")
@@ -101,13 +101,14 @@ def simulate(
         spend = costs(system, len(first))
         names_ready = system.fleet.num_devices <= LARGE_FLEET_DEVICES
         watching.begin(experiment, run.path if run else None, len(system.ticks))
-        sinks: list[tuple[str, Sink]] = [("other", lambda record, *_: witness.refuse_dice(record.index))]
+        sinks: list[tuple[str, Sink]] = []
         if run:
             sinks.append(("records", lambda record, state, _: run.append(record, state)))
         sinks.append(("other", lambda record, *_: watching.round(record)))
         if on_round:
             sinks.append(("other", lambda record, *_: on_round(record, len(system.ticks))))
         loop = Loop(system, trainer, devices, spend, state, ledger, rounds, sinks, names_ready, watch)
+        devices.refuse_dice(state, next(iter(since(system.ticks, state.version)), None))
         try:
             model = loop.run(since(system.ticks, state.version))
         except DivergedError as error:

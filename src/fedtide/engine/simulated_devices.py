@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedtide import testing
 from fedtide.codec.base import Packet, Sent
 from fedtide.core.memory_budget import require
 from fedtide.engine.over_the_air import aircomp_sum, analog_packets
@@ -69,6 +70,12 @@ class Simulated:
     def prepare(self, state: ServerState, tick: Tick) -> ServerState:
         """Let the time pass until a tick: of simulated devices nothing changes."""
         return state
+
+    def refuse_dice(self, state: ServerState, tick: Tick | None) -> None:
+        """Raise if a trainer of the user's own trains the first devices of a tick otherwise when it is asked again."""
+        if tick is not None and not user_code.is_ours(self.trainer):
+            jobs = self._jobs(state, tick.ready[:2], tick.start[:2])
+            testing.refuse_dice(self.trainer, jobs, trainer_label(self.trainer))
 
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Look up who is ready and how the links are; train first what a scheduler or a trainer's memory asks for."""

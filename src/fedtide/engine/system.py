@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide import config
+from fedtide import config, testing
 from fedtide.aggregate.base import lift
 from fedtide.codec.base import Codec
 from fedtide.config import Experiment
@@ -210,7 +210,7 @@ def make_part(experiment: Experiment, kind: str, **more: Any) -> Any:
         return made
     checked = checks.CHECKS[kind](made, user_code.part_label(kind, made))
     if not user_code.is_ours(made):
-        checks.refuse_dice(kind, checked, experiment.seed, experiment.fleet.num_devices)
+        testing.refuse_impure({kind: made}, experiment.fleet.num_devices, 1, 1)
     return checked
 
 

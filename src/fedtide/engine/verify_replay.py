@@ -1,25 +1,38 @@
-"""Before a run goes on, its own scheduler and weighting are asked again for what they answered so far.
+"""Users' own parts: asked twice before a run begins, and about the last recorded aggregations before it goes on.
 
-They are made anew: one that depends on the past would go on with other numbers. What they were given, and what they
-answered, is on record; asked again in the same order, one that counts its calls has its count back. What aggregators and codecs
-were given is not: the witness watches them (`witness.py`).
+A resumed run makes its parts anew: one that depends on more than it is called with would go on with other numbers.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-import numpy as np
-
+from fedtide import testing
 from fedtide.engine import checks
-from fedtide.engine.purity import PurityCheck
 from fedtide.engine.step import plan_step
+from fedtide.engine.system import System
 from fedtide.parts import registry, user_code
 from fedtide.rng import stream
 from fedtide.runs import StatefulError
 from fedtide.types import Candidates, readonly_copy
+
+ASKED_AGAIN: Final = 5  # the last aggregations on record
+
+
+def check_own_parts(system: System, num_parameters: int) -> None:
+    """Raise if a part of the user's own answers otherwise when it is asked again. Parts of the world are asked when made."""
+    policy = system.policy
+    parts = {
+        "scheduler": policy.scheduler,
+        "weighting": policy.weighting,
+        "aggregator": policy.aggregator,
+        "codec": system.codec,
+        "access": system.access,
+    }
+    testing.refuse_impure(parts, system.fleet.num_devices, system.dataset.num_labels, num_parameters)
 
 
 class Answered(NamedTuple):
@@ -31,18 +44,19 @@ class Answered(NamedTuple):
     weight: list[float]  # of these
 
 
-def check_answers(
-    path: Path, witness: PurityCheck, answered: Iterable[Answered], called: str = "at aggregation"
-) -> None:
-    """Raise if a user's scheduler or weighting does not answer again as it did. called: what goes before its number."""
-    system, policy = witness.system, witness.system.policy
+def check_answers(path: Path, system: System, answered: Iterable[Answered], called: str = "at aggregation") -> None:
+    """Raise if a user's scheduler or weighting does not answer again as it did. called: what goes before its number.
+
+    What aggregators and codecs were given is not on record.
+    """
+    policy = system.policy
     scheduler, weighting = (
-        witness.watches(kind) and not registry.remembers(getattr(policy, kind))  # memory is on record
-        for kind in ("scheduler", "weighting")
+        not user_code.is_ours(part) and not registry.remembers(part)  # memory is on record
+        for part in (policy.scheduler, policy.weighting)
     )
     if not (scheduler or weighting):
         return
-    for rows, picked, arrived, weight in answered:
+    for rows, picked, arrived, weight in deque(answered, ASKED_AGAIN):
         when = f"{called} {rows.tick} than before the interruption"
         if scheduler and (rows.update_sq_norm is not None or not policy.needs):
             rng = stream(system.experiment.seed, "schedule", rows.tick)
@@ -51,7 +65,7 @@ def check_answers(
                 label = user_code.part_label("scheduler", policy.scheduler)
                 raise StatefulError(path, f"{label} picks other devices {when}")
         if weighting and arrived:
-            came = np.searchsorted(rows.device, arrived)
+            came = rows.device.searchsorted(arrived)
             label = user_code.part_label("weighting", policy.weighting)
             answer = policy.weighting(readonly_copy(rows.num_samples[came]), readonly_copy(rows.age[came]))
             if checks.weights(answer, len(came), label).tolist() != weight:

@@ -1,1 +1,14 @@
 """Local learning: the only part of fedtide that knows layers; everyone else sees flat float32 vectors [d]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedtide.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedtide.learning.trainer import LocalWork, Score, batches
+
+__all__ = ["LocalWork", "Score", "batches"]
+
+__getattr__ = lazy_names(__name__, __all__, "trainer")

@@ -1,1 +1,16 @@
 """Pages for a browser: one self-contained file each, of a run, of two beside each other, or of a study."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedtide.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedtide.pages.forest import Forest, of_study
+    from fedtide.pages.study import counted, forest_page
+    from fedtide.pages.study_curves import Family, PageCurve, cut_text
+
+__all__ = ["Family", "Forest", "PageCurve", "counted", "cut_text", "forest_page", "of_study"]
+
+__getattr__ = lazy_names(__name__, __all__, "forest study study_curves")

@@ -26,6 +26,9 @@ class Kind:
     memory: tuple[
         str, ...
     ] = ()  # signatures that differ for one with memory, `init` first; none: it may have no memory
+    fold: tuple[
+        str, ...
+    ] = ()  # signatures of one that is given its arguments a lot at a time; none: there is no such form
     asked_before: bool = False  # it is asked before a run begins, not while it is on
     made_with: tuple[str, ...] = ()  # what its class is given besides its parameters, filled in as run.<name>
     # what a part of it may ask for with arg(key=...) besides the experiment's keys, and what that is
@@ -40,6 +43,11 @@ class Kind:
     def calls_with_memory(self) -> dict[str, tuple[str, ...]]:
         """The same for one with memory."""
         return {**_calls(self.memory), **self.calls, **_calls(self.memory)}
+
+    @functools.cached_property
+    def calls_of_fold(self) -> dict[str, tuple[str, ...]]:
+        """The same for one that is given its arguments a lot at a time."""
+        return _calls(self.fold)
 
 
 def _calls(signatures: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -144,6 +152,12 @@ KINDS: Final[dict[str, Kind]] = {
         (
             "init(model) -> memory",
             "(memory, model, starts, updates, weights, age, device) -> (the next model [d], memory)",
+        ),
+        (
+            "init(model, num_devices) -> state",
+            "start(state, model, cohort) -> accumulator",
+            "add(accumulator, rows, starts, updates) -> accumulator",
+            "finish(state, accumulator, model) -> (the next model [d], state)",
         ),
     ),
     "codec": Kind(

@@ -64,6 +64,8 @@ def part(
 def calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
     """Return how a part is called: what it is given, by method."""
     known = KINDS[kind]
+    if known.fold and hasattr(made, "start") and not callable(made):
+        return known.calls_of_fold
     return known.calls_with_memory if known.memory and remembers(made) else known.calls
 
 

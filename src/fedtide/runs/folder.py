@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -300,7 +300,6 @@ class RunFolder:
     """A run that is being written. Opening and loading change nothing that is there; the first round or the end does."""
 
     header: RunHeader
-    keeps_state: Callable[[], str] | None = None  # asked at every checkpoint which policy depends on the past; "": none
     _state: ServerState | None = field(default=None, repr=False)  # after the last whole round
     _length: int = field(default=0, repr=False)  # bytes of the rounds up to there
     _sha256: Any = field(default_factory=hashlib.sha256, repr=False)  # of these
@@ -360,8 +359,6 @@ class RunFolder:
         if run.checkpoint is None:
             return None
         state, manifest = run.checkpoint
-        if manifest.keeps_state and not run.complete:
-            raise StatefulError(self.path, manifest.keeps_state)
         self._state, self._length, self._sha256 = state, manifest.rounds_bytes, run.rounds_sha256
         return state, run.rounds[-1].ledger if run.rounds else Ledger(), run.rounds
 
@@ -406,7 +403,6 @@ class RunFolder:
             rounds_bytes=self._length,
             rounds_sha256=self._sha256.hexdigest(),
             versions=self.header.versions,
-            keeps_state=self.keeps_state() if self.keeps_state else "",
         )
         content = checkpoint_bytes(self._state, manifest)
         write_atomically(self.path / "checkpoint.npz", content)

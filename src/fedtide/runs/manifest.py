@@ -69,7 +69,6 @@ class Manifest(BaseModel):
     rounds_bytes: NonNegativeInt  # length of rounds.jsonl
     rounds_sha256: str  # of these bytes
     versions: Versions
-    keeps_state: str = ""  # how a user's policy was seen to depend on the past
 
 
 def versions(experiment: Experiment) -> dict[str, Any]:

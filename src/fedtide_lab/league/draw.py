@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.plot.figure import new_figure, our_style, save
-from fedtide.plot.style import COLOURS
-from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import SPENT_BY_QUANTITY, band
+from fedtide.plot import COLOURS, new_figure, our_style, save
+from fedtide.studies import SPENT_BY_QUANTITY, RunResult, band
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog
-from fedtide_lab.league.tune import JOINED
+from fedtide_lab.league.tune import COMBINED
 
 _SHOWN = {"higher": COLOURS[2], "lower": COLOURS[1]}  # else grey
 _MOST = 18  # methods in the figure of gains
@@ -49,7 +47,7 @@ def draw_gains(tables: Sequence[Standings], stem: Path) -> list[Path]:
                 panel.plot(found.mean, line, "o", color=colour, markersize=3)
                 ends.append(found.mean)
             panel.axvline(0, color="black", linewidth=0.8)
-            panel.set_title(each.arena.name, fontsize=7.5)
+            panel.set_title(each.world.name, fontsize=7.5)
             margin = 0.06 * (max(ends) - min(ends)) or 0.01
             panel.set_xlim(min(ends) - margin, max(ends) + margin)
             panel.locator_params(axis="x", nbins=3)
@@ -71,14 +69,14 @@ def draw_curves(tables: Sequence[Standings], runs: Mapping[str, Runs], stem: Pat
                 for row, style in zip(leaders(each), _STYLES, strict=False):
                     if over == "bits" and is_analog(row):
                         continue
-                    found = [_with_reports(runs[each.arena.name][row.name][seed]) for seed in each.seeds]
+                    found = [_with_reports(runs[each.world.name][row.name][seed]) for seed in each.seeds]
                     mean = band(found, "test_accuracy", over)
                     panel.plot(mean.x / _SCALE[over], mean.mean, label=row.name, linewidth=1.2, **style)
                 panel.axhline(each.target, color="#aaaaaa", linewidth=0.7, linestyle=":")
                 panel.set_xlabel(name, fontsize=7.5)
                 panel.tick_params(labelsize=7)
                 panel.set_ylim(0, 1)
-            line[0].set_ylabel(f"{each.arena.title}\ntest accuracy", fontsize=7.5)
+            line[0].set_ylabel(f"{each.world.title}\ntest accuracy", fontsize=7.5)
             line[-1].legend(fontsize=6.5, loc="lower right")
         return save(page, stem)
 
@@ -99,8 +97,8 @@ _STYLES: tuple[dict[str, Any], ...] = (
 
 def leaders(each: Standings) -> list[Standing]:
     """Return the two best, the best method alone, the paper's schedule and the reference: five at most."""
-    alone = [row for row in each.rows if row.name not in (JOINED, PAPER_METHOD, REFERENCE)]
-    chosen = [*(row for row in each.rows if row.name == JOINED), *alone[:2]]
+    alone = [row for row in each.rows if row.name not in (COMBINED, PAPER_METHOD, REFERENCE)]
+    chosen = [*(row for row in each.rows if row.name == COMBINED), *alone[:2]]
     return [*chosen, *(row for row in each.rows if row.name in (PAPER_METHOD, REFERENCE))]
 
 

@@ -1,4 +1,4 @@
-"""Who plays: every method as what it changes in the reference, and the one thing about it that is tuned.
+"""The entries: every method as what it changes in the reference, and the one thing about it that is tuned.
 
 The reference is the paper's periodic design with random scheduling. A method changes what its own paper is about: the
 schedule, the server, the codec or the devices. Four candidates each: two learning rates of the devices times two settings of
@@ -28,13 +28,13 @@ class Method(NamedTuple):
     title: str
     tree: Tree
     settings: tuple[Tree, ...]
-    alone: bool = False  # it cannot be joined to methods of other groups
+    alone: bool = False  # it cannot be combined with methods of other groups
     control: str = REFERENCE  # what has all of it but the method itself
     rates: tuple[float, ...] = RATES  # learning rates that it is tried with
 
 
 class Group(NamedTuple):
-    """Methods that change the same thing; one of each group can be joined."""
+    """Methods that change the same thing; one of each group can be combined."""
 
     name: str
     title: str
@@ -212,5 +212,5 @@ GROUPS = (
     Group("air", "How updates share the air", _AIR),
     Group("robust", "Robust servers, with dense updates", _ROBUST),
 )
-JOINABLE = ("schedule", "server", "codec", "local")  # one of each goes together
+COMBINABLE = ("schedule", "server", "codec", "local")  # one of each goes together
 METHODS = {method.name: method for group in GROUPS for method in group.methods}

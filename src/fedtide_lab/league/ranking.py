@@ -8,18 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.studies.paths import paired
-from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import (
+from fedtide.studies import (
     CONFIDENCE,
     Comparison,
     Reaching,
+    RunResult,
     final_accuracy,
     mean_accuracy,
+    paired,
     paired_difference,
 )
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
-from fedtide_lab.league.tune import CONFIRMING, RANKING_SEEDS, Arena, Entry
+from fedtide_lab.league.tune import CONFIRMING, RANKING_SEEDS, Entry
+from fedtide_lab.worlds.studies import World
 
 _SPENT = ("time", "bits", "joules")
 _STEPS = 20  # targets are whole multiples of 1/20 = 0.05
@@ -37,7 +38,7 @@ class Cost(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A method's season in a world."""
+    """How a method did in a world."""
 
     entry: Entry
     rank: int
@@ -46,7 +47,7 @@ class Standing(NamedTuple):
     accuracy: float  # mean over the horizon and the seeds
     final: float
     over_reference: Comparison | None  # None: the method itself
-    over_control: Comparison | None  # None: its control is the reference, itself, or has not played
+    over_control: Comparison | None  # None: its control is the reference, itself, or has no runs
     over_paper: Comparison | None
     surely: str  # `ahead` or `behind` the reference among so many comparisons (Bonferroni), or nothing
     is_level: bool  # no run of it diverged, and its difference from the winner is not resolved
@@ -66,9 +67,9 @@ class Standing(NamedTuple):
 
 
 class Standings(NamedTuple):
-    """A world's season."""
+    """A world's ranking."""
 
-    arena: Arena
+    world: World
     target: float  # accuracy
     seeds: tuple[int, ...]
     rows: tuple[Standing, ...]  # by rank
@@ -108,8 +109,8 @@ def gain_over(
     return paired_difference(first, second, confidence)
 
 
-def standings(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Standings | None:
-    """Rank the methods of a world by their mean accuracy over the horizon; None if the reference has not played.
+def standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings | None:
+    """Rank the methods of a world by their mean accuracy over the horizon; None if the reference has no runs.
 
     Means compare on the same seeds only: those that the reference and most methods have. A method that lacks one of them is
     left out, and said to be. A run that diverged counts as chance. A range of ranks: behind those that are ahead by a resolved
@@ -124,9 +125,9 @@ def standings(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Standings |
     if not seeds:
         return None
     ranked = {name: {seed: found[seed] for seed in seeds if seed in found} for name, found in runs.items()}
-    played = [each for each in entries if len(ranked.get(each.method.name, {})) == len(seeds)]
-    level = {each.method.name: _mean(ranked[each.method.name], mean_accuracy) for each in played}
-    order = sorted(played, key=lambda each: -level[each.method.name])
+    complete = [each for each in entries if len(ranked.get(each.method.name, {})) == len(seeds)]
+    level = {each.method.name: _mean(ranked[each.method.name], mean_accuracy) for each in complete}
+    order = sorted(complete, key=lambda each: -level[each.method.name])
     by_rank = [each.method.name for each in order]
     target = (
         math.floor(_mean(ranked[REFERENCE], final_accuracy) * _STEPS + 1e-9) / _STEPS
@@ -165,7 +166,7 @@ def standings(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Standings |
         for name, own in fresh.items()
     }
     return Standings(
-        arena,
+        world,
         target,
         tuple(seeds),
         tuple(row(rank, each) for rank, each in enumerate(order, 1)),
@@ -177,15 +178,6 @@ def standings(arena: Arena, entries: Sequence[Entry], runs: Runs) -> Standings |
 def is_analog(row: Standing) -> bool:
     """Say whether what a method sends is no bits."""
     return bool(row.entry.tree.get("radio", {}).get("access", "orthogonal") != "orthogonal")
-
-
-def league_effect(found: Comparison | None) -> str:
-    """Write a gain with its interval."""
-    if found is None:
-        return ""
-    if not math.isfinite(found.low):
-        return f"{found.mean:+.3f} (one seed)"
-    return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 
 def _diverged(runs: Mapping[int, RunResult]) -> int:

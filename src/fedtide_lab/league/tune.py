@@ -1,7 +1,8 @@
-"""The season: candidates are tuned on a seed of their own, the best of each method plays on the others.
+"""Tuning: candidates run on a seed of their own, the best of each method is ranked on the others.
 
-Three stages, each of which needs the one before: every method is tuned; the best of each group are joined and tuned, too;
-all play. Runs are kept by what they are, so a season that was stopped goes on, and a method more costs its own runs only.
+Three stages, each of which needs the one before: every method is tuned; the best of each group are combined and tuned, too;
+all are ranked. Runs are cached by the hash of their configuration, so a benchmark that was stopped goes on, and one more
+method costs its own runs only.
 """
 
 from __future__ import annotations
@@ -10,18 +11,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtide.config import lay
-from fedtide.studies.results import RunResult
-from fedtide.studies.spec import Study, make_study
-from fedtide.studies.statistics import mean_accuracy
-from fedtide.studies.store import Store
-from fedtide_lab.league.methods import GROUPS, JOINABLE, METHODS, REFERENCE, Method
+from fedtide.studies import Store, Study, make_study, mean_accuracy
+from fedtide_lab.league.methods import COMBINABLE, GROUPS, METHODS, REFERENCE, Method
 from fedtide_lab.paper.figures import Tree
-from fedtide_lab.worlds.studies import COMMON_KEYS, WORLDS
+from fedtide_lab.worlds.studies import COMMON_KEYS, WORLDS, World
 
 RANKING_SEEDS = 5
 TUNING_SEED = 100  # of no run that ranks
 CONFIRMING = range(10, 15)  # fresh seeds, for the winner
-JOINED = "joined"
+COMBINED = "combined"
 CHANCE = 0.1  # the accuracy of a guess among ten labels, which every world here has
 # What an upload and a training cost: 0.2 W at 200,000 symbols/s; 1e6 cycles per sample at 1e-28 J s^2 and 1 GHz
 BASE: Tree = lay(
@@ -35,32 +33,23 @@ BASE: Tree = lay(
 )
 
 
-class Arena(NamedTuple):
-    """A world in which methods meet."""
-
-    name: str
-    title: str
-    differs: str
-    tree: Tree
-
-
 _KNOWN = {world.name: world for world in WORLDS}
-ARENAS = (
-    Arena(
+LEAGUE_WORLDS = (
+    World(
         "paper",
         "The paper's cell",
         "MNIST in shards, Rayleigh fading drawn anew every period, T_k uniform, n = 300,000 symbols a period: the paper's "
         "non-i.i.d. setting",
         {},
     ),
-    Arena(
+    World(
         "macro",
         "A crowded macro cell",
         "MNIST in shards; devices within 500 m, path loss and 8 dB of shadowing under the fading, and a third of the "
         "symbols: n = 100,000",
         lay(_KNOWN["macro"].tree, {"radio": {"num_symbols": 100_000}}),
     ),
-    Arena(
+    World(
         "phones",
         "Phones that come and go",
         "Fashion-MNIST in shards; on for 2 T_max and away for 1 on average; every job takes another time, 0.1 T_max and "
@@ -71,7 +60,7 @@ ARENAS = (
 
 
 class Entry(NamedTuple):
-    """A method as it plays in a world: with the settings that were best in tuning."""
+    """A method as it runs in a world: with the settings that were best in tuning."""
 
     method: Method
     group: str
@@ -85,22 +74,22 @@ class Entry(NamedTuple):
         return lay(lay(self.method.tree, self.setting), {"learning": {"learning_rate": self.rate}})
 
 
-def tuning(arena: Arena, methods: Sequence[Method]) -> Study:
+def tuning(world: World, methods: Sequence[Method]) -> Study:
     """Return the runs that tune some methods in a world."""
     trees = {
         f"{each.method.name}, {number}": each.tree
         for method in methods
         for number, each in enumerate(_candidates(method))
     }
-    return make_study(f"{arena.name}, tuning", {name: _in(arena, tree) for name, tree in trees.items()}, [TUNING_SEED])
+    return make_study(f"{world.name}, tuning", {name: _in(world, tree) for name, tree in trees.items()}, [TUNING_SEED])
 
 
-def playing(arena: Arena, entries: Sequence[Entry], seeds: Sequence[int]) -> Study:
+def ranking_study(world: World, entries: Sequence[Entry], seeds: Sequence[int]) -> Study:
     """Return the runs that rank some methods in a world."""
-    return make_study(arena.name, {each.method.name: _in(arena, each.tree) for each in entries}, seeds)
+    return make_study(world.name, {each.method.name: _in(world, each.tree) for each in entries}, seeds)
 
 
-def tuned(arena: Arena, methods: Sequence[Method], store: Store) -> list[Entry]:
+def tuned(world: World, methods: Sequence[Method], store: Store) -> list[Entry]:
     """Return these methods with their best settings in a world; without those that have no run there.
 
     A candidate that diverged is behind all that stayed finite.
@@ -109,7 +98,7 @@ def tuned(arena: Arena, methods: Sequence[Method], store: Store) -> list[Entry]:
     for method in methods:
         scored = [
             (result.diverged is None, mean_accuracy(result), each)
-            for each, run in zip(_candidates(method), tuning(arena, [method]).runs, strict=True)
+            for each, run in zip(_candidates(method), tuning(world, [method]).runs, strict=True)
             if store.has(run.name) and (result := store.load(run.name))
         ]
         if scored:
@@ -118,7 +107,7 @@ def tuned(arena: Arena, methods: Sequence[Method], store: Store) -> list[Entry]:
     return found
 
 
-def joined(found: Sequence[Entry]) -> Method | None:
+def combine(found: Sequence[Entry]) -> Method | None:
     """Return the best schedule, server, codec and training of a world in one, by their tuning; None before all are tuned.
 
     Of a group whose best did no better than its control, nothing is taken. What it is tuned with are the weights
@@ -129,30 +118,21 @@ def joined(found: Sequence[Entry]) -> Method | None:
         return None
     tree: Tree = {}
     titles: list[str] = []
-    for group in JOINABLE:
+    for group in COMBINABLE:
         best = max(
             (each for each in found if each.group == group and not each.method.alone), key=lambda each: each.tuned
         )
         if best.tuned > by_name[best.method.control].tuned:
             tree = lay(tree, lay(best.method.tree, best.setting))
             titles.append(best.method.name)
-    return Method(JOINED, " + ".join(titles), tree, METHODS[REFERENCE].settings) if tree else None
-
-
-def results(arena: Arena, entries: Sequence[Entry], store: Store, most: int = 20) -> dict[str, dict[int, RunResult]]:
-    """Read every stored run that ranks: method -> seed -> result."""
-    found: dict[str, dict[int, RunResult]] = {}
-    for run in playing(arena, entries, range(most)).runs:
-        if store.has(run.name):
-            found.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
-    return found
+    return Method(COMBINED, " + ".join(titles), tree, METHODS[REFERENCE].settings) if tree else None
 
 
 def _candidates(method: Method) -> list[Entry]:
     """Return a method with every learning rate and each of its settings, not yet scored."""
-    group = next((group.name for group in GROUPS if method in group.methods), JOINED)
+    group = next((group.name for group in GROUPS if method in group.methods), COMBINED)
     return [Entry(method, group, setting, rate, 0.0) for rate in method.rates for setting in method.settings]
 
 
-def _in(arena: Arena, tree: Tree) -> Tree:
-    return lay(lay(BASE, arena.tree), tree)
+def _in(world: World, tree: Tree) -> Tree:
+    return lay(lay(BASE, world.tree), tree)

@@ -16,9 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.studies.paths import note, paired
-from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import CONFIDENCE, METRICS, POWER, Comparison, diverged, paired_difference, seeds_needed
+from fedtide.studies import (
+    CONFIDENCE,
+    METRICS,
+    POWER,
+    Comparison,
+    RunResult,
+    diverged,
+    note,
+    paired,
+    paired_difference,
+    seeds_needed,
+)
 
 # The number per run that decides, and the one by which the verdict is given a second time.
 _OTHER = {"mean_accuracy": "final_accuracy", "mean_train_loss": "final_train_loss", "variation": "roughness"}

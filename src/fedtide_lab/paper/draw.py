@@ -8,27 +8,43 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.devices.availability import Always
-from fedtide.devices.duration import UniformDuration, first_duration
-from fedtide.plot.curves import ACCURACY, draw_curve, draw_end, leave_room
-from fedtide.plot.figure import axis_name, legend_below, name_panel, new_figure, our_style, save, sheet
-from fedtide.plot.forest import ForestRow, draw_forest, draw_rows, few_numbers
-from fedtide.plot.style import COLOURS, SCREEN, Style, line_styles
-from fedtide.studies.paths import across, paired
-from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import (
+from fedtide.devices import Always, UniformDuration, first_duration
+from fedtide.plot import (
+    ACCURACY,
+    COLOURS,
+    SCREEN,
+    ForestRow,
+    Style,
+    axis_name,
+    draw_curve,
+    draw_end,
+    draw_forest,
+    draw_rows,
+    few_numbers,
+    leave_room,
+    legend_below,
+    line_styles,
+    name_panel,
+    new_figure,
+    our_style,
+    save,
+    sheet,
+)
+from fedtide.studies import (
     CONFIDENCE,
     FEWEST_SEEDS,
     METRICS,
     Band,
+    RunResult,
+    across,
     aligned,
     band,
     difference_band,
+    paired,
     paired_difference,
     saws,
 )
-from fedtide.timeline.clock import make_clock, start_times
-from fedtide.timeline.timelines import PerArrival, Periodic, Synchronous
+from fedtide.timeline import PerArrival, Periodic, Synchronous, make_clock, start_times
 from fedtide.types import Floats, Ints, Tick
 from fedtide_lab.paper.claims import Verdict
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label

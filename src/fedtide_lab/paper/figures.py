@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fedtide.studies.spec import Study, make_study
+from fedtide.studies import RunResult, Store, Study, make_study
 
 Tree = Mapping[str, Any]
 
@@ -125,10 +125,6 @@ FIGURES: dict[str, Figure] = {
                 "FedAsync 0.4": {"framework": "fedasync", "policy": {"limit": 1, "aggregator": {"mixing": 0.4}}},
                 "FedAsync 0.8": {"framework": "fedasync", "policy": {"limit": 1, "aggregator": {"mixing": 0.8}}},
             },
-            note="The paper gives no least duration. Ours is 0, so a few quick devices make most of FedAsync's uploads: of 40 "
-            "devices the quickest makes 10 to 85 % of them (median 29), the quickest five 43 to 97 % (seeds 0 to 9). Their "
-            "number has no finite expectation: 6,109, 4,856, 5,738, 10,690 and 128,560 uploads on seeds 0 to 4, so that a seed "
-            "takes from minutes to many hours. What FedAsync does here depends on it (`fleet.min_duration`).",
             resources=True,
             # the gain of the schedule is that of the proposed one
             against={
@@ -262,3 +258,12 @@ def shrink(tree: dict[str, Any], quick: Tree) -> dict[str, Any]:
     whole = tree.get("timeline", {}).get("horizon", TimelineConfig.model_fields["horizon"].default)
     horizon = float(whole) * float(quick["horizon_share"])
     return lay(lay(tree, {k: v for k, v in quick.items() if k != "horizon_share"}), {"timeline": {"horizon": horizon}})
+
+
+def stored_runs(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
+    """Read the runs of a study that are stored: label -> seed -> result."""
+    found: dict[str, dict[int, RunResult]] = {}
+    for run in study.runs:
+        if store.has(run.name):
+            found.setdefault(run.label, {})[run.experiment.seed] = store.load(run.name)
+    return found

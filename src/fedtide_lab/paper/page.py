@@ -1,4 +1,7 @@
-"""The page docs/paper.md: verdicts, then each figure with the claims that stand on it, their intervals, what curves spent."""
+"""The page docs/paper.md: verdicts, then each figure with the claims that stand on it, their intervals, what curves spent.
+
+The text is page.md and texts.md here and findings.md beside the results; this module computes what stands in their places.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.config import FRAMEWORKS, Experiment
-from fedtide.core.files import write_output
-from fedtide.plot.curves import SAID, SMOOTHED
-from fedtide.studies.paths import WHY, note, paired, summary
-from fedtide.studies.statistics import METRICS, paired_difference
-from fedtide.studies.table import effect, finite_or_none
+import numpy as np
+
+from fedtide.config import FRAMEWORKS, Experiment, experiment
+from fedtide.engine import durations
+from fedtide.plot import SAID, SMOOTHED
+from fedtide.studies import METRICS, WHY, effect, finite_or_none, note, paired, paired_difference, summary
 from fedtide_lab.paper.claims import FigureResults, Finding, Verdict
 from fedtide_lab.paper.draw import smooths
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
@@ -28,6 +31,7 @@ from fedtide_lab.paper.reproduce import (
     without_run,
 )
 from fedtide_lab.paper.sentences import CLAIMS
+from fedtide_lab.prose import fill, findings, folded, packaged, sections, table, write_page
 
 _MARKS = {
     "holds": "**holds**",
@@ -45,72 +49,9 @@ _AS_CLAIMED = {
 }
 
 
-_FULL = (
-    "The figures of *Scheduling and Aggregation Design for Asynchronous Federated Learning over Wireless Networks* "
-    "(Hu, Chen, Larsson), from full runs. This page is written by `fedtide paper`; the runs behind it are in "
-    "`results/paper`, and running the command again adds only what is missing. `fedtide paper --draw-only --style ieee "
-    "--out print` draws the figures for an IEEE column (`ieee-wide`: a page; `nature`), fonts embedded."
-)
-_AT_A_GLANCE = (
-    "Every claim with the comparison on which it hangs: its difference, positive where it is as claimed, and the 95 % "
-    "interval over seeds. Circles: the claim holds; crosses: contradicted; open diamonds: not resolved (without a bar: one "
-    "seed). Small strokes are the other comparisons of a claim. Fig. is the paper's figure."
-)
-_PAIRED = (
-    "Differences are taken seed by seed. Schedulers and weights of one seed meet the same fading, durations, "
-    "partition, initial model and batches; frameworks and periods, whose clocks differ, share durations, partition "
-    "and initial model; i.i.d. and non-i.i.d. runs share durations and fading."
-)
-RULE = (
-    "A claim holds if each of its comparisons is resolved in the claimed direction (95 % interval of the paired "
-    "difference). It is contradicted if one of its m comparisons is resolved the other way by an interval of 1 - 5 "
-    "%/m, so that a claim of many comparisons is not contradicted by chance. Where one of several groups of "
-    "comparisons is enough (one R, one γ), the one that holds must do so at 1 - 5 %/groups, all must be "
-    "contradicted, and the table shows the best. Nothing is corrected for the number of claims, and some share "
-    'comparisons. "About N would resolve it": with that many seeds the whole claim would be decided by this rule (in the '
-    "table of verdicts), or this comparison at the level that its claim asks for, four times in five, if differences and "
-    "their spreads are as measured. A run that did not stay finite counts as a guess from then on, and is told."
-)
-_MEASURES = (
-    "The paper does not say how its curves are compared. Accuracies are compared here as averages over the horizon "
-    "from time 0 (`mean_accuracy`), so that speed and level both count; losses as averages over the iterations "
-    "(`mean_train_loss`); smoothness by how much the accuracy, read once per T_max, goes up and down in the second half "
-    "of the horizon (`variation`; `roughness` alone sees what a curve does within one T_max). The last column has the "
-    "verdict by another measure: at the end, which on all pages means averaged over the last tenth of the horizon "
-    "(`final_accuracy`, `final_train_loss`), or the scatter around a quadratic trend in the second half (`roughness`)."
-)
-# What stands below a figure, by the kind of drawing.
-_BELOW = {
-    "difference": "What is gained, seed by seed, by the averages up to each moment: what pairing leaves of the noise, with "
-    "the 95 % interval at the right end, by which claims against this reference are decided. The sign is that of the "
-    "verdicts: above zero the first is better than the second, of a loss the lower one.",
-    "resources": "The same curves against what they cost: bits sent over the uplink, and samples that devices trained on, "
-    "used or wasted.",
-}
-_EFFECTS = (
-    "Gains over the reference, seed by seed: the mean, its 95 % interval, and single seeds as small strokes. The curves "
-    "themselves lie on one another."
-)
-_TIMELINES = {
-    "frameworks_timeline": "Three frameworks in time, drawn from event traces (the paper's Fig. 2)",
-    "ages_timeline": "Ages and subsets of devices, drawn from an event trace (the paper's Figs. 3 and 10)",
-}
-_QUOTED = (
-    "Each claim leads to its place below, with the sentence of the paper that makes it, how we read that sentence, and every "
-    "comparison. Quotations are literal, with mathematics as plain text and without citations."
-)
-_BESIDES = (
-    "These are measurements of ours, no claims of the paper, so they get no verdict. The differences are taken as written, the "
-    "first less the second."
-)
-_CLAIMED = {
-    check.figure for claim in CLAIMS for check in claim.checks
-}  # figures about which the paper claims something
-_QUICK = (
-    "**A quick look, not the paper's figures**: every run is cut to a tenth of its horizon, with two seeds unless "
-    "told otherwise, by `fedtide paper --quick`. What such short runs say about the claims is preliminary; `fedtide "
-    "paper` does the full ones."
-)
+TEXTS = sections(packaged("paper/texts.md"))
+# The figures about which the paper claims something
+_CLAIMED = {check.figure for claim in CLAIMS for check in claim.checks}
 
 
 def write_paper_page(
@@ -121,81 +62,99 @@ def write_paper_page(
     others: Sequence[Verdict],
     observed: Observed = (),
     quick: bool = False,
+    store: Path | None = None,
 ) -> None:
-    """Write the page beside its figures."""
+    """Write the page beside its figures. store: the folder of the results, with findings.md if any."""
     rows = claims_rows(verdicts, others)
-    lines = ["# The paper, reproduced", ""]
-    if "verdicts" in figures:
-        lines += [f"![Every claim, decided]({_image(page, figures['verdicts'])})", "", _AT_A_GLANCE, ""]
-    lines += [_QUICK if quick else _FULL, "", _common(), "", _PAIRED, ""]
-    lines += ["## Verdicts", "", _QUOTED, "", *_verdicts_table(rows), "", RULE, "", _MEASURES, ""]
-    lines += ["## What we find besides", "", _BESIDES, "", *_observed_table(observed_rows(observed)), ""]
-    lines += [
-        "## Runs",
-        "",
-        *_folded("Curves, seeds and what they cost", _runs_table(results)),
-        "## Figures and their claims",
-        "",
-    ]
+    notes = findings(store, paper_values(), FIGURES) if store else {}
+    shown = []
     for name, figure in FIGURES.items():
-        lines += [f"### {_heading(figure)}", "", *_images(page, figure, name, figures, results)]
-        lines += [
-            line
-            for row, each in zip(rows, verdicts, strict=True)
-            if _figure_of(row) == name
-            for line in _claim(row, each)
-        ]
+        note = notes.get(f"findings {name}") or figure.note
+        shown += [f"### {_heading(figure)}", *_images(page, figure, note, figures, results)]
+        shown += [_claim(row, each) for row, each in zip(rows, verdicts, strict=True) if _figure_of(row) == name]
         if name in figures:
             spent = paper_ledger(figure, results[name])
-            lines += [*_proved(spent), *_folded("What each curve spent", _ledger_table(spent))]
-    for name in (name for name in figures if name in _TIMELINES):
-        lines += [f"### {_TIMELINES[name]}", "", f"![{_TIMELINES[name]}]({_image(page, figures[name])})", ""]
-    page.parent.mkdir(parents=True, exist_ok=True)
-    content = ("\n".join(lines).rstrip() + "\n").encode()
-    write_output(page, content, rb"# .*fedtide paper", "a page of `fedtide paper`")
+            shown += [_proved(spent), folded("What each curve spent", _ledger_table(spent))]
+    for name in figures:
+        if name.endswith("_timeline"):
+            shown += [f"### {TEXTS[name]}", f"![{TEXTS[name]}]({_image(page, figures[name])})"]
+    verdicts_figure = ""
+    if "verdicts" in figures:
+        verdicts_figure = f"![Every claim, decided]({_image(page, figures['verdicts'])})\n\n{TEXTS['at a glance']}"
+    values = {
+        **_common(),
+        "verdicts figure": verdicts_figure,
+        "about": TEXTS["quick look" if quick else "full runs"],
+        "verdicts": _verdicts_table(rows),
+        "rule": TEXTS["rule"],
+        "observed": _observed_tables(observed_rows(observed)),
+        "runs": folded("Curves, seeds and what they cost", _runs_table(results)),
+        "figures": "\n\n".join(part for part in shown if part),
+    }
+    write_page(page, fill(packaged("paper/page.md"), values, "paper/page.md"), "paper")
 
 
-def _common() -> str:
-    """Say what all figures share, from the defaults of an experiment."""
+def _common() -> dict[str, Any]:
+    """Return what all figures share, from the defaults of an experiment."""
     usual = Experiment()
-    learning, fedavg = usual.learning, FRAMEWORKS["fedavg"]["learning"]["proximal"]
-    return (
-        "Common to all, unless a caption says otherwise: MNIST; the CNN of 21,840 parameters with its dropout; "
-        f"{usual.radio.snr_db:g} dB average SNR; T_k uniform on ({usual.fleet.min_duration:g}, T_max], drawn once per seed; "
-        f"{learning.local_epochs} local epochs in batches of {learning.batch_size}; learning rate {learning.learning_rate:g}, "
-        f"halved at half-time; λ = {learning.proximal:g} ({fedavg:g} in FedAvg); horizon {usual.timeline.horizon:g} T_max; the "
-        "paper's codec. The paper prints no values of R, T~ and γ for its curves: R and T~ are ours, γ is that of the authors' "
-        "released code. What else the text leaves open is filled as [architecture.md](architecture.md) says."
+    return {
+        "snr": usual.radio.snr_db,
+        "min duration": usual.fleet.min_duration,
+        "epochs": usual.learning.local_epochs,
+        "batch": usual.learning.batch_size,
+        "rate": usual.learning.learning_rate,
+        "proximal": usual.learning.proximal,
+        "fedavg proximal": FRAMEWORKS["fedavg"]["learning"]["proximal"],
+        "horizon": usual.timeline.horizon,
+    }
+
+
+def paper_values() -> dict[str, float]:
+    """Return what findings may name: how many uploads FedAsync makes, and the quickest devices' shares of them in percent."""
+    uploads = []
+    for seed in range(10):
+        made = experiment({"framework": "fedasync", "fleet": {"num_devices": 40}, "seed": seed})
+        uploads.append(np.sort(np.floor(made.timeline.horizon / np.asarray(durations(made))))[::-1])
+    values = {f"uploads on seed {seed}": float(each.sum()) for seed, each in enumerate(uploads)}
+    for who, count in {"quickest": 1, "quickest five": 5}.items():
+        shares = [100 * float(each[:count].sum() / each.sum()) for each in uploads]
+        values |= {f"least share of the {who}": min(shares), f"largest share of the {who}": max(shares)}
+        values[f"median share of the {who}"] = float(np.median(shares))
+    return values
+
+
+def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    heads = [
+        "figure",
+        "claim",
+        "verdict",
+        "the comparison on which it hangs (positive: as claimed)",
+        "by the other measure",
+    ]
+    return table(
+        heads,
+        [
+            [
+                _link(FIGURES[_figure_of(row)]),
+                f"[{row['text']}](#{_anchor(row['text'])})",
+                _MARKS[row["verdict"]],
+                f"{in_words(row['weakest'])}: {effect(row['weakest'])}",
+                row["by_other_measure"],
+            ]
+            for row in rows
+        ],
     )
 
 
-def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [
-        "| figure | claim | verdict | the comparison on which it hangs (positive: as claimed) | by the other measure |",
-        "|---|---|---|---|---|",
-    ]
-    return lines + [
-        f"| {_link(FIGURES[_figure_of(row)])} | [{row['text']}](#{_anchor(row['text'])}) | {_MARKS[row['verdict']]} "
-        f"| {in_words(row['weakest'])}: {effect(row['weakest'])} | {row['by_other_measure']} |"
-        for row in rows
-    ]
-
-
-def _observed_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines: list[str] = []
+def _observed_tables(rows: Sequence[Mapping[str, Any]]) -> str:
+    heads = ["", "`mean_accuracy` (95 % interval)", "`final_accuracy`"]
+    parts = []
     for row in rows:
-        lines += [
-            f"**{row['text']}.** {row['note']}",
-            "",
-            "| | `mean_accuracy` (95 % interval) | `final_accuracy` |",
-            "|---|---|---|",
+        cells = [
+            [difference_words(each), effect(each), effect(each["by_other_measure"])] for each in row["comparisons"]
         ]
-        lines += [
-            f"| {difference_words(each)} | {effect(each)} | {effect(each['by_other_measure'])} |"
-            for each in row["comparisons"]
-        ]
-        lines.append("")
-    return lines[:-1]
+        parts += [f"**{row['text']}.** {row['note']}", table(heads, cells)]
+    return "\n\n".join(parts)
 
 
 def _heading(figure: Figure) -> str:
@@ -213,26 +172,21 @@ def _figure_of(row: Mapping[str, Any]) -> str:
 
 
 def _images(
-    page: Path, figure: Figure, name: str, figures: Mapping[str, Sequence[Path]], results: FigureResults
+    page: Path, figure: Figure, note: str, figures: Mapping[str, Sequence[Path]], results: FigureResults
 ) -> list[str]:
-    """Show a figure with its caption, and below it the other drawings of the same runs."""
+    """Show a figure with its caption and note, and below it the other drawings of the same runs."""
+    name = figure.name
     if name not in figures:
         absent = f"{len(without_run(name, results))} of {len(figure.variants())} curves"
-        return [f"Not drawn yet: {absent} have no run. `fedtide paper {name}` adds them.", ""]
-    how = [_EFFECTS] if figure.effects else [SAID, *([SMOOTHED] if smooths(figure, results[name]) else [])]
-    lines = [
-        f"![{figure.title}]({_image(page, figures[name])})",
-        "",
-        " ".join([plain_verdict(figure.caption), *how]),
-        "",
-    ]
-    lines += [figure.note, ""] if figure.note else []
-    lines += _left_out(results[name])
-    for kind, text in _BELOW.items():
+        return [f"Not drawn yet: {absent} have no run. `fedtide paper {name}` adds them."]
+    how = [TEXTS["effects"]] if figure.effects else [SAID, *([SMOOTHED] if smooths(figure, results[name]) else [])]
+    caption = " ".join([plain_verdict(figure.caption), *how])
+    parts = [f"![{figure.title}]({_image(page, figures[name])})", caption, note, *_left_out(results[name])]
+    for kind in ("difference", "resources"):
         if f"{name}_{kind}" in figures:
-            shown = [f"![{figure.title}, {kind}]({_image(page, figures[f'{name}_{kind}'])})", "", text]
-            lines += _folded("Against bits and samples", shown) if kind == "resources" else [*shown, ""]
-    return lines + ([] if name in _CLAIMED else [*_differences_table(figure, results[name]), ""])
+            shown = f"![{figure.title}, {kind}]({_image(page, figures[f'{name}_{kind}'])})\n\n{TEXTS[kind]}"
+            parts.append(folded("Against bits and samples", shown) if kind == "resources" else shown)
+    return parts if name in _CLAIMED else [*parts, _differences_table(figure, results[name])]
 
 
 def _left_out(curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
@@ -243,12 +197,8 @@ def _left_out(curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
         if absent:
             gaps.setdefault(absent, []).append(plain_verdict(name).replace(" | ", ", "))
     return [
-        line
+        f"Left out, though later seeds are there: seed {', '.join(map(str, absent))} of {'; '.join(names)}"
         for absent, names in gaps.items()
-        for line in (
-            f"Left out, though later seeds are there: seed {', '.join(map(str, absent))} of {'; '.join(names)}",
-            "",
-        )
     ]
 
 
@@ -256,26 +206,25 @@ def _image(page: Path, paths: Sequence[Path]) -> str:
     return os.path.relpath(next(path for path in paths if path.suffix == ".png"), page.parent)
 
 
-def _claim(row: Mapping[str, Any], verdict: Verdict) -> list[str]:
+def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
     """Show a claim: the paper's words, our reading, and every comparison."""
     letters = "abcdefgh"[: len(verdict.groups)] if len(verdict.groups) > 1 else ""
     of_best = " of the best group" if letters else ""
-    lines = [f"#### {row['text']}", "", f"{_MARKS[row['verdict']]}: {_count(verdict.decisive)}{of_best}.", ""]
-    lines += [f'> "{row["quote"]}" ({row["section"]})', ""]
-    lines += [f"We read it as: {row['reading']}", ""] if row["reading"] else []
-    lines += [f"One of the groups {', '.join(letters)} is enough.", ""] if letters else []
-    table = ["| comparison | difference (95 % interval) | as claimed? | by the other measure |", "|---|---|---|---|"]
+    parts = [f"#### {row['text']}", f"{_MARKS[row['verdict']]}: {_count(verdict.decisive)}{of_best}."]
+    parts.append(f'> "{row["quote"]}" ({row["section"]})')
+    parts += [f"We read it as: {row['reading']}"] if row["reading"] else []
+    parts += [f"One of the groups {', '.join(letters)} is enough."] if letters else []
     groups = (
         [f"{letter}: " for letter, group in zip(letters, verdict.groups, strict=True) for _ in group] if letters else []
     )
-    for group, each in zip(groups or [""] * len(row["comparisons"]), row["comparisons"], strict=True):
-        other = each["by_other_measure"]
-        table.append(
-            f"| {group}{in_words(each)} | {effect(each)} | {_AS_CLAIMED[each['verdict']]} "
-            f"| `{other['metric']}` {effect(other)}: {_AS_CLAIMED[other['verdict']]} |"
-        )
     many = len(row["comparisons"])
-    return [*lines, *_folded(f"Its {many} comparison{'s' * (many > 1)}", table)]
+    rows = []
+    for group, each in zip(groups or [""] * many, row["comparisons"], strict=True):
+        other = each["by_other_measure"]
+        by_other = f"`{other['metric']}` {effect(other)}: {_AS_CLAIMED[other['verdict']]}"
+        rows.append([group + in_words(each), effect(each), _AS_CLAIMED[each["verdict"]], by_other])
+    heads = ["comparison", "difference (95 % interval)", "as claimed?", "by the other measure"]
+    return "\n\n".join([*parts, folded(f"Its {many} comparison{'s' * (many > 1)}", table(heads, rows))])
 
 
 def _anchor(heading: str) -> str:
@@ -283,47 +232,46 @@ def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def _folded(summary: str, lines: Sequence[str]) -> list[str]:
-    return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>", ""]
-
-
-def _runs_table(results: FigureResults) -> list[str]:
+def _runs_table(results: FigureResults) -> str:
     """Say how many seeds each figure has and what one costs."""
-    lines = ["| figure | curves | seeds | the quickest seed of each curve, on one core |", "|---|---|---|---|"]
+    lines = []
     for name, figure in FIGURES.items():
         rows = paper_ledger(figure, results.get(name, {}))
         seeds = sorted({row["seeds"] for row in rows} | ({0} if len(rows) < len(figure.variants()) else set()))
         words = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
         known = [row["seconds"] for row in rows if row["seconds"]]
         cost = f"{sum(known) / 60:.0f} min" if len(known) == len(figure.variants()) else "-"
-        lines.append(f"| {figure.title} (`{name}`) | {len(figure.variants())} | {words} | {cost} |")
+        lines.append([f"{figure.title} (`{name}`)", str(len(figure.variants())), words, cost])
     every = [result for curves in results.values() for runs in curves.values() for result in runs.values()]
-    return [*lines, "", "Figures share runs, so all together cost less than the sum.", "", f"{summary(every)} {WHY}"]
+    made = table(["figure", "curves", "seeds", "the quickest seed of each curve, on one core"], lines)
+    return f"{made}\n\nFigures share runs, so all together cost less than the sum.\n\n{summary(every)} {WHY}"
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} s"
+def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    heads = ["curve", "seeds", "uploads", "symbols (airtime)", "bits sent", "kept share", "samples trained", "wasted"]
+    return table(
+        [*heads, "quickest run"],
+        [
+            [
+                plain_verdict(row["curve"]).replace(" | ", ", "),
+                str(row["seeds"]),
+                f"{row['uploads']:,.0f}",
+                f"{row['symbols'] / 1e6:,.1f} M",
+                f"{row['bits'] / 1e6:,.1f} M",
+                f"{row['kept_share']:.3f}",
+                f"{row['samples_trained'] / 1e6:,.1f} M",
+                f"{row['samples_wasted'] / max(row['samples_trained'], 1):.0%}",
+                "-" if row["seconds"] is None else f"{row['seconds']:.0f} s",
+            ]
+            for row in rows
+        ],
+    )
 
 
-def _ledger_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [
-        "| curve | seeds | uploads | symbols (airtime) | bits sent | kept share | samples trained | wasted | quickest run |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {plain_verdict(row['curve']).replace(' | ', ', ')} | {row['seeds']} | {row['uploads']:,.0f} "
-            f"| {row['symbols'] / 1e6:,.1f} M "
-            f"| {row['bits'] / 1e6:,.1f} M | {row['kept_share']:.3f} | {row['samples_trained'] / 1e6:,.1f} M "
-            f"| {row['samples_wasted'] / max(row['samples_trained'], 1):.0%} | {_seconds(row['seconds'])} |"
-        )
-    return lines
-
-
-def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) -> list[str]:
+def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) -> str:
     """Say how far each curve is from its reference, for a figure about which the paper claims nothing."""
     metric = METRICS["mean_accuracy"]
-    lines = ["| curve | mean accuracy, less that of | difference (95 % interval) |", "|---|---|---|"]
+    rows = []
     for setting in figure.settings:
         for curve in figure.curves:
             reference = figure.reference(curve)
@@ -334,8 +282,8 @@ def _differences_table(figure: Figure, curves: Mapping[str, Mapping[int, Any]]) 
             if pairs:
                 found = paired_difference([metric(one) for one, _ in pairs], [metric(other) for _, other in pairs])
                 row = {**finite_or_none(found._asdict()), "paths_note": note(pairs)}
-                lines.append(f"| {plain_verdict(curve)}, {setting} | {plain_verdict(reference)} | {effect(row)} |")
-    return lines
+                rows.append([f"{plain_verdict(curve)}, {setting}", plain_verdict(reference), effect(row)])
+    return table(["curve", "mean accuracy, less that of", "difference (95 % interval)"], rows)
 
 
 def _count(findings: Sequence[Finding]) -> str:
@@ -347,7 +295,7 @@ def _count(findings: Sequence[Finding]) -> str:
     return f"{answers.count('holds')} of {len(answers)} comparisons as claimed{more}"
 
 
-def _proved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _proved(rows: Sequence[Mapping[str, Any]]) -> str:
     """Say where the proposed schedule is not the proved argmin of the label variance Omega (section III-A, without label)."""
     short = [
         f"{row['proved_share']:.0%} ({plain_verdict(row['curve']).replace(' | ', ', ')})"
@@ -355,9 +303,8 @@ def _proved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if row["proved_share"] is not None and row["proved_share"] < 1
     ]
     if not short:
-        return []
-    return [
+        return ""
+    return (
         "The schedule is the proved minimiser of the label variance in this share of the aggregations, and the best that was "
-        f"found in the others: {', '.join(short)}.",
-        "",
-    ]
+        f"found in the others: {', '.join(short)}."
+    )

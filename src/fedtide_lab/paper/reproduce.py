@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.errors import FedtideError
-from fedtide.plot.style import SCREEN
-from fedtide.studies.results import RunResult
-from fedtide.studies.spec import Study
-from fedtide.studies.statistics import CONFIDENCE, shared_seeds
-from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, finite_or_none
+from fedtide.plot import SCREEN
+from fedtide.studies import CONFIDENCE, RunResult, Store, Study, finite_or_none, shared_seeds
 from fedtide_lab.paper import draw as paper_draw
 from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdict, decide, observe, side_label
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
-from fedtide_lab.paper.figures import FIGURES, Figure, figure_study
+from fedtide_lab.paper.figures import FIGURES, Figure, figure_study, stored_runs
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
 
 _TIMELINES = "timelines"
@@ -50,10 +46,7 @@ def studies(names: Sequence[str], seeds: int | None, quick: Mapping[str, Any] | 
 
 def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None, seeds: int = 0) -> FigureResults:
     """Read every stored run of these figures, whatever its seed: figure -> curve -> seed -> result."""
-    found: dict[str, dict[str, dict[int, RunResult]]] = {}
-    for part in studies(names, max(seeds, 20), quick):
-        found[part.name] = {label: runs for label, runs in by_label(part, store).items() if runs}
-    return found
+    return {part.name: stored_runs(part, store) for part in studies(names, max(seeds, 20), quick)}
 
 
 def without_run(name: str, results: FigureResults) -> list[str]:

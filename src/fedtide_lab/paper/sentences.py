@@ -1,7 +1,6 @@
-"""What the paper says about its simulations, sentence by sentence: each with its place, our reading and its comparisons.
+"""What the paper says about its simulations, sentence by sentence: the words are in claims.md, their comparisons here.
 
-Quotations are literal, with mathematics as plain text (T~, T_max, gamma) and without citations. A quotation may be a part of
-a sentence. What the paper does not say is no claim here: it stands in OBSERVATIONS, which get no verdict.
+What the paper does not say is no claim here: it stands in OBSERVATIONS, which get no verdict.
 """
 
 from __future__ import annotations
@@ -11,12 +10,27 @@ from typing import Any
 
 from fedtide_lab.paper.claims import Check, Claim, Observation
 from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label
+from fedtide_lab.prose import fill, packaged, sections
+
+_WORDS = sections(fill(packaged("paper/claims.md"), {"fresh": FRESH, "old": OLD}, "paper/claims.md"))
 
 _IID, _NON_IID, _SLOW = "i.i.d.", "non-i.i.d.", "slow labels"
 _BOTH = (_IID, _NON_IID)
 _SCHEDULES = ("proposed", "random")
 _OTHERS = ("random", "BC", "BCBN2", "age-based")
 _MIXINGS = (0.4, 0.8)
+
+
+def _claim(name: str, checks: tuple[Check, ...], otherwise: tuple[tuple[Check, ...], ...] = ()) -> Claim:
+    """Return a claim with its words: ours, the quotation, its place and how we read it."""
+    text, quote, section, *reading = _WORDS[name].split("\n\n")
+    read_as = "".join(reading).removeprefix("We read it as: ")
+    return Claim(name, text, checks, otherwise, quote.removeprefix("> "), section.strip("()"), read_as)
+
+
+def _observation(name: str, checks: tuple[Check, ...]) -> Observation:
+    text, note = _WORDS[f"observed: {name}"].split("\n\n")
+    return Observation(name, text, checks, note)
 
 
 def _all(figure: str, better: str, worse: Sequence[str], settings: Sequence[str], **kind: Any) -> tuple[Check, ...]:
@@ -61,54 +75,19 @@ def _fast_and_smooth(better: str, worse: str, setting: str) -> tuple[Check, ...]
 
 
 _LOSS: dict[str, Any] = {"metric": "mean_train_loss", "lower_is_better": True}
-_OUTPERFORMS = (
-    "For both i.i.d. and non-i.i.d. scenarios, our proposed asynchronous FL design outperforms FedAsync and FedAvg, which "
-    "shows its effectiveness in eliminating the straggler effect and achieving better convergence performance."
-)
-_FLUCTUATES = (
-    "although FedAsync can help reduce the straggler effect, the test accuracy result shows strong fluctuation, especially "
-    "with non-i.i.d. training data."
-)
-_AGE_AWARE = "the age-aware design outperforms the baseline with gamma=1 in both i.i.d. and non-i.i.d. scenarios."
-_ESPECIALLY = (
-    "Our proposed scheduling and aggregation design was shown to outperform existing methods, especially with heterogeneous "
-    "training data among different devices."
-)
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
+    _claim(
         "R, i.i.d.",
-        "With i.i.d. data a smaller R is better.",
         tuple(
             Check("R", curve_label(f"R={a}", _IID), curve_label(f"R={b}", _IID))
             for a, b in ((2, 4), (4, 8), (8, 12), (12, 20))
         ),
-        quote="in the i.i.d. scenario, a smaller R is preferable since it gives received model updates with better precision",
-        section="section V",
-        reading="of the R we run, each beats the next larger one.",
     ),
-    Claim(
-        "R, non-i.i.d.",
-        "With non-i.i.d. data R is a trade-off.",
-        _between(4),
-        (_between(8), _between(12)),
-        quote="in the non-i.i.d. scenario, there exists a trade-off between compression loss and model bias, which makes "
-        "the choice of R important.",
-        section="section V",
-        reading="one of R = 4, 8, 12 beats both the smallest and the largest R that we run, 2 and 20.",
-    ),
-    Claim(
-        "period",
-        "T_max/4 is the best period.",
-        _all("period", "$T_{\\max}/4$", ["$T_{\\max}/8$", "$T_{\\max}/2$", "$T_{\\max}$"], _BOTH),
-        quote="T~=T_max/4 gives the best performance. However, this conclusion cannot be generalized since the result "
-        "depends on many other system parameters.",
-        section="section V-A",
-        reading="it beats each of the other periods that we run, in both settings.",
-    ),
-    Claim(
+    _claim("R, non-i.i.d.", _between(4), (_between(8), _between(12))),
+    _claim("period", _all("period", "$T_{\\max}/4$", ["$T_{\\max}/8$", "$T_{\\max}/2$", "$T_{\\max}$"], _BOTH)),
+    _claim(
         "smoothness",
-        "With non-i.i.d. data a smaller period makes the curves less smooth.",
         tuple(
             Check("period", curve_label(a, _NON_IID), curve_label(b, _NON_IID), "variation")
             for a, b in (
@@ -117,49 +96,20 @@ CLAIMS: tuple[Claim, ...] = (
                 ("$T_{\\max}/2$", "$T_{\\max}$"),
             )
         ),
-        quote="with smaller T~, which implies a larger a_lim, the curves for the test accuracy result are less smooth than "
-        "the ones with larger T~.",
-        section="section V-B, of the non-i.i.d. panel",
-        reading="each period's accuracy goes up and down more than that of the next longer one.",
     ),
-    Claim(
-        "FedAvg",
-        "The periodic design beats FedAvg.",
-        _all("frameworks", "periodic, random", ["FedAvg"], _BOTH),
-        quote=_OUTPERFORMS,
-        section="section V-A",
-        reading="the half of the sentence about FedAvg, with random scheduling and gamma = 1.",
-    ),
-    Claim(
-        "frameworks",
-        "The periodic design beats both FedAvg and FedAsync.",
-        _all("frameworks", "periodic, random", ["FedAvg", "FedAsync 0.4", "FedAsync 0.8"], _BOTH),
-        quote=_OUTPERFORMS,
-        section="section V-A",
-        reading="with random scheduling and gamma = 1, which the section says of its figure before, and against both of the "
-        "paper's FedAsync, with alpha = 0.4 and 0.8.",
-    ),
-    Claim(
+    _claim("FedAvg", _all("frameworks", "periodic, random", ["FedAvg"], _BOTH)),
+    _claim("frameworks", _all("frameworks", "periodic, random", ["FedAvg", "FedAsync 0.4", "FedAsync 0.8"], _BOTH)),
+    _claim(
         "frameworks, proposed",
-        "With the proposed schedule it beats both, too.",
         _all("frameworks", "periodic, proposed", ["FedAvg", "FedAsync 0.4", "FedAsync 0.8"], _BOTH),
-        quote=_OUTPERFORMS,
-        section="section V-A",
-        reading="the same with the proposed schedule: the sentence does not say which schedule it means.",
     ),
-    Claim(
+    _claim(
         "FedAsync, stragglers",
-        "FedAsync reduces the straggler effect.",
         _all("frameworks", "FedAsync 0.4", ["FedAvg"], _BOTH),
         (_all("frameworks", "FedAsync 0.8", ["FedAvg"], _BOTH),),
-        quote=_FLUCTUATES,
-        section="section V-A",
-        reading="in both settings FedAsync beats FedAvg, which waits for the slowest in every round; one alpha of 0.4 and 0.8 "
-        'is enough (it "can help"). Accuracy is averaged from time 0, so that being quick counts.',
     ),
-    Claim(
+    _claim(
         "FedAsync fluctuates",
-        "FedAsync's accuracy fluctuates strongly.",
         tuple(
             Check(
                 "frameworks",
@@ -170,13 +120,9 @@ CLAIMS: tuple[Claim, ...] = (
             for setting in _BOTH
             for mixing in _MIXINGS
         ),
-        quote=_FLUCTUATES,
-        section="section V-A",
-        reading="more than the periodic design's with random scheduling, in both settings and with both alpha.",
     ),
-    Claim(
+    _claim(
         "FedAsync, data",
-        "FedAsync fluctuates more with non-i.i.d. than with i.i.d. data.",
         tuple(
             Check(
                 "frameworks",
@@ -186,104 +132,43 @@ CLAIMS: tuple[Claim, ...] = (
             )
             for mixing in _MIXINGS
         ),
-        quote=_FLUCTUATES,
-        section="section V-A",
-        reading="with both alpha.",
     ),
-    Claim(
+    _claim(
         "loss, data",
-        "The training loss is lower with i.i.d. than with non-i.i.d. data.",
         tuple(
             Check("training_loss", curve_label(name, _IID), curve_label(name, _NON_IID), **_LOSS)
             for name in ("random", "proposed")
         ),
-        quote="With the random and proposed scheduling methods, the training loss is lower in the i.i.d. scenario than in the "
-        "non-i.i.d. scenario",
-        section="section V-B",
     ),
-    Claim(
-        "loss, scheduling",
-        "The proposed schedule has a lower training loss than random.",
-        _all("training_loss", "proposed", ["random"], _BOTH, **_LOSS),
-        quote="For both the i.i.d. and non-i.i.d. scenarios, our proposed scheduling design outperforms random scheduling",
-        section="section V-B, of the training loss",
-    ),
-    Claim(
+    _claim("loss, scheduling", _all("training_loss", "proposed", ["random"], _BOTH, **_LOSS)),
+    _claim(
         "loss, asynchrony",
-        "Per iteration, synchronous updates have a lower training loss.",
         (Check("training_loss", curve_label("random, synchronous", _IID), curve_label("random", _IID), **_LOSS),),
-        quote="As compared to the asynchronous case (blue curve), the synchronous case has lower training loss, which shows "
-        "that intra-iteration asynchrony is harmful for the convergence performance.",
-        section="section V-B",
-        reading="with random scheduling and i.i.d. data, at equally many symbols per iteration.",
     ),
-    Claim(
-        "schedulers",
-        "The proposed schedule beats random, BC, BCBN2 and age-based.",
-        _all("schedulers", "proposed", _OTHERS, _BOTH),
-        quote="the proposed scheduling policy outperforms the baseline random scheduling and the reference methods in both "
-        "i.i.d. and non-i.i.d. scenarios.",
-        section="section V-C",
-        reading="it beats each of the four in each of the two settings.",
-    ),
-    Claim(
-        "schedulers, non-i.i.d.",
-        "With non-i.i.d. data the proposed schedule beats pure channel awareness (BC and BCBN2).",
-        _all("schedulers", "proposed", ["BC", "BCBN2"], (_NON_IID,)),
-        quote="in non-i.i.d. scenario, we observe that the data-awareness in the proposed method further achieves a higher "
-        "test accuracy than the pure channel-aware methods BC and BCBN2",
-        section="section V-C",
-    ),
-    Claim(
+    _claim("schedulers", _all("schedulers", "proposed", _OTHERS, _BOTH)),
+    _claim("schedulers, non-i.i.d.", _all("schedulers", "proposed", ["BC", "BCBN2"], (_NON_IID,))),
+    _claim(
         "schedulers, data",
-        "The gain of the proposed schedule is larger with non-i.i.d. than with i.i.d. data.",
         tuple(
             Check("schedulers", _gain("proposed", other, _NON_IID), _gain("proposed", other, _IID)) for other in _OTHERS
         ),
-        quote=_ESPECIALLY,
-        section="section VI",
-        reading="the half of the sentence about scheduling: what the proposed schedule gains over random, BC, BCBN2 and "
-        "age-based is in each case more with non-i.i.d. than with i.i.d. data.",
     ),
-    *(
-        Claim(
-            f"weights, {setting}",
-            f"With {setting} data age-aware weights beat gamma = 1.",
-            _weighted(FRESH, setting),
-            (_weighted(OLD, setting),),
-            quote=_AGE_AWARE,
-            section="section V-D",
-            reading="one gamma other than 1 (the paper does not say which), favouring fresh or old updates, beats gamma = 1 in "
-            f"this setting under both schedules of the figure; with {other} data it may be another gamma.",
-        )
-        for setting, other in ((_IID, _NON_IID), (_NON_IID, _IID))
-    ),
-    Claim(
+    *(_claim(f"weights, {setting}", _weighted(FRESH, setting), (_weighted(OLD, setting),)) for setting in _BOTH),
+    _claim(
         "weights, fresh, i.i.d.",
-        "With i.i.d. data favouring fresh updates gains most.",
         tuple(
             Check("weights", curve_label(_gamma(scheduler, FRESH), _IID), curve_label(_gamma(scheduler, other), _IID))
             for scheduler in _SCHEDULES
             for other in (1.0, OLD)
         ),
-        quote="For i.i.d. case, the favoring-fresh weighting strategy has an outstanding performance gain.",
-        section="section V-D",
-        reading=f"gamma = {FRESH:g} beats both gamma = 1 and gamma = {OLD:g}, under both schedules.",
     ),
-    Claim(
+    _claim(
         "weights, random",
-        "With non-i.i.d. data the gain of age-aware weights is clearer under random scheduling.",
         (*_weighted(FRESH, _NON_IID, ["random"]), _more_under("random", "proposed", FRESH, _NON_IID)),
         ((*_weighted(OLD, _NON_IID, ["random"]), _more_under("random", "proposed", OLD, _NON_IID)),),
-        quote="For non-i.i.d. case, performance gain of the proposed aggregation design is more obvious when random scheduling "
-        "is adopted.",
-        section="section V-D",
-        reading="one gamma other than 1, favouring fresh or old updates, beats gamma = 1 under random scheduling, and by more "
-        "than under the proposed schedule.",
     ),
-    Claim(
+    _claim(
         "design, data",
-        "The gain of schedule and weights together is larger with non-i.i.d. than with i.i.d. data.",
         (
             Check(
                 "weights",
@@ -291,86 +176,40 @@ CLAIMS: tuple[Claim, ...] = (
                 _gain(_gamma("proposed", FRESH), _gamma("random", 1.0), _IID),
             ),
         ),
-        quote=_ESPECIALLY,
-        section="section VI",
-        reading="scheduling and aggregation together: what the proposed schedule with fresh updates favoured gains over "
-        "random scheduling with gamma = 1 is more with non-i.i.d. data.",
     ),
-    Claim(
+    _claim(
         "fast and smooth",
-        "The proposed schedule with fresh updates favoured is fast and smooth.",
         tuple(
             check
             for setting in _BOTH
             for check in _fast_and_smooth(_gamma("proposed", FRESH), _gamma("random", 1.0), setting)
         ),
-        quote="the channel-aware data-importance-based scheduling design with favoring-fresh aggregation policy would lead to "
-        "fast and smooth convergence performance.",
-        section="section III-B",
-        reading="its accuracy, averaged from time 0, is higher and goes up and down less than with random scheduling and "
-        "gamma = 1, in both settings.",
     ),
-    Claim(
+    _claim(
         "fresh, fast and smooth",
-        "Favouring fresh updates makes convergence faster and smoother.",
         tuple(
             check
             for setting in _BOTH
             for check in _fast_and_smooth(_gamma("random", FRESH), _gamma("random", 1.0), setting)
         ),
-        quote="favoring fresher local updates would help the model to converge fast and smoothly with time, at the risk of "
-        "converging to an imbalanced model biased towards devices with superior computing power.",
-        section="section III-B",
-        reading="faster and smoother than gamma = 1, in both settings; under random scheduling, since the paper brings in its "
-        "own schedule only in the next sentence.",
     ),
-    Claim(
+    _claim(
         "old, slow labels",
-        "Where slow devices hold unique data, favouring old updates pays.",
         _weighted(OLD, _SLOW, ["random"], "slow_labels"),
         (_weighted(OLDER, _SLOW, ["random"], "slow_labels"),),
-        quote="This design performs well when data distribution is highly non-i.i.d. and some devices with inferior computing "
-        "capability possess unique training data.",
-        section="section III-B, of gamma > 1",
-        reading=f"under random scheduling one of gamma = {OLD:g} and {OLDER:g} beats gamma = 1 where labels are tied to the "
-        "slowest quarter of the devices. The paper has no figure of this case: the experiment is ours.",
     ),
 )
 
 OBSERVATIONS: tuple[Observation, ...] = (
-    Observation(
-        "old",
-        f"Favouring old updates (gamma = {OLD:g}), less gamma = 1",
-        tuple(check for setting in _BOTH for check in _weighted(OLD, setting)),
-        "The paper does not claim that this gains in general. Section I says of others' designs that make up for slow devices: "
-        '"with i.i.d. data, it might slow down the convergence since model updates obtained from older global models might '
-        'contain little useful information to the current version."',
-    ),
-    Observation(
-        "fresh by schedule",
-        f"What favouring fresh updates (gamma = {FRESH:g}) gains under the proposed schedule, less what it gains under random",
-        tuple(_more_under("proposed", "random", FRESH, setting) for setting in _BOTH),
-        'Section III-B has it that under the proposed schedule the advantage of favouring fresh updates "becomes more '
-        'convincing". We read that as said of the risk of a biased model, not of a larger gain.',
-    ),
-    Observation(
-        "slow labels, fresh",
-        f"Favouring fresh updates (gamma = {FRESH:g}), less gamma = 1, where slow devices hold unique data",
-        _weighted(FRESH, _SLOW, ["random", "proposed"], "slow_labels"),
-        'Section III-B names the risk: "converging to an imbalanced model biased towards devices with superior computing '
-        'power."',
-    ),
-    Observation(
+    _observation("old", tuple(check for setting in _BOTH for check in _weighted(OLD, setting))),
+    _observation("fresh by schedule", tuple(_more_under("proposed", "random", FRESH, setting) for setting in _BOTH)),
+    _observation("slow labels, fresh", _weighted(FRESH, _SLOW, ["random", "proposed"], "slow_labels")),
+    _observation(
         "slow labels, old, proposed",
-        "Favouring old updates, less gamma = 1, where slow devices hold unique data, under the proposed schedule",
         tuple(check for gamma in (OLD, OLDER) for check in _weighted(gamma, _SLOW, ["proposed"], "slow_labels")),
-        "The claim about this case is decided under random scheduling.",
     ),
-    Observation(
-        "slow labels, schedule",
-        "The proposed schedule, less random, where slow devices hold unique data",
-        _all("slow_labels", _gamma("proposed", 1.0), [_gamma("random", 1.0)], (_SLOW,)),
-        "It balances the labels of those who upload, so it looks for the slow by itself.",
+    _observation(
+        "slow labels, schedule", _all("slow_labels", _gamma("proposed", 1.0), [_gamma("random", 1.0)], (_SLOW,))
     ),
 )
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.engine.ticks import candidates_at, grant_at, planned
-from fedtide.schedule.schedulers import looks_back
+from fedtide.engine import candidates_at, grant_at, planned
+from fedtide.schedule import looks_back
 from fedtide.types import Floats, Grant, Ints, Tick
 from fedtide_lab.theory.measure import Problem, at_seed, squared_distance
 

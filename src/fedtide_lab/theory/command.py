@@ -13,11 +13,10 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from fedtide.core.files import require_writable, write_output
+from fedtide.core import require_writable, write_output
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.plot.figure import FORMATS, our_style, save
-from fedtide.plot.style import SCREEN
-from fedtide.report.terminal import TableColumn, listed
+from fedtide.plot import FORMATS, SCREEN, our_style, save
+from fedtide.report import TableColumn, listed
 from fedtide.types import Floats
 from fedtide_lab.theory import bound, figures, measure
 from fedtide_lab.theory.bound import BoundCurve, Constants

@@ -7,9 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedtide.plot.curves import dashes
-from fedtide.plot.figure import legend_below, new_figure
-from fedtide.plot.style import LINE_STYLES, SCREEN, STYLES, LineStyle, Style
+from fedtide.plot import LINE_STYLES, SCREEN, STYLES, LineStyle, Style, dashes, legend_below, new_figure
 from fedtide.types import Floats
 from fedtide_lab.theory.bound import PAPER_BOUND, BoundCurve, Constants
 from fedtide_lab.theory.sweeps import SWEEPS, Point

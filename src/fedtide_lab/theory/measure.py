@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtide import config, data
-from fedtide.devices.fleet import Fleet
-from fedtide.engine import system as engine_system
-from fedtide.engine.simulate import simulate
-from fedtide.engine.system import System
+from fedtide import config, data, simulate
+from fedtide.devices import Fleet
+from fedtide.engine import System, build, durations
 from fedtide.errors import FedtideError
-from fedtide.learning.trainer import LocalWork, Score, batches
+from fedtide.learning import LocalWork, Score, batches
 from fedtide.rng import stream
-from fedtide.studies.statistics import half_width
+from fedtide.studies import half_width
 from fedtide.types import Dataset, Floats, Ints, Job, Samples, Vector
 from fedtide_lab.theory.objectives import LeastSquares, Objective, Softmax
 from fedtide_lab.theory.options import Options
@@ -148,10 +146,10 @@ def _system(options: Options, objective: Objective) -> System:
         }
     )
     partition = [np.arange(n) for n in objective.num_samples]  # a device's samples, counted on the device
-    fleet = Fleet(engine_system.durations(experiment), partition, objective.num_samples, objective.label_counts)
+    fleet = Fleet(durations(experiment), partition, objective.num_samples, objective.label_counts)
     nothing = Samples(np.zeros((0, 1, 1, 1), np.float32), np.zeros(0, np.uint8))
     dataset = Dataset("theory", nothing, nothing, 2, "the objective holds the data")
-    return engine_system.build(experiment, dataset=dataset, fleet=fleet)
+    return build(experiment, dataset=dataset, fleet=fleet)
 
 
 # What the simulated system does: E||theta(t) - theta*||^2 over seeds, by `simulate` with a trainer of our own.

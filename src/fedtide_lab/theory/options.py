@@ -7,10 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedtide.config.effort import MOST_TICKS
-from fedtide.config.keys import Count, Decibels, NonNegativeInt, NotNegative, Positive, explain_validation
-from fedtide.core.reading import parse_word
-from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
+from fedtide.config import MOST_TICKS, Count, Decibels, NonNegativeInt, NotNegative, Positive, explain_validation
+from fedtide.core import ConfigSyntaxError, parse_word, plain_tree
 from fedtide.errors import FedtideError
 
 _MOST_GIGABYTES = 64  # for the task's data, and for the matrices that its optima take

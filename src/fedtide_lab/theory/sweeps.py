@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.studies.statistics import half_width
+from fedtide.studies import half_width
 from fedtide.types import Ints, Tick
 from fedtide_lab.theory import bound, measure
 from fedtide_lab.theory.bound import VARIANTS, BoundCurve, Constants, bound_curve

@@ -8,16 +8,12 @@ in the paper, the same in all worlds unless said, so that a world costs minutes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from fedtide.studies.paths import paired
-from fedtide.studies.results import RunResult
-from fedtide.studies.spec import Study, make_study
-from fedtide.studies.statistics import CONFIDENCE, Comparison, mean_accuracy, paired_difference
-from fedtide.studies.store import Store
+from fedtide.studies import CONFIDENCE, Comparison, Store, Study, make_study, mean_accuracy, paired, paired_difference
 from fedtide_lab.paper.claims import Check, Claim, FigureResults
-from fedtide_lab.paper.figures import FRESH, OLD, Tree
+from fedtide_lab.paper.figures import FRESH, OLD, Tree, stored_runs
 
 HORIZON = 10.0  # T_max
 _SEEDS = 5
@@ -117,13 +113,8 @@ def world_study(world: World, seeds: Sequence[int] | None = None) -> Study:
 
 def collect_worlds(worlds: Sequence[World], store: Store, most: int = 20) -> FigureResults:
     """Read every stored run of these worlds, whatever its seed: world -> curve -> seed -> result."""
-    found: dict[str, dict[str, dict[int, RunResult]]] = {}
-    for world in worlds:
-        for run in world_study(world, range(most)).runs:
-            if store.has(run.name):
-                curve = found.setdefault(world.name, {}).setdefault(run.label, {})
-                curve[run.experiment.seed] = store.load(run.name)
-    return found
+    found = {world.name: stored_runs(world_study(world, range(most)), store) for world in worlds}
+    return {name: curves for name, curves in found.items() if curves}
 
 
 def claims(world: str) -> tuple[Claim, ...]:
@@ -175,10 +166,3 @@ def change(check: Check, results: FigureResults, cell: str = WORLDS[0].name) -> 
     here, there = [a - b for a, b, _, _ in level], [c - d for _, _, c, d in level]
     welch = stats.ttest_ind(here, there, equal_var=False).pvalue < 1 - CONFIDENCE if len(level) > 1 else False
     return Change(paired_difference(here, there), bool(welch)) if level else None
-
-
-def plain_world(tree: Mapping[str, Any]) -> list[str]:
-    """Return a tree as key=value words."""
-    from fedtide.config import dotted
-
-    return [f"{key}={value}" for key, value in dotted(tree).items()]

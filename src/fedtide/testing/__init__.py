@@ -1,0 +1,246 @@
+"""Checks of parts before they run: does a part depend on its arguments alone?
+
+    >>> from fedtide import testing
+    >>> def freshest_first(candidates, limit, rng):
+    ...     return candidates.age.argsort(kind="stable")[:limit]
+    >>> testing.check(freshest_first, "scheduler")
+    []
+
+A run makes its parts anew when it is resumed, and may call them from any thread: what a part remembers is its memory, what it
+draws comes from the `rng` or the seed that it is given. `check` calls a part again and again on small inputs and says in one
+line each what goes wrong. A run with a part of the user's own does the same once before it begins (`refuse_impure`).
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.parts import registry, user_code
+from fedtide.parts.kinds import KINDS
+from fedtide.types import Candidates, Job, Memory, Samples
+
+_REMEDY: Final = (
+    "draw only from the rng it is given, or by seed from fedtide.columns, and keep state only in its memory"
+)
+_BUDGET_BITS: Final = 2000.0  # of an upload
+
+Ask = Callable[[Any], Any]  # part -> all that it answers
+
+
+def check(part: Any, kind: str | None = None, args: Mapping[str, Any] | None = None) -> list[str]:
+    """Return what is wrong with a part, a line each; nothing: []. part: an object, a function, or a name (`file.py:name`)."""
+    kind = kind or _kind_of(part)
+    if kind not in KINDS:
+        raise FedtideError(f"kind={kind!r} is no kind of part: give one of {', '.join(KINDS)}")
+    if isinstance(part, str):
+        part = registry.part(kind, part, args or {})
+    elif isinstance(part, type):
+        part = part(**(args or {}))
+    ask = questions(kind, part)
+    return [] if ask is None else _problems(part, ask, thorough=True)
+
+
+def refuse_impure(parts: Mapping[str, Any], num_devices: int, num_labels: int, num_parameters: int) -> None:
+    """Raise if a user's own part, by kind, answers otherwise when it is asked again. What it raises, the run will say."""
+    for kind, part in parts.items():
+        if user_code.is_ours(part):
+            continue
+        asked = _copied(getattr(part, "__wrapped__", part))
+        ask = questions(kind, asked, num_devices, num_labels, num_parameters)
+        for problem in [] if ask is None else _problems(asked, ask):
+            raise TrainingError(f"{user_code.part_label(kind, part)} {problem}: {_REMEDY}")
+
+
+def refuse_dice(trainer: Any, jobs: list[Job], label: str) -> None:
+    """Raise if a user's own trainer trains the same jobs otherwise when it is asked again."""
+    if user_code.is_ours(trainer) or not jobs:
+        return
+    asked = _copied(trainer)
+    if any("another answer" in problem for problem in _problems(asked, _training(asked, jobs), times=1)):
+        raise TrainingError(
+            f"{label} gives another update when it trains the same job again: draw only by address "
+            "(fedtide.rng.stream(seed, ..., job.device, job.version)) and keep state only in job.memory"
+        )
+
+
+def _copied(part: Any) -> Any:
+    """Return a copy, so that the part itself is as it was; one that cannot be copied as it is."""
+    try:
+        return copy.deepcopy(part)
+    except Exception:
+        return part
+
+
+def _kind_of(part: Any) -> str:
+    """Guess the kind of a function from the names of what it takes."""
+    names = getattr(getattr(part, "__code__", None), "co_varnames", ())
+    for kind, known in KINDS.items():
+        called = known.calls.get("", ())
+        if called and names[: len(called)] == called:
+            return kind
+    raise FedtideError(f"what kind of part {part!r} is cannot be told from its arguments: say check(part, kind)")
+
+
+# What is asked.
+
+
+def questions(
+    kind: str, part: Any, num_devices: int = 20, num_labels: int = 10, num_parameters: int = 40
+) -> Ask | None:
+    """Return how to ask a part of a kind for answers on small inputs; None: such parts are checked elsewhere."""
+    rng = np.random.default_rng(1)
+    m, r = min(num_devices, 6), min(num_devices, 3)
+    device, seed, time = np.arange(m), 7, np.linspace(0.5, 2.0, m)
+    capacity, age, samples = rng.uniform(1, 5, m), rng.integers(0, 4, m), rng.integers(10, 50, m)
+    model = rng.standard_normal(num_parameters).astype(np.float32)
+    starts, updates = rng.standard_normal((2, r, num_parameters)).astype(np.float32)
+    weights = np.full(r, 1 / r)
+    table = Candidates(
+        num_devices,
+        device,
+        samples,
+        rng.integers(0, 9, (m, num_labels)),
+        age,
+        age,
+        capacity,
+        rng.uniform(0.1, 1, m),
+        3,
+        age / 2,
+    )
+    calls: dict[
+        str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+    ] = {  # what init, every call, and one with memory gets
+        "scheduler": ((num_devices,), (table, r, "rng"), ()),
+        "weighting": ((num_devices,), (samples[:r], age[:r]), (device[:r],)),
+        "aggregator": ((model,), (model, starts, updates, weights, age[:r]), (device[:r],)),
+        "channel": ((), (seed, 3, 1.5, device), ()),
+        "coverage": ((), (seed, device, time), ()),
+        "csi": ((), (seed, 3, 1.5, device, capacity), ()),
+        "allocation": ((), (capacity[:r], 3000.0), ()),
+        "access": ((), (updates, weights, capacity[:r], "rng"), ()),
+        "downlink": ((), (seed, device, time, 1e6), ()),
+        "energy": ((), (seed, device, samples, 100 * capacity), ()),
+        "duration": ((), (seed, device, np.ones_like(device)), ()),
+        "availability": ((), (seed, device, time), ()),
+    }
+    if kind == "codec":
+        return lambda codec: _encoded(codec, updates[0])
+    if kind == "trainer" and hasattr(part, "initial_model"):
+        return _training(part, _jobs(part))
+    if kind not in calls or not callable(getattr(part, "policy", part)):
+        return None
+    init, given, last = calls[kind]
+
+    def ask(asked: Any) -> Any:
+        lent = [np.random.default_rng(5) if isinstance(each, str) else _readonly(each) for each in (*given, *last)]
+        if not registry.remembers(asked):
+            return asked(*lent[: len(given)])
+        memory: Memory = {name: np.array(value) for name, value in asked.init(*map(_readonly, init)).items()}
+        return asked(memory, *lent)
+
+    return ask
+
+
+def _encoded(codec: Any, update: Any) -> Any:
+    given, rng = (_readonly(update), _BUDGET_BITS), np.random.default_rng(5)
+    if registry.remembers(codec):
+        packet, memory = codec.encode(codec.init(len(update)), *given, rng)
+        return packet, memory, codec.decode(packet)
+    packet = codec.encode(*given, rng)
+    return packet, codec.decode(packet)
+
+
+def _jobs(trainer: Any) -> list[Job]:
+    """Return two small trainings."""
+    task, rng = getattr(trainer, "task", None), np.random.default_rng(2)
+    shape, num_labels = (task.shape, task.num_labels) if task is not None else ((1, 28, 28), 10)
+    table = Samples(rng.random((8, *shape), np.float32), rng.integers(0, num_labels, 8).astype(np.uint8))
+    start = np.asarray(trainer.initial_model(0), np.float32)
+    return [Job(device, 1, start, 0.01, table, np.arange(4) + 4 * device) for device in range(2)]
+
+
+def _training(trainer: Any, jobs: list[Job]) -> Ask:
+    def ask(asked: Any) -> Any:
+        lent = [job._replace(start=_readonly(job.start), indices=_readonly(job.indices)) for job in jobs]
+        if registry.remembers(asked):
+            lent = [job._replace(memory=asked.init(len(job.start))) for job in lent]
+        return asked.train(lent)
+
+    return ask
+
+
+def _readonly(value: Any) -> Any:
+    """Return a copy that cannot be written to, of an array or of all arrays in a table."""
+    if isinstance(value, tuple) and hasattr(value, "_replace"):
+        return type(value)(*map(_readonly, value))
+    if not isinstance(value, np.ndarray):
+        return value
+    lent = value.copy()
+    lent.flags.writeable = False
+    return lent
+
+
+# How it is asked.
+
+
+def _problems(part: Any, ask: Ask, thorough: bool = False, times: int = 3) -> list[str]:
+    """Return what is wrong with how a part answers. thorough: what it raises is a problem, too, and it is asked elsewhere."""
+    again = "when it is called again with the same arguments"
+    shared = repr(np.random.get_state())  # noqa: NPY002 - who else uses it is the question
+    try:
+        first = _plain(ask(part))
+    except Exception as error:
+        if not thorough:
+            return []
+        if "read-only" in str(error):
+            return [f"writes to what it is given ({error})"]
+        return [f"raises {type(error).__name__}: {error}"]
+    found: list[str] = []
+    try:
+        if any(_plain(ask(part)) != first for _ in range(times)):
+            found.append(f"gives another answer {again}")
+        if thorough:
+            found += _elsewhere(part, ask, first)
+    except Exception as error:
+        found.append(f"raises {type(error.__cause__ or error).__name__} {again}")
+    if repr(np.random.get_state()) != shared:  # noqa: NPY002
+        found.append("draws from the generator that all share (np.random)")
+    return found
+
+
+def _elsewhere(part: Any, ask: Ask, first: Any) -> list[str]:
+    """Return what is wrong with a part that is asked from two threads, and after it was pickled."""
+    answers: list[Any] = []
+    threads = [threading.Thread(target=lambda: answers.append(_plain(ask(part)))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [] if answers == [first, first] else ["gives another answer from another thread"]
+    try:
+        other = pickle.loads(pickle.dumps(part))
+    except Exception:  # a function of a file that was not imported by name: it is made anew from the file
+        return found
+    return found if _plain(ask(other)) == first else [*found, "gives another answer after it was pickled"]
+
+
+def _plain(answer: Any) -> Any:
+    """Return an answer as something that can be compared: arrays as bytes."""
+    if isinstance(answer, Mapping):
+        return {name: _plain(each) for name, each in answer.items()}
+    if isinstance(answer, list | tuple):
+        return [_plain(each) for each in answer]
+    if is_dataclass(answer) and not isinstance(answer, type):
+        return [_plain(getattr(answer, each.name)) for each in fields(answer)]
+    if isinstance(answer, str | bytes | int | float | bool) or answer is None:
+        return answer
+    found = user_code.as_array(answer)
+    return type(answer).__name__ if found.dtype == object else (found.dtype.str, found.shape, found.tobytes())
