@@ -22,6 +22,7 @@ ORDER = [
     ("columns",),
     ("core",),
     ("parts",),
+    ("testing",),
     ("config",),
     ("data",),
     ("devices",),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.radio.allocation import symbols_sent
-from fedtide.runs import Ledger, RoundRecord
+
+if TYPE_CHECKING:  # a plan needs no run folders
+    from fedtide.runs import RoundRecord
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)  # test accuracies
 _AGES_LISTED = 10  # more ages than this are summarised
@@ -63,6 +65,8 @@ def summarise(
     scored = evaluated(rounds)
     kept = [count for record in rounds for count in record.num_kept]
     ages = [age for record in rounds for age in record.age]
+    from fedtide.runs import Ledger
+
     ledger = rounds[-1].ledger if rounds else Ledger()
     proved = [record.proved_minimal for record in rounds if record.proved_minimal is not None]
     reached = {str(target): first_at(rounds, target) for target in TARGETS}
