@@ -17,7 +17,8 @@ COMPANIONS: Mapping[tuple[str, str], dict[str, Any]] = {
 }
 
 
-def with_companions(kind: str, name: str) -> dict[str, Any]:
+def with_companions(kind: str, entry: str | dict[str, Any]) -> dict[str, Any]:
     """Return the keys of an experiment that has this part."""
     group, _, leaf = KINDS[kind].key.partition(".")
-    return config.lay({group: {leaf: name}}, COMPANIONS.get((kind, name), {}))
+    name = entry if isinstance(entry, str) else entry["name"]
+    return config.lay({group: {leaf: entry}}, COMPANIONS.get((kind, name), {}))

@@ -24,7 +24,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("qsgd", {"num_levels": 1}),
     ("sign", {"scaled": False}),
     ("error_feedback", {"inner": "sign"}),
-    ("error_feedback", {"inner": "sparse_quantized", "inner_args": {"num_levels": 16}}),
+    ("error_feedback", {"inner": "qsgd", "inner_args": {"num_levels": 16}}),
     ("ef21", {"inner": "dead_zone"}),
     (f"{EXAMPLES}/my_codec.py:RandomSigns", {}),
 ]
