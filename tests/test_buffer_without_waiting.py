@@ -140,7 +140,7 @@ def test_devices_that_wait_are_the_timelines_default() -> None:
 def test_a_page_shows_when_each_training_really_began(tmp_path: Path) -> None:
     experiment = small(BUFFER, {"data": {"num_train": 48, "num_test": 20}, "learning": {"trainer": "native"}})
     fedtide.simulate(experiment, tmp_path / "run")
-    jobs = run_view.seen(tmp_path / "run").jobs
+    jobs = run_view.view_run(tmp_path / "run").jobs
     over = np.isfinite(jobs.ready)
     for k in range(6):
         mine = over & (jobs.device == k)

@@ -17,6 +17,7 @@ SOURCE = Path(fedtide.__file__).parent
 ORDER = [
     ("help_text", "lazy"),
     ("errors", "rng", "types"),
+    ("methods",),
     ("extension",),
     ("columns",),
     ("core",),

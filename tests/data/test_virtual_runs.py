@@ -16,7 +16,7 @@ from fedtide.data.partition_checks import checked_partition
 from fedtide.deploy.node import partition as loader
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.pages.run_view import seen
+from fedtide.pages.run_view import view_run
 from fedtide.parts.user_code import Guarded
 from fedtide.runs.manifest import fleet_digest
 from helpers import EXAMPLES, small, small_dataset
@@ -112,7 +112,7 @@ def test_a_node_holds_what_the_device_does() -> None:
 def test_a_page_knows_the_labels(tmp_path: Path) -> None:
     given = experiment({"data": {"num_train": 120, "num_test": 30}})
     fedtide.simulate(given, tmp_path / "run")
-    shown = seen(tmp_path / "run")
+    shown = view_run(tmp_path / "run")
     assert not shown.why
     assert shown.label_counts is not None
     assert shown.label_counts.shape == (700, 10)

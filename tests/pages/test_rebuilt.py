@@ -15,7 +15,7 @@ from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.pages import run_rows
 from fedtide.pages.run import run_page
-from fedtide.pages.run_view import jobs_of, numbers, recorded, seen
+from fedtide.pages.run_view import job_numbers, jobs_of, recorded, view_run
 from fedtide.runs import read_run
 from helpers import small
 
@@ -32,7 +32,7 @@ WORLDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda each: "-".join(map(str, each)) or "paper")
 def test_trainings_fit_the_records(made_run: Callable[..., Path], world: dict[str, Any]) -> None:
-    found = seen(made_run(**world))
+    found = view_run(made_run(**world))
     system, jobs = build(found.experiment), found.jobs
     assert (found.kind, found.why) == ("simulated", "")
     ended = np.isfinite(jobs.ready)
@@ -49,7 +49,7 @@ def test_trainings_fit_the_records(made_run: Callable[..., Path], world: dict[st
 
 
 def test_whoever_was_gone_when_the_server_acted_was_away(made_run: Callable[..., Path]) -> None:
-    found = seen(made_run(**MARKOV))
+    found = view_run(made_run(**MARKOV))
     jobs, time = found.jobs, np.array([0.0, *found.time])
     ended = np.isfinite(jobs.ready)
     before = time[np.searchsorted(time, jobs.ready[ended]) - 1]
@@ -62,7 +62,7 @@ def test_records_alone_tell_when_trainings_may_have_begun(made_run: Callable[...
     folder = made_run()
     run = read_run(folder)
     found = recorded(run.experiment, run.rounds, run.complete, "because")
-    whole = seen(folder)
+    whole = view_run(folder)
     assert found.jobs.age.tolist() == whole.jobs.age.tolist()
     assert found.jobs.received.tolist() == whole.jobs.received.tolist()
     assert np.isnan(found.jobs.done).all()
@@ -70,8 +70,8 @@ def test_records_alone_tell_when_trainings_may_have_begun(made_run: Callable[...
 
 def test_a_plan_that_does_not_fit_is_not_shown(made_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made_run()
-    monkeypatch.setattr("fedtide.pages.run_view._fits", lambda tick, each: each.index < 5)
-    found = seen(folder)
+    monkeypatch.setattr("fedtide.pages.run_view._matches", lambda tick, each: each.index < 5)
+    found = view_run(folder)
     assert found.kind == "recorded"
     assert "not what was recorded" in found.why
     assert "not what was recorded" in run_page([folder])
@@ -79,7 +79,7 @@ def test_a_plan_that_does_not_fit_is_not_shown(made_run: Callable[..., Path], mo
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_deployment_is_read_from_its_trace(deployed_run: Callable[[bool], Path], whole: bool) -> None:
-    found = seen(deployed_run(whole))
+    found = view_run(deployed_run(whole))
     periods = trace.read_trace(deployed_run(whole)).periods[: len(found.rounds)]
     assert (found.kind, found.unit) == ("deployed", "s")
     ended = np.isfinite(found.jobs.ready)
@@ -101,12 +101,12 @@ def test_jobs_by_hand() -> None:
     assert jobs.age.tolist() == [0, 0, 1, 0, 0]
     assert jobs.received.tolist() == [0.0, 1.0, 0.0, 2.0, 2.0]
     assert jobs.ready.tolist() == [1.0, 2.0, 2.0, np.inf, np.inf]
-    assert numbers(jobs.device).tolist() == [1, 2, 1, 3, 2]
+    assert job_numbers(jobs.device).tolist() == [1, 2, 1, 3, 2]
 
 
 def test_shares_of_time_are_those_of_the_trainings(made_run: Callable[..., Path]) -> None:
-    found = seen(made_run())
-    made = run_rows.grid(found, 4)  # groups
+    found = view_run(made_run())
+    made = run_rows.row_grid(found, 4)  # groups
     assert not made.fine
     edges, jobs = np.array([0.0, *found.time[made.keep]]), found.jobs
     got = run_rows._share(jobs, jobs.begin, jobs.done, edges, made) / 255
@@ -140,10 +140,10 @@ def test_records_that_do_not_name_the_ready_devices_show_the_same_page(
     monkeypatch.setattr("fedtide.engine.simulate.LARGE_FLEET_DEVICES", 5)
     counted = fedtide.simulate(experiment, tmp_path / "counted").rounds
     assert not any(each.ready for each in counted)
-    one, other = seen(tmp_path / "named"), seen(tmp_path / "counted")
+    one, other = view_run(tmp_path / "named"), view_run(tmp_path / "counted")
     assert (one.kind, one.rounds) == (other.kind, other.rounds) == ("simulated", other.rounds)
     for mine, theirs in zip(one.jobs, other.jobs, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     monkeypatch.setattr("fedtide.core.memory_budget.available_bytes", lambda: 100)
     with pytest.raises(FedtideError, match="a page of 6 devices in 12 aggregations would need"):
-        seen(tmp_path / "counted")
+        view_run(tmp_path / "counted")

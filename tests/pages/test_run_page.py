@@ -188,7 +188,7 @@ def test_many_devices_are_grouped(made_run: Callable[..., Path], opened: Callabl
 def test_a_thinned_run_knows_every_score(
     made_run: Callable[..., Path], opened: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedtide.pages.run_rows.COLUMNS", 8)
+    monkeypatch.setattr("fedtide.pages.run_rows.NUM_COLUMNS", 8)
     rounds = _rounds(made_run(learning={"evaluate_every": 0.5}))
     page = opened(run_page([made_run(learning={"evaluate_every": 0.5})]), "#t=1")
     assert "8 of 20 aggregations" in page.find_element("id", "run0").text

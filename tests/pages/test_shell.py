@@ -10,7 +10,7 @@ import pytest
 
 from fedtide.errors import FedtideError
 from fedtide.pages import run_rows
-from fedtide.pages.shell import as_json, html_label, markup, page, plain_text, text
+from fedtide.pages.shell import html_label, markup, page, payload_json, plain_data, text
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -62,9 +62,9 @@ def test_numbers() -> None:
         "no": None,
         "yes": True,
     }
-    assert as_json(tree) == '{"inf":[null],"long":0.3333333,"nan":null,"no":null,"whole":[0,1],"yes":true}'
+    assert payload_json(tree) == '{"inf":[null],"long":0.3333333,"nan":null,"no":null,"whole":[0,1],"yes":true}'
     with pytest.raises(TypeError, match="a set has no place"):
-        plain_text({1})
+        plain_data({1})
 
 
 def test_a_page_is_thinned_until_it_fits() -> None:
@@ -74,15 +74,15 @@ def test_a_page_is_thinned_until_it_fits() -> None:
         asked.append(level)
         return "x" * (3 * run_rows.PAGE_BYTES >> level)
 
-    assert len(run_rows.fitting(make)) == 3 * run_rows.PAGE_BYTES >> 2
+    assert len(run_rows.fit_page(make)) == 3 * run_rows.PAGE_BYTES >> 2
     assert asked == [0, 1, 2]
     with pytest.raises(FedtideError, match="however it is thinned"):
-        run_rows.fitting(lambda level: "x" * (run_rows.PAGE_BYTES + 1))
+        run_rows.fit_page(lambda level: "x" * (run_rows.PAGE_BYTES + 1))
 
 
 @pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (6, 5), (1000, 7)])
 def test_every_keeps_the_ends(count: int, most: int) -> None:
-    kept = run_rows.every(count, most).tolist()
+    kept = run_rows.evenly(count, most).tolist()
     assert len(kept) <= most
     assert kept[:1] == [0][:count]
     assert kept[-1:] == [count - 1][:count]

@@ -13,7 +13,7 @@ import pytest
 from fedtide.errors import FedtideError
 from fedtide.pages import choose, study
 from fedtide.pages import forest as pages_forest
-from fedtide.pages.forest import axis_position, extent, forest, ticks
+from fedtide.pages.forest import axis_position, extent, forest_svg, ticks
 from fedtide.pages.run_rows import PAGE_BYTES
 from fedtide.pages.shell import BLACK, CONTRAST, WHITE, contrast, line_trees
 from fedtide.pages.study_curves import Family, PageCurve, Pool, axes_of, coded, differing, ledger_rows, study_in
@@ -244,4 +244,4 @@ def test_the_still_forest_is_plain_svg() -> None:
     texts = ["".join(each.itertext()) for each in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert any(HOSTILE[0] in each for each in texts)
     assert "style=" not in still
-    assert forest([], "x", "better").endswith("</svg>")
+    assert forest_svg([], "x", "better").endswith("</svg>")

@@ -21,7 +21,7 @@ from fedtide.core import yaml12
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages import live
 from fedtide.pages.run import live_data, run_page
-from fedtide.pages.shell import Markup, as_json, joined, markup, page
+from fedtide.pages.shell import Markup, join_markup, markup, page, payload_json
 from fedtide.pages.study import results_page, study_page
 from fedtide.pages.study_curves import study_in
 from fedtide.studies.run import run_study
@@ -94,7 +94,7 @@ def test_a_page_is_made_of_markup_alone() -> None:
     made = markup('<p title="{words}">{words}{kept}{number:.1f}</p>', words=HOSTILE, kept=Markup("<b></b>"), number=2)
     assert _Tags(made).found == {("p", "title"), ("b",)}
     assert made.endswith("<b></b>2.0</p>")
-    assert "<img" not in joined([HOSTILE, markup("<br>")], " ")
+    assert "<img" not in join_markup([HOSTILE, markup("<br>")], " ")
 
 
 def test_no_other_code_of_the_pages_puts_markup_together() -> None:
@@ -222,7 +222,7 @@ def test_pages_of_stored_results(stored: tuple[Path, Store], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("words", [HOSTILE, "]]>", "\u2028\u2029", "\x00\x1b[31m", "\ud800", "<!--<script>"])
 def test_data_in_a_script_element_is_ascii_without_markup(words: str) -> None:
-    made = as_json({words: [words]})
+    made = payload_json({words: [words]})
     assert made.isascii()
     assert not set("<>&") & set(made)
     assert json.loads(made) == {words: [words]}

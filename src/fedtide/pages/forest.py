@@ -1,4 +1,7 @@
-"""Forest plots: paired differences with their intervals, of a study's variants or of claims."""
+"""The forest plot of a page: paired differences with their intervals as rows, and as a static SVG.
+
+Positive is always better: higher accuracy, lower loss, less variation; for a claim, what the paper says.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from fedtide.pages.shell import Markup, joined, markup
+from fedtide.pages.shell import Markup, join_markup, markup
 from fedtide.pages.study_curves import Family, cut_text
 from fedtide.studies.paths import note, paired
 from fedtide.studies.statistics import METRICS, diverged, paired_difference
 from fedtide.studies.table import Reference, finite_or_none
 
-# A forest plot as text: every paired difference with its interval, without a browser's help or Matplotlib's.
-
-
-_WIDTH, _WORDS_WIDTH, _NUMBERS = 900, 390, 150  # px: all of it, the words at the left, the numbers at the right
-_ROW, _HEAD = 17, 26
-_LONG: Final = 62  # characters of a row's words
+LOWER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")  # is better
+_GAIN_VERDICTS: Final = {"higher": "gains", "lower": "loses"}
+_WIDTH, _LABEL_WIDTH, _NUMBER_WIDTH = 900, 390, 150  # px: all, the labels at the left, the numbers at the right
+_ROW_HEIGHT, _HEADING_HEIGHT = 17, 26  # px
+_LONGEST_LABEL: Final = 62  # characters
 _GOOD, _BAD, _OPEN, _NEUTRAL = "#00734d", "#a83a00", "#55595f", "#0060a0"
 _COLOURS: Final = {
     "holds": _GOOD,
@@ -29,12 +31,11 @@ _COLOURS: Final = {
 }
 
 
-def forest(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> Markup:
-    """Return an SVG of groups as `gains.Forest` has them, by one measure.
+def forest_svg(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> Markup:
+    """Return an SVG of the groups of a Forest, by one measure.
 
-    The axis is of square roots, so that small differences are seen beside large ones; both signs alike. A difference that is
-    as hoped for is a filled circle, one the other way a diamond, one that is not resolved an open square, and one of a
-    single seed, which has no interval, a cross.
+    The axis is a signed square root, so that small differences can be seen beside large ones. A filled circle is better, a
+    diamond worse, an open square not resolved, a cross a single seed without an interval.
     """
     found = [row["by"].get(measure, {}) for group in groups for row in group["rows"]]
     reach = extent(found)
@@ -42,18 +43,18 @@ def forest(groups: Sequence[Mapping[str, Any]], measure: str, positive: str) -> 
     for group in groups:
         verdict = group.get("verdicts", {}).get(measure, "")
         title = f"{group['text']} {group.get('setting', '')}".strip()
-        y += _HEAD
-        lines.append(_text(4, y, _cut(title, 110), "start", "#1c1e21", bold=True))
+        y += _HEADING_HEIGHT
+        lines.append(_text(4, y, cut_text(title, 110), "start", "#1c1e21", bold=True))
         if verdict:
             lines.append(_text(_WIDTH - 4, y, verdict, "end", _COLOURS.get(verdict, _OPEN), bold=True))
         for row in group["rows"]:
-            y += _ROW
+            y += _ROW_HEIGHT
             lines += _drawn(row, row["by"].get(measure, {}), y, reach)
-    return joined([_opening(y + 40, positive), *_axis(reach, y + 8), *lines, Markup("</svg>")], "\n")
+    return join_markup([_opening(y + 40, positive), *_axis(reach, y + 8), *lines, Markup("</svg>")], "\n")
 
 
 def extent(found: Sequence[Mapping[str, Any]]) -> float:
-    """Return how far the axis goes either way: to the farthest end of an interval, but a few wide ones may leave the frame."""
+    """Return the largest difference on the axis: the farthest end of an interval, except for a few wide ones."""
     ends = sorted(
         max(abs(each["low"]), abs(each["high"])) if each.get("low") is not None else abs(each["mean"])
         for each in found
@@ -66,7 +67,7 @@ def extent(found: Sequence[Mapping[str, Any]]) -> float:
 
 
 def ticks(reach: float) -> list[float]:
-    """Return round differences from 0 to the axis' end that do not crowd on a scale of square roots."""
+    """Return round differences from 0 to the end of the axis that do not overlap on a square root scale."""
     powers = [10.0**power for power in range(math.floor(math.log10(reach)) - 2, math.ceil(math.log10(reach)) + 1)]
     known = [factor * power for power in powers for factor in (1, 2, 5) if factor * power <= reach]
     kept: list[float] = []
@@ -77,12 +78,12 @@ def ticks(reach: float) -> list[float]:
 
 
 def axis_position(value: float, reach: float) -> float:
-    """Return where a difference is on the axis, from -1 to 1."""
+    """Return the position of a difference on the axis, from -1 to 1."""
     return max(-1.0, min(1.0, math.copysign(math.sqrt(abs(value) / reach), value)))
 
 
 def _x(value: float, reach: float) -> float:
-    left, right = _WORDS_WIDTH + 14, _WIDTH - _NUMBERS - 12
+    left, right = _LABEL_WIDTH + 14, _WIDTH - _NUMBER_WIDTH - 12
     return (left + right) / 2 + axis_position(value, reach) * (right - left) / 2
 
 
@@ -112,27 +113,24 @@ def _axis(reach: float, bottom: float) -> list[Markup]:
 
 def _drawn(row: Mapping[str, Any], found: Mapping[str, Any], y: float, reach: float) -> list[Markup]:
     letter = f"{row['group']}: " if row.get("group") else ""
-    lines = [_text(_WORDS_WIDTH, y, letter + _cut(row["words"], _LONG), "end", "#1c1e21")]
+    lines = [_text(_LABEL_WIDTH, y, letter + cut_text(row["words"], _LONGEST_LABEL), "end", "#1c1e21")]
     if found.get("mean") is None:
         return [*lines, _text(_WIDTH - 4, y, found.get("verdict") or "runs missing", "end", _OPEN)]
     colour, middle, x = _COLOURS.get(found["verdict"], _OPEN), y - 4, _x(found["mean"], reach)
+    fill = colour if found["verdict"] in _COLOURS else "#ffffff"
     if found["low"] is not None:
         path = '<path d="M{low:.1f} {y:.1f}H{high:.1f}" stroke="{colour}" stroke-width="2" fill="none"/>'
         low, high = _x(found["low"], reach), _x(found["high"], reach)
         lines.append(markup(path, low=low, high=high, y=middle, colour=colour))
     mark = '<path d="{path}" fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
-    lines.append(markup(mark, path=_mark(found, x, middle), fill=_fill(found, colour), colour=colour))
+    lines.append(markup(mark, path=_mark(found, x, middle), fill=fill, colour=colour))
     numbers = f"{found['mean']:+.4f}".replace("-", "−")
     seeds = f"{found['num_seeds']} seed{'s' * (found['num_seeds'] > 1)}"
     return [*lines, _text(_WIDTH - 4, y, f"{numbers} ({seeds})", "end", _OPEN)]
 
 
-def _fill(found: Mapping[str, Any], colour: str) -> str:
-    return colour if found["verdict"] in _COLOURS else "#ffffff"
-
-
 def _mark(found: Mapping[str, Any], x: float, y: float) -> str:
-    """Return a circle, a diamond, a square or a cross as a path: shape says what colour says."""
+    """Return a circle, a diamond, a square or a cross as a path: the shape repeats what the colour says."""
     if found["low"] is None:
         return f"M{x - 3.5:.1f} {y - 3.5:.1f}l7 7m0 -7l-7 7"
     if found["verdict"] in ("contradicted", "loses", "lower"):
@@ -140,10 +138,6 @@ def _mark(found: Mapping[str, Any], x: float, y: float) -> str:
     if found["verdict"] in _COLOURS:
         return f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
     return f"M{x - 3.5:.1f} {y - 3.5:.1f}h7v7h-7z"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _text(x: float, y: float, words: str, anchor: str, colour: str, bold: bool = False) -> Markup:
@@ -154,21 +148,12 @@ def _text(x: float, y: float, words: str, anchor: str, colour: str, bold: bool =
         anchor=anchor,
         colour=colour,
         weight=Markup(' font-weight="bold"' if bold else ""),
-        words="".join(each for each in words if each.isprintable()),
+        words="".join(filter(str.isprintable, words)),
     )
 
 
-# The rows of a forest plot: paired differences with their intervals, of a study's variants; the laboratory adds those of claims.
-#
-# Positive is always what is hoped for: higher accuracy, lower loss, fewer ups and downs; of a claim, what the paper says.
-
-
-LOWER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")  # is better
-_WORDS: Final = {"higher": "gains", "lower": "loses"}
-
-
 class Forest(NamedTuple):
-    """Groups of rows, and the measures by which each row was made."""
+    """Groups of rows, and the measures by which rows were compared."""
 
     measures: tuple[str, ...]
     groups: list[dict[str, Any]]
@@ -176,7 +161,7 @@ class Forest(NamedTuple):
 
 
 def of_study(family: Family, position: int, compared: Mapping[str, Reference | None]) -> Forest:
-    """Compare every variant of a study with its reference, by every measure that all runs have; a group per setting."""
+    """Compare every variant of a study with its reference by every measure of all runs; one group per setting."""
     runs = {curve.label: curve.runs for curve in family.curves}
     measures = tuple(
         name
@@ -190,16 +175,11 @@ def of_study(family: Family, position: int, compared: Mapping[str, Reference | N
             continue
         pairs = list(paired(curve.runs, runs[reference.label]).values())
         found = {name: gain_row(pairs, name) for name in measures}
-        place = groups.setdefault(
-            (curve.setting, reference.text),
-            {
-                "text": f"Gain over {cut_text(reference.text)}",
-                "setting": cut_text(curve.setting),
-                "rows": [],
-                "verdicts": {},
-            },
+        title, setting = f"Gain over {cut_text(reference.text)}", cut_text(curve.setting)
+        group = groups.setdefault(
+            (curve.setting, reference.text), {"text": title, "setting": setting, "rows": [], "verdicts": {}}
         )
-        place["rows"].append(
+        group["rows"].append(
             {
                 "words": cut_text(curve.name),
                 "family": position,
@@ -219,6 +199,6 @@ def gain_row(pairs: Sequence[Sequence[Any]], metric: str) -> dict[str, Any]:
     found = paired_difference([sign * measure(one) for one, _ in pairs], [sign * measure(other) for _, other in pairs])
     return {
         **finite_or_none(found._asdict()),
-        "verdict": _WORDS.get(found.verdict, found.verdict),
+        "verdict": _GAIN_VERDICTS.get(found.verdict, found.verdict),
         "note": "; ".join(filter(None, [note(pairs), diverged([run for pair in pairs for run in pair])])),
     }

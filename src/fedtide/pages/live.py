@@ -1,4 +1,4 @@
-"""A run under way, followed in a browser: a server on this machine alone, which reads the run's folder and changes nothing."""
+"""Follow a run in a browser: a server for this machine only, which reads the run's folder and changes nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedtide.pages.run import live_data, live_page
 from fedtide.pages.shell import policy_of
 from fedtide.runs import in_use
 
-_HERE = "127.0.0.1"
-_WATCHED = ("checkpoint.npz", "model.npy")  # what a run writes when it has something new
-_MOST_CONNECTIONS: Final = 32  # at a time; beyond, the oldest is closed
-_TIMEOUT_SECONDS: Final = 10.0  # that a connection may be silent
-_FRAMED_BY_NOBODY: Final = "frame-ancestors 'none'"  # which a page cannot say of itself
+_LOOPBACK = "127.0.0.1"
+_WATCHED = ("checkpoint.npz", "model.npy")  # written when a run has something new
+_MOST_CONNECTIONS: Final = 32  # at a time; the oldest is closed for a new one
+_TIMEOUT_SECONDS: Final = 10.0  # of silence on a connection
+_NO_FRAMES: Final = "frame-ancestors 'none'"  # a page cannot set it in its own head
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -32,38 +32,38 @@ _HEADERS: Final = {
 
 
 def serve(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> None:
-    """Serve the page of these runs until someone interrupts. port: 0 for any that is free. tell: gets the address."""
-    with server(folders, port) as made:
-        live_page(folders, "")  # what cannot be shown is said here, not to a browser alone
-        tell(f"http://{_HERE}:{made.server_address[1]}/")
-        made.serve_forever(poll_interval=0.2)
+    """Serve the page of these runs until it is interrupted. port: 0 for any free one. tell: called with the address."""
+    with server(folders, port) as bound:
+        live_page(folders, "")  # an error is raised here, not only shown in the browser
+        tell(f"http://{_LOOPBACK}:{bound.server_address[1]}/")
+        bound.serve_forever(poll_interval=0.2)
 
 
 def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
-    """Return a server of these runs' page, bound to this machine alone and not started."""
+    """Return a server of these runs' page, bound to this machine only and not started."""
 
     class Handler(_Handler):
-        kept = _Kept(list(folders))
+        cache = _Cache(list(folders))
 
-    return _Server((_HERE, port), Handler)
+    return _Server((_LOOPBACK, port), Handler)
 
 
 def tag_of(folders: Sequence[Path]) -> str:
-    """Return a word that is another one when a run has something new, or nobody works on it any more."""
-    seen = []
+    """Return an entity tag: it changes when a run has something new, or when its process ends."""
+    parts = []
     for folder in folders:
         for path in (folder / name for name in _WATCHED):
             try:
                 found = os.stat(path)
-                seen.append(f"{found.st_mtime_ns:x}.{found.st_size:x}")
+                parts.append(f"{found.st_mtime_ns:x}.{found.st_size:x}")
             except OSError:
-                seen.append("0")
-        seen.append(str(int(in_use(folder))))
-    return "-".join(seen)
+                parts.append("0")
+        parts.append(str(int(in_use(folder))))
+    return "-".join(parts)
 
 
-class _Kept:
-    """What was made last, so that several who look make it once."""
+class _Cache:
+    """The newest page and data, made once for all who ask."""
 
     def __init__(self, folders: list[Path]) -> None:
         self.folders, self.lock, self.made = folders, threading.Lock(), dict[tuple[str, str], str]()
@@ -72,7 +72,7 @@ class _Kept:
         with self.lock:
             tag = tag_of(self.folders)
             if (what, tag) not in self.made:
-                self.made = {key: each for key, each in self.made.items() if key[1] == tag}
+                self.made = {key: made for key, made in self.made.items() if key[1] == tag}
                 self.made[what, tag] = make(self.folders, tag)
             return self.made[what, tag]
 
@@ -91,7 +91,7 @@ class _Server(ThreadingHTTPServer):
                 oldest = next(iter(self._open))
                 del self._open[oldest]
                 with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # the thread that waits for it goes on, and closes it
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
             self._open[request] = None
         super().process_request(request, client_address)
 
@@ -101,39 +101,39 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections that broke."""
+        """Do not report broken connections."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    kept: _Kept
+    cache: _Cache
     timeout = _TIMEOUT_SECONDS
 
     def do_GET(self) -> None:
-        if self.request_version == "HTTP/0.9":  # no headers: nobody says whom they ask
+        if self.request_version == "HTTP/0.9":  # has no Host header
             self.request_version = self.protocol_version
-            return self._answer(400, "this is no question of HTTP/1\n")
-        # A page of elsewhere that lets its name point here is not answered.
+            return self._answer(400, "not an HTTP/1 request\n")
+        # DNS rebinding: a foreign page whose name points here is refused.
         port = self.connection.getsockname()[1]
-        known = [[f"{name}:{port}"] for name in (_HERE, "localhost")]
-        if self.headers.get_all("Host") not in (known if port != 80 else [*known, [_HERE], ["localhost"]]):
+        known = [[f"{name}:{port}"] for name in (_LOOPBACK, "localhost")]
+        if self.headers.get_all("Host") not in (known if port != 80 else [*known, [_LOOPBACK], ["localhost"]]):
             return self._answer(403, "this server answers this machine only\n")
         try:
             if self.path == "/":
-                return self._answer(200, self.kept.get("page", live_page), "text/html")
+                return self._answer(200, self.cache.get("page", live_page), "text/html")
             if self.path != "/data":
                 return self._answer(404, "there is only /\n")
-            if self.headers.get("X-Seen") == tag_of(self.kept.folders):
+            if self.headers.get("X-Seen") == tag_of(self.cache.folders):
                 return self._answer(304, "")
-            return self._answer(200, self.kept.get("data", live_data), "application/json")
-        except (ConnectionError, TimeoutError):  # whoever asked has gone
+            return self._answer(200, self.cache.get("data", live_data), "application/json")
+        except (ConnectionError, TimeoutError):  # the client has gone
             raise
-        except Exception as error:  # the next question may be answered: a folder is written to meanwhile
+        except Exception as error:  # the folder is being written to: the next request may succeed
             return self._answer(503, f"{explain(error)[0]}\n")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse a question in plain text; what was asked is not repeated."""
+        """Refuse a request in plain text, without repeating it."""
         self.close_connection = True
         if self.request_version == "HTTP/0.9":
             self.request_version = self.protocol_version
@@ -145,15 +145,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", f"{own}; {_FRAMED_BY_NOBODY}")
+        self.send_header("Content-Security-Policy", f"{own}; {_NO_FRAMES}")
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of each question."""
+        """Do not log requests."""
 
     def version_string(self) -> str:
-        """Name neither this program nor its version."""
+        """Hide the program and its version."""
         return "server"

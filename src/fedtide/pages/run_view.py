@@ -1,4 +1,9 @@
-"""A run as a page shows it: what its records say, and what a plan or a trace adds to them."""
+"""A run as a page shows it: its records, and what its plan or a deployment's trace adds to them.
+
+In every timeline a device that is ready receives the new model, picked or not. So the records alone tell when each training
+may have begun. A plan or a trace adds when it really began and ended, the channels of devices that were not picked, and the
+labels of every device.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +24,8 @@ from fedtide.errors import FedtideError
 from fedtide.learning.trainer import samples_per_training
 from fedtide.parts import user_code
 from fedtide.radio.downlink import instant
-from fedtide.runs import (
-    RoundRecord,
-    Run,
-    is_deployment,
-    read_run,
-)
+from fedtide.runs import RoundRecord, Run, is_deployment, read_run
 from fedtide.types import Floats, Ints, Tick
-
-# A run as a page shows it: what its records say, and what a plan or a trace adds to them.
-#
-# In every timeline a device that is ready receives the new model, picked or not, so that records alone tell when each
-# training may have begun. A plan (`rebuilt`) or a deployment's trace (`traced`) adds when it really began and ended, the
-# channels of those who were not picked, and who holds which labels.
 
 
 class Jobs(NamedTuple):
@@ -55,7 +49,7 @@ class RunView(NamedTuple):
     kind: str  # simulated, deployed, or recorded if the records are all there is
     why: str  # what is not shown, and why; "": nothing
     jobs: Jobs
-    capacity: Floats  # of the uplinks in bit/symbol, NaN where nobody knows [T N]
+    capacity: Floats  # of the uplinks in bit/symbol, NaN where not known [T N]
     label_counts: Ints | None  # [N c]
     unit: str  # of times
     num_parameters: int | None = None  # d
@@ -109,33 +103,28 @@ def jobs_of(
     return Jobs(np.concatenate([*device, everyone]), ends - began, received, received.copy(), unknown, unknown, acted)
 
 
-def numbers(device: Ints) -> Ints:
+def job_numbers(device: Ints) -> Ints:
     """Return the number of each job among those of its device, from 1 [j]."""
     order = np.argsort(device, kind="stable")
-    row = device[order]
-    first = np.concatenate([[True], row[1:] != row[:-1]]) if len(row) else np.zeros(0, bool)
-    place = np.arange(len(row))
-    found = np.empty(len(row), np.int64)
-    found[order] = place - np.maximum.accumulate(np.where(first, place, 0)) + 1
-    return found
+    _, first, count = np.unique(device[order], return_index=True, return_counts=True)
+    number = np.empty(len(device), np.int64)
+    number[order] = np.arange(len(device)) - np.repeat(first, count) + 1
+    return number
 
 
-# A deployment as a page shows it: its trace knows when real devices were ready, over which links, with which labels.
-
-
-def traced(folder: Path, kept: Run) -> RunView:
-    """Return a run of real devices. Seconds on the wall are moved to the clock of the records, period by period."""
-    plain = recorded(kept.experiment, kept.rounds, kept.complete, "")._replace(kind="deployed", unit="s")
+def traced(folder: Path, run: Run) -> RunView:
+    """Return a run of real devices. Wall times in seconds are moved to the clock of the records, period by period."""
+    plain = recorded(run.experiment, run.rounds, run.complete, "")._replace(kind="deployed", unit="s")
     if not (folder / trace.NAME).exists():
         return plain._replace(why=f"Trainings and labels are not shown: there is no {trace.NAME} beside the records")
-    periods = trace.read_trace(folder).periods[: len(kept.rounds)]
-    count = kept.experiment.fleet.num_devices
-    born = np.array([0.0, 0.0, *(each.time for each in kept.rounds)])
+    periods = trace.read_trace(folder).periods[: len(run.rounds)]
+    count = run.experiment.fleet.num_devices
+    born = np.array([0.0, 0.0, *(each.time for each in run.rounds)])
     capacity = plain.capacity.copy()
     labels = np.zeros((count, max((len(row) for each in periods for row in each.label_counts), default=1)), np.int64)
     rows: list[tuple[int, int, float, float, float]] = []
     newest = np.ones(count, np.int64)
-    for at, (period, each) in enumerate(zip(periods, kept.rounds, strict=True)):
+    for at, (period, each) in enumerate(zip(periods, run.rounds, strict=True)):
         capacity[at, period.ready] = period.capacity
         for device, start, told, counts in zip(
             period.ready, period.start, period.ready_at, period.label_counts, strict=True
@@ -144,7 +133,7 @@ def traced(folder: Path, kept: Run) -> RunView:
             rows.append((device, each.index - start, born[start], done, each.time))
             labels[device] = counts
             newest[device] = each.index + 1
-    last = len(kept.rounds) + 1
+    last = len(run.rounds) + 1
     rows += [(device, last - start, born[start], np.nan, np.inf) for device, start in enumerate(newest.tolist())]
     device, age, received, done, ready = np.array(rows, np.float64).T
     jobs = Jobs(device.astype(np.int64), age.astype(np.int64), received, received, done, done, ready)
@@ -153,36 +142,33 @@ def traced(folder: Path, kept: Run) -> RunView:
     return plain._replace(jobs=jobs, capacity=capacity, label_counts=labels, why=why)
 
 
-# What planning tells of a run again: readiness, trainings, channels and labels are never stored, and need no training.
+def view_run(folder: Path) -> RunView:
+    """Read a run, simulated or deployed, finished or not, and plan again what its records do not hold.
 
-
-def seen(folder: Path) -> RunView:
-    """Read a run, simulated or deployed, finished or not, and find again what its records do not hold.
-
-    What is planned is compared with the records; where that fails, the records are shown alone and `why` says it.
+    If the plan does not match the records, only the records are shown and `why` says so.
     """
-    kept = read_run(folder)
-    if not kept.rounds:
+    run = read_run(folder)
+    if not run.rounds:
         raise FedtideError(f"{folder} has no finished aggregation yet: there is nothing to show; wait for the first")
-    return _found(folder, kept)._replace(num_parameters=kept.num_parameters, versions=kept.versions.model_dump())
+    return _view(folder, run)._replace(num_parameters=run.num_parameters, versions=run.versions.model_dump())
 
 
-def _found(folder: Path, kept: Run) -> RunView:
+def _view(folder: Path, run: Run) -> RunView:
     if is_deployment(folder):
-        return traced(folder, kept)
-    devices, ready = kept.experiment.fleet.num_devices, sum(each.num_ready for each in kept.rounds)
-    require(  # channels and their sums; numbers of devices, and their trainings
-        24.0 * devices * len(kept.rounds) + 150.0 * ready,
-        f"a page of {devices:,} devices in {len(kept.rounds):,} aggregations",
+        return traced(folder, run)
+    devices, ready = run.experiment.fleet.num_devices, sum(each.num_ready for each in run.rounds)
+    require(  # channels and their sums, then devices and their trainings
+        24.0 * devices * len(run.rounds) + 150.0 * ready,
+        f"a page of {devices:,} devices in {len(run.rounds):,} aggregations",
         "look at its curve (fedtide show) or its uploads (fedtide.load)",
     )
-    plain = recorded(kept.experiment, kept.rounds, kept.complete, "")
-    handed = [name for name in kept.versions.handed if name != "trainer"]
+    plain = recorded(run.experiment, run.rounds, run.complete, "")
+    handed = [name for name in run.versions.handed if name != "trainer"]
     if handed:
         return plain._replace(why=_without(f"its {' and '.join(handed)} came from Python"))
     try:
-        with user_code.search_folder(kept.user_folder):
-            return _planned(kept, plain)
+        with user_code.search_folder(run.user_folder):
+            return _planned(run, plain)
     except FedtideError as error:
         return plain._replace(why=_without(str(error)))
 
@@ -191,34 +177,34 @@ def _without(reason: str) -> str:
     return f"Trainings, labels and the channels of devices that were not picked are not shown: {reason}"
 
 
-def _planned(kept: Run, plain: RunView) -> RunView:
-    experiment = kept.experiment
+def _planned(run: Run, plain: RunView) -> RunView:
+    experiment = run.experiment
     system = build(experiment, dataset=load_dataset(experiment, images=False))
-    ticks = system.ticks[: len(kept.rounds)]
-    if len(ticks) < len(kept.rounds) or not all(map(_fits, ticks, kept.rounds)):
+    ticks = system.ticks[: len(run.rounds)]
+    if len(ticks) < len(run.rounds) or not all(map(_matches, ticks, run.rounds)):
         raise FedtideError("the plan of this experiment is not what was recorded; this fedtide plans differently")
-    if any(each.unnamed for each in kept.rounds):  # a large fleet's, which say how many were ready and not who
+    if any(each.unnamed for each in run.rounds):  # a large fleet's records count the ready devices and do not name them
         rounds = [
-            each._replace(ready=tick.ready.tolist(), unnamed=0) for tick, each in zip(ticks, kept.rounds, strict=True)
+            each._replace(ready=tick.ready.tolist(), unnamed=0) for tick, each in zip(ticks, run.rounds, strict=True)
         ]
-        plain = recorded(experiment, rounds, kept.complete, "")
+        plain = recorded(experiment, rounds, run.complete, "")
     ready, time = [tick.ready for tick in ticks], [tick.time for tick in ticks]
     return plain._replace(
         kind="simulated",
         jobs=_worked(system, jobs_of(ready, time, system.fleet.num_devices, ticks), ticks),
-        capacity=_capacities(system, ticks, kept.rounds),
+        capacity=_capacities(system, ticks, run.rounds),
         label_counts=system.fleet.label_counts[:],
     )
 
 
-def _fits(tick: Tick, each: RoundRecord) -> bool:
+def _matches(tick: Tick, record: RoundRecord) -> bool:
     """Say whether a planned tick is the recorded one."""
-    same = len(tick.ready) == each.num_ready if each.unnamed else tick.ready.tolist() == list(each.ready)
-    return tick.index == each.index and tick.time == each.time and same
+    same = len(tick.ready) == record.num_ready if record.unnamed else tick.ready.tolist() == list(record.ready)
+    return tick.index == record.index and tick.time == record.time and same
 
 
 def _capacities(system: System, ticks: Sequence[Tick], rounds: Sequence[RoundRecord]) -> Floats:
-    """Return what every device's uplink carried at every tick [T N]; raise if the records say otherwise."""
+    """Return the capacity of every device's uplink at every tick [T N]; raise if the records differ."""
     everyone = np.arange(system.fleet.num_devices)
     found = np.empty((len(ticks), len(everyone)))
     for row, (tick, each) in enumerate(zip(ticks, rounds, strict=True)):
@@ -230,31 +216,27 @@ def _capacities(system: System, ticks: Sequence[Tick], rounds: Sequence[RoundRec
 
 
 def _worked(system: System, jobs: Jobs, ticks: Sequence[Tick]) -> Jobs:
-    """Return the trainings with when each began, ended, and was told of: what the clock made its sum of."""
+    """Return the trainings with the times at which each began, ended and was reported."""
     experiment, fleet = system.experiment, system.fleet
     seed = experiment.seed
     work = samples_per_training(system.work, fleet.num_samples)
     duration: Duration = make_part(
         experiment, "duration", fleet_num_samples=fleet.num_samples, fleet_samples_per_job=work
     )
-    there: Availability = make_part(experiment, "availability")
-    begin = there(seed, jobs.device, jobs.received)
-    done = begin + duration(seed, jobs.device, numbers(jobs.device))
+    available: Availability = make_part(experiment, "availability")
+    begin = available(seed, jobs.device, jobs.received)
+    done = begin + duration(seed, jobs.device, job_numbers(jobs.device))
     if not instant(system.downlink):
         here = np.isfinite(begin)
         bits = MODEL_BITS * parameter_count(system)
         done[here] += system.downlink(seed, jobs.device[here], begin[here], bits)
     back = done.copy()
     ends = np.isfinite(done)
-    back[ends] = there(seed, jobs.device[ends], done[ends])
-    # Whoever was done and gone when the server acted before, came back after that.
+    back[ends] = available(seed, jobs.device[ends], done[ends])
+    # A device that had finished and was away at the aggregation before came back after it.
     time = np.array([0.0, *(tick.time for tick in ticks)])
     before = time[np.minimum(np.searchsorted(time, jobs.ready), len(time)) - 1]
     gone = ends & (before >= done)
-    back[gone] = np.maximum(back[gone], there(seed, jobs.device[gone], before[gone]))
-    return jobs._replace(begin=begin, done=_until(done, jobs.ready), back=_until(back, jobs.ready))
-
-
-def _until(time: Floats, ready: Floats) -> Floats:
-    """Return times that are not after the server acted, which rounding could make them."""
-    return np.minimum(time, ready)
+    back[gone] = np.maximum(back[gone], available(seed, jobs.device[gone], before[gone]))
+    # Rounding could move a time past the aggregation.
+    return jobs._replace(begin=begin, done=np.minimum(done, jobs.ready), back=np.minimum(back, jobs.ready))

@@ -1,4 +1,4 @@
-"""The page of a study, of the paper's runs, or of any folder of results: a forest plot, and behind it the curves."""
+"""The page of a study or of a folder of results: a forest plot, and the curves behind each comparison."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.pages import forest as pages_forest
-from fedtide.pages.forest import Forest, extent, forest, ticks
-from fedtide.pages.run_rows import fitting
+from fedtide.pages.forest import Forest, extent, forest_svg, of_study, ticks
+from fedtide.pages.run_rows import fit_page
 from fedtide.pages.shell import Markup, markup, page, text
 from fedtide.pages.study_curves import (
     HEIGHTS,
@@ -42,7 +41,7 @@ _BODY: Final = """<header><h1><bdi>{title}</bdi></h1><p class="lead">{lead}</p><
 
 
 def study_page(study: Study, store: Store, file: str = "STUDY.yaml") -> str:
-    """Return the page of a study from its results in a store. file: how its reader would name the study file."""
+    """Return the page of a study from its results in a store. file: the study file as the reader would name it."""
     results = by_label(study, store)
     if not any(results.values()):
         raise FedtideError(f"{store.folder} holds no run of {study.name!r}; run it first: `fedtide study run {file}`")
@@ -57,7 +56,7 @@ def results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], c
     curves = tuple(PageCurve(label, *places[label], results[label]) for label in study.labels)
     compared = references(study)
     family = Family("study", study.name, "", curves, reference=_names(places, compared), commands=tuple(commands))
-    found = pages_forest.of_study(family, 0, compared)
+    found = of_study(family, 0, compared)
     done = sum(map(len, results.values()))
     lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {counted(found)}"
     return forest_page(study.name, lead, [family], found)
@@ -84,20 +83,23 @@ def folder_page(folder: Path) -> str:
 
 
 def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest) -> str:
-    """Return a page of comparisons, and behind each the curves of its family."""
-    longest = max(len(run.columns["time"]) for each in families for curve in each.curves for run in curve.runs.values())
-    still = forest(found.groups, found.measures[0], found.positive) if found.measures else Markup()
+    """Return a page of comparisons with the curves of their families."""
+    longest = max(
+        len(run.columns["time"]) for family in families for curve in family.curves for run in curve.runs.values()
+    )
+    static = forest_svg(found.groups, found.measures[0], found.positive) if found.measures else Markup()
     body = markup(_BODY, title=text(title, 200), lead=lead)
 
-    def made(level: int) -> str:
+    def make(level: int) -> str:
         pool = Pool(None if level == 0 else max(2, longest >> level))
         trees = [
-            {**family_tree(each, pool), "ledger": ledger_rows(each), "differing": differing(each)} for each in families
+            {**family_tree(family, pool), "ledger": ledger_rows(family), "differing": differing(family)}
+            for family in families
         ]
         payload = {
             "title": cut_text(title),
             "families": trees,
-            "forest": {**found._asdict(), "reach": {each: _reach(found, each) for each in found.measures}},
+            "forest": {**found._asdict(), "reach": {measure: _reach(found, measure) for measure in found.measures}},
             "columns": pool.columns,
             "runs": pool.runs,
             "width": unit_widths(families),
@@ -109,13 +111,13 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
             if pool.is_thinned
             else "",
         }
-        return page(title, payload, PARTS, body, still, styles=("study.css",))
+        return page(title, payload, PARTS, body, static, styles=("study.css",))
 
-    return fitting(made)
+    return fit_page(make)
 
 
 def unit_widths(families: Sequence[Family]) -> dict[int, float]:
-    """Return by the number of seeds the half-width of the interval of a mean whose spread is 1."""
+    """Return, by the number of seeds, the half-width of the interval of a mean for a standard deviation of 1."""
     most = max((len(curve.runs) for each in families for curve in each.curves), default=0)
     counts = {count: np.arange(float(count)) for count in range(2, most + 1)}
     return {count: float(half_width(values) / values.std(ddof=1)) for count, values in counts.items()}
@@ -127,7 +129,7 @@ def _reach(found: Forest, measure: str) -> dict[str, Any]:
 
 
 def counted(found: Forest) -> str:
-    """Say how the comparisons came out, or the claims if there are any."""
+    """Count the verdicts of the claims, or of the comparisons if there are no claims."""
     claims = [group["verdicts"][found.measures[0]] for group in found.groups if group["verdicts"]]
     rows = [row["by"][found.measures[0]]["verdict"] for group in found.groups for row in group["rows"] if row["by"]]
     what = "claim" if claims else "comparison"

@@ -1,8 +1,9 @@
-"""The curves of a study's page, each column kept once, with what they spent and where they differ."""
+"""The curves of a study's page, what they spent and where they differ. Columns and runs are stored once per page."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.core.yaml12 import in_line
-from fedtide.pages.run_rows import every
+from fedtide.pages.run_rows import evenly
 from fedtide.pages.shell import line_trees
 from fedtide.studies.paths import across
 from fedtide.studies.results import RunResult
@@ -19,10 +20,7 @@ from fedtide.studies.statistics import SPENT_BY_QUANTITY, UNCOUNTED, aligned
 from fedtide.studies.store import Store
 from fedtide.types import Floats
 
-# Columns and runs of a page, each kept once: runs of a seed share their clock, and figures share their runs.
-
-
-# What curves may be drawn over; the page calls them so. Bits: payloads and what was reported before scheduling.
+# Quantities that curves may be drawn over, with their labels. Bits: payloads and what devices report before scheduling.
 PAGE_AXES: Final = {
     "time": "time",
     "index": "iteration",
@@ -34,13 +32,16 @@ PAGE_AXES: Final = {
     "bits_down": "bits down",
 }
 HEIGHTS: Final = {"test_accuracy": "test accuracy", "train_loss": "training loss"}
+_LONGEST_LABEL: Final = 300  # characters
+_SPENT_COLUMNS: Final = ("bits", "symbols", "air_time", "joules", "samples_trained", "bits_down")
+_NOT_COMPARED: Final = ("seed", "tracker")  # keys
 
 
 class Pool:
-    """What a page's curves are made of: `columns` and `runs` as plain data; runs name columns by their number."""
+    """The columns and runs of a page as plain data, each stored once; runs refer to columns by number."""
 
     def __init__(self, most: int | None = None) -> None:
-        """most: points kept of a run, evenly, its last one among them; None: all."""
+        """most: points per run, evenly spaced, always with the last; None: all."""
         self.columns: list[Any] = []
         self.runs: list[dict[str, Any]] = []
         self.is_thinned = False
@@ -51,7 +52,7 @@ class Pool:
     def run(self, result: RunResult) -> int:
         """Return the number of a run."""
         found = spent(result) | {name: result.column(name) for name in HEIGHTS}
-        kept = np.arange(len(found["time"])) if self._most is None else every(len(found["time"]), self._most)
+        kept = np.arange(len(found["time"])) if self._most is None else evenly(len(found["time"]), self._most)
         self.is_thinned |= len(kept) < len(found["time"])
         named = {name: self._column(values[kept]) for name, values in found.items() if is_whole_column(values)}
         fleet = result.experiment.get("fleet", {})
@@ -71,7 +72,7 @@ class Pool:
 
 
 def spent(result: RunResult) -> dict[str, Floats]:
-    """Return what a run had spent at every evaluation, by the names of AXES; NaN where it was not counted."""
+    """Return what a run had spent at every evaluation, by the names of PAGE_AXES; NaN where it was not counted."""
     return {
         name: SPENT_BY_QUANTITY[name](result) if name in SPENT_BY_QUANTITY else result.column(name)
         for name in PAGE_AXES
@@ -79,25 +80,19 @@ def spent(result: RunResult) -> dict[str, Floats]:
 
 
 def is_whole_column(values: Floats) -> bool:
-    """Say whether a column is there at every evaluation, and says anything."""
+    """Say whether a column is finite at every evaluation and not all zero."""
     return len(values) > 0 and bool(np.isfinite(values).all()) and bool(np.any(values))
 
 
 def coded(values: Floats) -> Any:
-    """Return a column as plain data: whole numbers by their steps, which are short and exact; others as they are."""
+    """Return a column as plain data: integers as differences, which are short and exact; others as they are."""
     if np.all(values == np.round(values)) and np.all(np.abs(values) < 2**53):
         return {"steps": np.diff(values.astype(np.int64), prepend=0).tolist()}
     return values.tolist()
 
 
-# Curves that are looked at together: those of a figure of the paper, or of a study, in one or several settings.
-
-
-_LONGEST: Final = 300  # characters of a label in a page
-
-
 class PageCurve(NamedTuple):
-    """A variant: what it is called among the curves of its setting, and its runs by seed."""
+    """A variant: its label in the study, its name among the curves of its setting, and its runs by seed."""
 
     label: str
     name: str
@@ -128,7 +123,7 @@ class Family(NamedTuple):
 
 
 def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
-    """Return a family as plain data: curves with their runs, axes that can be had, and why others cannot."""
+    """Return a family as plain data: curves with their runs, available axes, and why others are not available."""
     even, lines = even_runs(family), line_trees(curve.name for curve in family.curves)
     curves = []
     for curve in family.curves:
@@ -170,7 +165,7 @@ def even_runs(family: Family) -> dict[str, dict[int, RunResult]]:
 
 
 def axes_of(results: Sequence[RunResult]) -> tuple[list[str], dict[str, str]]:
-    """Return the axes that all these runs have, and of the others why not."""
+    """Return the axes that all these runs have, and why the others are missing."""
     counted = [{name: is_whole_column(values) for name, values in spent(each).items()} for each in results]
     axes = [name for name in PAGE_AXES if all(each[name] for each in counted)]
     absent = {}
@@ -187,9 +182,9 @@ def heights_of(family: Family) -> list[str]:
     return [name for name in HEIGHTS if not any(np.isnan(run.column(name)).any() for run in every)]
 
 
-def cut_text(text: str) -> str:
-    """Return a label as a page keeps it."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def cut_text(text: str, most: int = _LONGEST_LABEL) -> str:
+    """Return a label cut to `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _everywhere(run: RunResult) -> tuple[RunResult, ...]:
@@ -205,17 +200,10 @@ def _by_setting(family: Family, even: Mapping[str, Mapping[int, RunResult]]) -> 
     }
 
 
-# What the curves of a page spent, and in which settings they differ: plain rows.
-
-
-_SPENT_COLUMNS = ("bits", "symbols", "air_time", "joules", "samples_trained", "bits_down")
-_ASIDE = ("seed", "tracker")  # in which runs differ that are compared
-
-
 def ledger_rows(family: Family) -> list[dict[str, Any]]:
     """Return what every curve spent up to its end, averaged over the seeds that its setting's curves share.
 
-    A row has curve (its number), seeds, uploads, wasted (a share of the samples trained on), and SPENT; None: not counted.
+    A row has curve (its number), seeds, uploads, wasted (share of the samples trained on) and _SPENT_COLUMNS; None: not counted.
     """
     even = even_runs(family)
     rows = []
@@ -245,7 +233,7 @@ def differing(family: Family) -> dict[str, list[str]]:
     return {
         key: [cut_text(tree.get(key, "")) for tree in trees]
         for key in keys
-        if key.partition(".")[0] not in _ASIDE and len({tree.get(key, "") for tree in known}) > 1
+        if key.partition(".")[0] not in _NOT_COMPARED and len({tree.get(key, "") for tree in known}) > 1
     }
 
 
@@ -253,17 +241,17 @@ def _flat(tree: Mapping[str, Any]) -> dict[str, str]:
     return {key: "none" if value is None else str(value) for key, value in config.dotted(tree).items()}
 
 
-# A folder of results without its study file: runs that differ in their seed only are one variant.
-
-
 def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunResult]]]:
-    """Return what a folder holds as a study, and its results by variant and seed; labels say in what variants differ."""
+    """Return the runs of a store without a study file as a study, and its results by variant and seed.
+
+    Runs that differ only in their seed are one variant. Labels name the keys in which variants differ.
+    """
     groups: dict[str, dict[int, tuple[str, RunResult]]] = {}
     for run in sorted(store.names()):
         result = store.load(run)
         tree = {key: value for key, value in result.experiment.items() if key != "seed"}
         groups.setdefault(json.dumps(tree, sort_keys=True), {})[int(result.experiment["seed"])] = run, result
-    # in an order that does not hang on the hashes of the runs: the most seeds first
+    # the most seeds first; the order does not depend on the hashes of the runs
     ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
     labels = _labels([config.dotted(json.loads(tree)) for tree, _ in ordered], name)
     results = {
@@ -284,7 +272,5 @@ def _labels(trees: list[Mapping[str, Any]], name: str) -> list[str]:
     labels = [
         ", ".join(f"{key.rpartition('.')[2]}={in_line(tree[key])}" for key in several if key in tree) for tree in trees
     ]
-    counts: dict[str, int] = {}
-    for label in labels:
-        counts[label] = counts.get(label, 0) + 1
+    counts = Counter(labels)
     return [(label or name) if counts[label] == 1 else f"{label} (#{at + 1})" for at, label in enumerate(labels)]
