@@ -20,7 +20,20 @@ ENTRIES = (
     ("Studies", ("compare", "study", "StudyResult")),
     ("For parts of your own", ("arg", "stream", "FedtideError")),
 )
-VALUES = ("Candidates", "Clock", "Dataset", "Grant", "Job", "Link", "Samples", "Selection", "Shares", "Tick", "Trained")
+VALUES = (
+    "Candidates",
+    "Clock",
+    "Dataset",
+    "Grant",
+    "Job",
+    "Link",
+    "Samples",
+    "Selection",
+    "Shares",
+    "Signal",
+    "Tick",
+    "Trained",
+)
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -400,7 +400,7 @@ def test_where_it_trains_is_no_part_of_a_runs_identity() -> None:
     for place in ({"address": "tcp://there:8786"}, {"workers": 3}, {"address": "tcp://x:1", "workers": 9}):
         there = small(WORLD, on_dask(**place))
         assert config.digest(there) == config.digest(plain)
-        assert config.dump(there)["learning"]["trainer"] == place, "it is still written down"
+        assert config.dump(there)["learning"]["trainer"] == {"name": "dask", **place}, "it is still written down"
     assert config.digest(plain) != config.digest(native_)
     assert config.digest(small(WORLD, on_dask(inner_args={"momentum": 0.5}))) != config.digest(plain)
     # the same words mean something to another trainer

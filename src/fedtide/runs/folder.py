@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -87,7 +88,7 @@ class RunHeader:
     @property
     def user_folder(self) -> Path | None:
         """The folder from which the run's own files were named when it was begun; None: it has none."""
-        return Path(self.versions.beside) if self.versions.beside else None
+        return self.versions.files_folder
 
     @property
     def isa(self) -> str | None:
@@ -191,7 +192,7 @@ def read_header(folder: Path | str) -> RunHeader:
     begun = _read_versions(folder / "versions.json")
     try:
         tree = yaml12.parse_yaml(read_bytes(path).decode("utf-8"))
-        with user_code.search_folder(Path(begun.beside) if begun.beside else None):
+        with user_code.search_folder(begun.files_folder):
             experiment = config.experiment({} if tree is None else tree)
     except OSError as error:
         raise machine_fault(path, "read", error) from error
@@ -448,7 +449,7 @@ def _begin(
     """Begin a run: experiment.yaml comes last, so that a folder that has it is whole."""
     found = versions(experiment)
     has_files = found["files"] or any(is_own_file(tracker.name) for tracker in experiment.tracker)
-    beside = str(user_code.user_code_folder()) if has_files else None
+    beside = quote(os.fsencode(user_code.user_code_folder())) if has_files else None
     made_of = None if identity is None else dict(identity)
     begun = Versions(**found, beside=beside, identity=made_of, handed=list(handed))
     write_atomically(path / "versions.json", json.dumps(begun.model_dump(), indent=2).encode())

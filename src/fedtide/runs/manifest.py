@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import os
 import platform
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
@@ -54,9 +56,14 @@ class Versions(BaseModel):
     isa: str | None  # the instruction path of the kernel; None: another package trains
     files: dict[str, str]  # SHA-256 of the user's own files, by name
     commit: str | None = None
-    beside: str | None = None  # the folder from which the user's own files were named
+    beside: str | None = None  # the folder from which the user's own files were named, percent-encoded
     identity: dict[str, str] | None = None  # what a simulation is made of; None: a federation or a replay
     handed: list[str] = []  # which of its parts a caller of `simulate` handed over
+
+    @property
+    def files_folder(self) -> Path | None:
+        """The folder from which the user's own files were named."""
+        return Path(os.fsdecode(unquote_to_bytes(self.beside))) if self.beside else None
 
 
 class Manifest(BaseModel):
