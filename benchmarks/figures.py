@@ -9,7 +9,10 @@ fedtide theory step_share=15 num_ticks=300 --out broken
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +20,11 @@ from fedtide import config
 from fedtide.plot.run import describe, draw_scores
 from fedtide.studies.spec import name_of
 from fedtide.studies.store import Store
-from fedtide_lab.theory import command
+from fedtide.types import Floats
+from fedtide_lab.theory.bound import BoundCurve, Constants
+from fedtide_lab.theory.command import Report, TheoryRow, draw_theory
+from fedtide_lab.theory.options import make_options
+from fedtide_lab.theory.sweeps import Point
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES, RESULTS = ROOT / "docs" / "figures", ROOT / "docs" / "results"
@@ -34,11 +41,65 @@ def draw_demo() -> None:
     draw_scores(FIGURES / "demo.png", scores, time.tolist(), bits.tolist(), describe(experiment), True)
 
 
+# A report read back from its theory.json, for drawing it again: nothing is measured anew.
+
+
+class StoredErrors(NamedTuple):
+    """What was measured, without the single runs."""
+
+    mean: Floats
+    half_width: Floats
+    squared_error: Floats  # [runs 0]
+
+
+def read_report(file: Path) -> Report:
+    """Return the report that `fedtide theory --out` wrote."""
+    tree = json.loads(file.read_text(encoding="utf-8"))
+    options, measured = make_options(**tree["options"]), tree["measured"]
+    return Report(
+        options,
+        Constants(**tree["constants"]),
+        [TheoryRow(symbol, _number(each["value"]), each["how"]) for symbol, each in tree["how"].items()],
+        tree["alpha"],
+        [_curve(each) for each in tree["bounds"].values()],
+        StoredErrors(np.array(measured["mean"]), np.array(measured["half_width"]), np.empty((options.num_seeds, 0))),
+        {key: [_point(each) for each in points] for key, points in tree["sweeps"].items()},
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _curve(tree: dict[str, Any]) -> BoundCurve:
+    values = None if tree["values"] is None else np.array(tree["values"])
+    numbers = {name: _number(tree[name]) for name in ("step_limit", "contraction", "asymptote")}
+    return BoundCurve(**{**tree, **numbers, "values": values})
+
+
+def _point(tree: dict[str, Any]) -> Point:
+    floors, problems = tree["asymptote"], tree["problem"]
+    return Point(
+        value=tree["value"],
+        constants=Constants(**tree["constants"]),
+        alpha=tree["alpha"],
+        curves={
+            name: BoundCurve(name, math.nan, math.nan, _number(floor), None, problems[name])
+            for name, floor in floors.items()
+        },
+        half_life={name: _number(value) for name, value in tree["half_life"].items()},
+        floor=tree["floor"],
+        floor_half_width=tree["floor_half_width"],
+        measured_half_life=_number(tree["measured_half_life"]),
+        settled=tree["settled"],
+    )
+
+
 def main() -> None:
     draw_demo()
     for name, bounds in (("least-squares", "bound-least-squares"), ("mnist", "bound-mnist"), ("broken", "broken")):
-        report = command.read_report(RESULTS / "theory" / f"{name}.json")
-        command.draw_theory(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")
+        report = read_report(RESULTS / "theory" / f"{name}.json")
+        draw_theory(report, FIGURES / f"theory-{bounds}", FIGURES / f"theory-sweeps-{name}")
 
 
 if __name__ == "__main__":

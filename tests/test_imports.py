@@ -115,6 +115,7 @@ def test_public_names_are_there() -> None:
         module = importlib.import_module(f"fedtide.{part}") if (SOURCE / part / "__init__.py").is_file() else fedtide
         for name in getattr(module, "__all__", ()):
             exec(f"from {module.__name__} import {name}", {})
+    assert importlib.import_module("fedtide.cli").out is importlib.import_module("fedtide.cli.console").out
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         importlib.import_module("fedtide.studies").nothing  # noqa: B018
 

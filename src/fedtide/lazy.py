@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 
-def lazy_names(package: str, names: Sequence[str], modules: str) -> Callable[[str], Any]:
-    """Return a package's `__getattr__`: it finds `names` in these modules of the package, asked in this order."""
+def lazy_names(package: str, **names: str) -> Callable[[str], Any]:
+    """Return a package's `__getattr__`. names: by module of the package, separated by spaces."""
+    homes = {name: module for module, those in names.items() for name in those.split()}
 
     def find(name: str) -> Any:
-        if name in names and name in modules.split():
-            return importlib.import_module(f"{package}.{name}")
-        for module in modules.split() if name in names else ():
-            found = vars(importlib.import_module(f"{package}.{module}"))
-            if name in found:
-                return found[name]
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name not in homes:  # a module, perhaps: Python looks for it then
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
 
     return find

@@ -266,7 +266,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     fedtide league macro         one world; all three take one to two hours of two cores
 
     Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in
-    src/fedtide_lab/league/methods.py.
+    src/fedtide_lab/league/methods.yaml.
     """
     from fedtide.core import require_writable
     from fedtide.studies import Store

@@ -8,12 +8,11 @@ import pytest
 
 from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.table import effect
-from fedtide_lab.paper import sentences
 from fedtide_lab.paper.claims import Check, Claim, Finding, Observation, decide, observe
 from fedtide_lab.paper.figures import FIGURES, figure_study
 from fedtide_lab.paper.page import _anchor
 from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows
-from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS, caption_check
+from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
 
 
 def result(level: float) -> RunResult:
@@ -29,16 +28,15 @@ def claim(**kind) -> Claim:
     return Claim("c", "text", (Check("R", "a", "b", **kind),))
 
 
-def test_every_claim_names_curves_that_exist(monkeypatch):
-    caption_check()
+def test_every_claim_names_curves_that_exist() -> None:
+    checks = [check for claim in CLAIMS for group in claim.groups for check in group]
+    checks += [check for each in OBSERVATIONS for check in each.checks]
+    for check in checks:
+        for side in (check.better, check.worse):
+            curves = {side} if isinstance(side, str) else set(side)
+            assert curves <= FIGURES[check.figure].variants().keys()
     assert len({each.name for each in CLAIMS}) == len(CLAIMS)
     assert len({_anchor(each.text) for each in CLAIMS}) == len(CLAIMS)  # the page links to them
-    wrong = (Check("R", "R=3 | i.i.d.", "R=2 | i.i.d."),)
-    for name, rows in (("CLAIMS", (Claim("c", "text", wrong),)), ("OBSERVATIONS", (Observation("o", "text", wrong),))):
-        with monkeypatch.context() as patch:
-            patch.setattr(sentences, name, rows)
-            with pytest.raises(ValueError, match="R has no curve 'R=3"):
-                caption_check()
 
 
 @pytest.mark.parametrize("each", CLAIMS, ids=lambda each: each.name)

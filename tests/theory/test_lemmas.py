@@ -1,13 +1,13 @@
+import lemmas
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lemmas import Instance
 
 from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.errors import FedtideError
-from fedtide_lab.theory import lemmas
 from fedtide_lab.theory.bound import SHARP, paper_quantiser, tight_quantiser
-from fedtide_lab.theory.lemmas import Instance
 from fedtide_lab.theory.objectives import LeastSquares, Softmax
 
 

@@ -25,4 +25,6 @@ __all__ = [
     "say",
 ]
 
-__getattr__ = lazy_names(__name__, __all__, "command options console study parts")
+__getattr__ = lazy_names(
+    __name__, console="out print_json print_table say", parts="key_row print_keys", study="do_runs finish"
+)

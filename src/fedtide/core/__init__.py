@@ -13,4 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigSyntaxError", "parse_word", "plain_tree", "require_writable", "write_output"]
 
-__getattr__ = lazy_names(__name__, __all__, "files reading yaml12")
+__getattr__ = lazy_names(
+    __name__, files="require_writable write_output", reading="parse_word", yaml12="ConfigSyntaxError plain_tree"
+)

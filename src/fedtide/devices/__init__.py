@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Always", "Fleet", "UniformDuration", "first_duration"]
 
-__getattr__ = lazy_names(__name__, __all__, "availability duration fleet")
+__getattr__ = lazy_names(__name__, availability="Always", duration="UniformDuration first_duration", fleet="Fleet")

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["System", "build", "candidates_at", "durations", "grant_at", "planned"]
 
-__getattr__ = lazy_names(__name__, __all__, "system ticks")
+__getattr__ = lazy_names(__name__, system="System build durations", ticks="candidates_at grant_at planned")

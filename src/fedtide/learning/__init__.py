@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalWork", "Score", "batches"]
 
-__getattr__ = lazy_names(__name__, __all__, "trainer")
+__getattr__ = lazy_names(__name__, trainer="LocalWork Score batches")

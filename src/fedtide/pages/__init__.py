@@ -13,4 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Family", "Forest", "PageCurve", "counted", "cut_text", "forest_page", "of_study"]
 
-__getattr__ = lazy_names(__name__, __all__, "forest study study_curves")
+__getattr__ = lazy_names(
+    __name__, forest="Forest of_study", study="counted forest_page", study_curves="Family PageCurve cut_text"
+)

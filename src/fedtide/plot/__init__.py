@@ -43,4 +43,10 @@ __all__ = [
     "style_named",
 ]
 
-__getattr__ = lazy_names(__name__, __all__, "curves figure forest style")
+__getattr__ = lazy_names(
+    __name__,
+    curves="ACCURACY SAID SMOOTHED dashes draw_curve draw_end leave_room",
+    figure="FORMATS axis_name legend_below name_panel new_figure our_style save sheet",
+    forest="TINTS ForestRow draw_forest draw_rows few_numbers",
+    style="COLOURS LINE_STYLES SCREEN STYLES LineStyle Style line_styles style_named",
+)

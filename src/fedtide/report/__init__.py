@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["TableColumn", "listed"]
 
-__getattr__ = lazy_names(__name__, __all__, "terminal")
+__getattr__ = lazy_names(__name__, terminal="TableColumn listed")

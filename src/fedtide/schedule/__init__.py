@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["looks_back"]
 
-__getattr__ = lazy_names(__name__, __all__, "schedulers")
+__getattr__ = lazy_names(__name__, schedulers="looks_back")

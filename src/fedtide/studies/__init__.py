@@ -70,4 +70,14 @@ __all__ = [
     "summary",
 ]
 
-__getattr__ = lazy_names(__name__, __all__, "results spec statistics paths store table run")
+__getattr__ = lazy_names(
+    __name__,
+    paths="WHY across note paired summary",
+    results="RunResult",
+    run="Failure",
+    spec="Study make_study",
+    statistics="CONFIDENCE FEWEST_SEEDS METRICS POWER SPENT_BY_QUANTITY Band Comparison Reaching aligned band "
+    "difference_band diverged final_accuracy half_width mean_accuracy paired_difference saws seeds_needed shared_seeds",
+    store="Store",
+    table="Reference effect finite_or_none",
+)

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PerArrival", "Periodic", "Synchronous", "make_clock", "start_times"]
 
-__getattr__ = lazy_names(__name__, __all__, "clock timelines")
+__getattr__ = lazy_names(__name__, clock="make_clock start_times", timelines="PerArrival Periodic Synchronous")

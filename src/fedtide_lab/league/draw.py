@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.plot import COLOURS, new_figure, our_style, save
+from fedtide.plot import COLOURS, TINTS, ForestRow, draw_rows, few_numbers, new_figure, our_style, save
 from fedtide.studies import SPENT_BY_QUANTITY, RunResult, band
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog
 from fedtide_lab.league.tune import COMBINED
 
-_SHOWN = {"higher": COLOURS[2], "lower": COLOURS[1]}  # else grey
+_VERDICTS = {
+    "higher": "holds",
+    "lower": "contradicted",
+    "not resolved": "not resolved",
+    "no difference": "not resolved",
+}
 _MOST = 18  # methods in the figure of gains
 _OVER = {"time": r"time (units of $T_{\max}$)", "bits": "Mbit sent", "joules": "J spent"}
 _SCALE = {"time": 1.0, "bits": 1e6, "joules": 1.0}
@@ -30,31 +34,14 @@ def draw_gains(tables: Sequence[Standings], stem: Path) -> list[Path]:
         page = new_figure(3.6, 0.75 + 0.16 * len(names))
         panels = page.subplots(1, len(tables), sharey=True, squeeze=False)[0]
         for panel, each in zip(panels, tables, strict=True):
-            ends = [0.0]
-            for line, name in enumerate(reversed(names)):
-                row = next((row for row in each.rows if row.name == name), None)
-                if row is None:
-                    panel.text(0, line, " no runs", fontsize=6, va="center", color="#666666")
-                if row is None or row.over_reference is None:
-                    continue
-                found = row.over_reference
-                colour = _SHOWN.get(found.verdict, "#888888")
-                if math.isfinite(found.low):  # not with one seed
-                    panel.plot(
-                        [found.low, found.high], [line, line], color=colour, linewidth=1.4, solid_capstyle="butt"
-                    )
-                    ends += [found.low, found.high]
-                panel.plot(found.mean, line, "o", color=colour, markersize=3)
-                ends.append(found.mean)
-            panel.axvline(0, color="black", linewidth=0.8)
+            gains = {row.name: row.over_reference for row in each.rows}
+            rows = [(name, gains.get(name)) for name in names]
+            draw_rows(
+                panel, [ForestRow(name, gain, _VERDICTS[gain.verdict] if gain else "") for name, gain in rows], TINTS
+            )
+            few_numbers(panel)
             panel.set_title(each.world.name, fontsize=7.5)
-            margin = 0.06 * (max(ends) - min(ends)) or 0.01
-            panel.set_xlim(min(ends) - margin, max(ends) + margin)
-            panel.locator_params(axis="x", nbins=3)
             panel.tick_params(labelsize=7)
-            panel.set_ylim(-0.7, len(names) - 0.3)
-            panel.set_yticks(range(len(names)), list(reversed(names)), fontsize=7)
-            panel.grid(visible=False, axis="y")
         page.supxlabel("gain in mean accuracy over random scheduling", fontsize=7)
         return save(page, stem)
 

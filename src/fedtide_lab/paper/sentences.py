@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedtide_lab.paper.claims import Check, Claim, Observation
-from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label
+from fedtide_lab.paper.figures import FRESH, OLD, OLDER, curve_label
 from fedtide_lab.prose import fill, packaged, sections
 
 _WORDS = sections(fill(packaged("paper/claims.md"), {"fresh": FRESH, "old": OLD}, "paper/claims.md"))
@@ -212,14 +212,3 @@ OBSERVATIONS: tuple[Observation, ...] = (
         "slow labels, schedule", _all("slow_labels", _gamma("proposed", 1.0), [_gamma("random", 1.0)], (_SLOW,))
     ),
 )
-
-
-def caption_check() -> None:
-    """Raise if a claim or an observation names a figure or a curve that does not exist; a test calls it."""
-    named = [(claim.name, check) for claim in CLAIMS for group in claim.groups for check in group]
-    named += [(each.name, check) for each in OBSERVATIONS for check in each.checks]
-    for name, check in named:
-        for side in (check.better, check.worse):
-            for curve in (side,) if isinstance(side, str) else side:
-                if curve not in FIGURES[check.figure].variants():
-                    raise ValueError(f"{name}: {check.figure} has no curve {curve!r}")

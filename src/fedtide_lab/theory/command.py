@@ -19,9 +19,8 @@ from fedtide.plot import FORMATS, SCREEN, our_style, save
 from fedtide.report import TableColumn, listed
 from fedtide.types import Floats
 from fedtide_lab.theory import bound, figures, measure
-from fedtide_lab.theory.bound import BoundCurve, Constants
 from fedtide_lab.theory.measure import Problem, make_problem
-from fedtide_lab.theory.options import Options, make_options, parse_options
+from fedtide_lab.theory.options import Options, parse_options
 from fedtide_lab.theory.sweeps import SWEEPS, Point, run_sweep
 
 _SayLine = Callable[[str], None]
@@ -276,65 +275,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# A report read back from its theory.json, for drawing it again: nothing is measured anew.
-
-
-class StoredErrors(NamedTuple):
-    """What was measured, without the single runs."""
-
-    mean: Floats
-    half_width: Floats
-    squared_error: Floats  # [runs 0]
-
-
-def read_report(file: Path) -> Report:
-    """Return the report that `fedtide theory --out` wrote; raise if it is none."""
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-        options, measured = make_options(**tree["options"]), tree["measured"]
-        errors = StoredErrors(
-            np.array(measured["mean"]), np.array(measured["half_width"]), np.empty((options.num_seeds, 0))
-        )
-        return Report(
-            options,
-            Constants(**tree["constants"]),
-            [TheoryRow(symbol, _number(each["value"]), each["how"]) for symbol, each in tree["how"].items()],
-            tree["alpha"],
-            [_curve(each) for each in tree["bounds"].values()],
-            errors,
-            {key: [_stored_point(each) for each in points] for key, points in tree["sweeps"].items()},
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FedtideError(
-            f"{file} is no report ({error!r}); `fedtide theory --out FOLDER` writes theory.json"
-        ) from error
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _curve(tree: dict[str, Any]) -> BoundCurve:
-    values = None if tree["values"] is None else np.array(tree["values"])
-    numbers = {name: _number(tree[name]) for name in ("step_limit", "contraction", "asymptote")}
-    return BoundCurve(**{**tree, **numbers, "values": values})
-
-
-def _stored_point(tree: dict[str, Any]) -> Point:
-    floors, problems = tree["asymptote"], tree["problem"]
-    return Point(
-        value=tree["value"],
-        constants=Constants(**tree["constants"]),
-        alpha=tree["alpha"],
-        curves={
-            name: BoundCurve(name, math.nan, math.nan, _number(floor), None, problems[name])
-            for name, floor in floors.items()
-        },
-        half_life={name: _number(value) for name, value in tree["half_life"].items()},
-        floor=tree["floor"],
-        floor_half_width=tree["floor_half_width"],
-        measured_half_life=_number(tree["measured_half_life"]),
-        settled=tree["settled"],
-    )
