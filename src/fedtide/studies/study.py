@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -274,6 +275,11 @@ def _done(made: Study, store: Any, workers: Any, on_done: OnDone | None) -> Stud
         kept = Store(Path(aside if store is None else store))
         failures = run_study(made, kept, **how, on_done=callback("on_done", on_done) or (lambda _: None))
         results = by_label(made, kept)
+        if store is None:  # what is read when it is asked for would be gone then
+            results = {
+                label: {seed: dataclasses.replace(run, sent=run.uploads_if_stored()) for seed, run in runs.items()}
+                for label, runs in results.items()
+            }
     _tell(made, failures, store)
     return StudyResult(made, results, tuple(failures))
 
