@@ -79,6 +79,7 @@ class _Cache:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = _MOST_CONNECTIONS  # of the socket: with its default of 5, clients wait for seconds
 
     def __init__(self, *args: Any) -> None:
         self._open: dict[Any, None] = {}  # connections, the oldest first

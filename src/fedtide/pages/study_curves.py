@@ -127,7 +127,9 @@ def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
     even, lines = even_runs(family), line_trees(curve.name for curve in family.curves)
     curves = []
     for curve in family.curves:
-        runs = {seed: [[each.path, pool.run(each)] for each in _everywhere(run)] for seed, run in curve.runs.items()}
+        runs = {
+            seed: [[copy.path, pool.run(copy)] for copy in (run, *run.elsewhere)] for seed, run in curve.runs.items()
+        }
         curves.append(
             {
                 "label": cut_text(curve.label),
@@ -139,13 +141,17 @@ def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
             }
         )
     axes, absent = axes_of([run for curve in family.curves for run in curve.runs.values()])
+    by_setting: dict[str, dict[str, Any]] = {setting: {} for setting in family.settings}
+    for curve in family.curves:
+        if curve.label in even:
+            by_setting[curve.setting][curve.label] = even[curve.label]
     return {
         "name": family.name,
         "title": cut_text(family.title),
         "caption": family.caption,
         "curves": curves,
         "settings": [cut_text(setting) for setting in family.settings],
-        "notes": [note for note in map(across, _by_setting(family, even).values()) if note],
+        "notes": [note for note in map(across, by_setting.values()) if note],
         "heights": heights_of(family),
         "column": family.column,
         "over": family.over,
@@ -166,12 +172,12 @@ def even_runs(family: Family) -> dict[str, dict[int, RunResult]]:
 
 def axes_of(results: Sequence[RunResult]) -> tuple[list[str], dict[str, str]]:
     """Return the axes that all these runs have, and why the others are missing."""
-    counted = [{name: is_whole_column(values) for name, values in spent(each).items()} for each in results]
-    axes = [name for name in PAGE_AXES if all(each[name] for each in counted)]
+    counted = [{name: is_whole_column(values) for name, values in spent(run).items()} for run in results]
+    axes = [name for name in PAGE_AXES if all(has[name] for has in counted)]
     absent = {}
     for name in PAGE_AXES:
         if name not in axes:
-            few = f"{sum(not each[name] for each in counted)} of {len(counted)} runs did not count it"
+            few = f"{sum(not has[name] for has in counted)} of {len(counted)} runs did not count it"
             absent[name] = f"{few}: {UNCOUNTED[name]}" if name in UNCOUNTED else few
     return axes, absent
 
@@ -185,19 +191,6 @@ def heights_of(family: Family) -> list[str]:
 def cut_text(text: str, most: int = _LONGEST_LABEL) -> str:
     """Return a label cut to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _everywhere(run: RunResult) -> tuple[RunResult, ...]:
-    return (run, *run.elsewhere)
-
-
-def _by_setting(family: Family, even: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[str, Any]]:
-    return {
-        setting: {
-            each.label: even[each.label] for each in family.curves if each.setting == setting and each.label in even
-        }
-        for setting in family.settings
-    }
 
 
 def ledger_rows(family: Family) -> list[dict[str, Any]]:
