@@ -1,4 +1,7 @@
-"""One entry per figure of the paper: which runs it needs and what its caption says. Runs are shared between figures."""
+"""One entry per figure of the paper, read from figures.yaml: which runs it needs and what its caption says.
+
+Runs are shared between figures.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import yaml
+
 from fedtide.studies import RunResult, Store, Study, make_study
+from fedtide_lab.prose import packaged
 
 Tree = Mapping[str, Any]
 
@@ -67,176 +73,7 @@ def curve_label(curve: str, setting: str) -> str:
     return f"{curve} | {setting}"
 
 
-def _scheduler(name: str) -> Tree:
-    return {"policy": {"scheduler": name}}
-
-
-def _weights(scheduler: str, age_base: float) -> Tree:
-    return {"policy": {"scheduler": scheduler, "age_base": age_base}}
-
-
-_N40: Tree = {"fleet": {"num_devices": 40}, "policy": {"limit": 8}, "radio": {"num_symbols": 300_000}}
-_N100: Tree = {"fleet": {"num_devices": 100}, "policy": {"limit": 30}, "radio": {"num_symbols": 380_000}}
-_RANDOM: Tree = {"policy": {"scheduler": "random"}}
-_FEDAVG: Tree = {"framework": "fedavg", "policy": {"scheduler": "random"}}
-
-FIGURES: dict[str, Figure] = {
-    figure.name: figure
-    for figure in (
-        Figure(
-            "R",
-            "How many devices share the uplink",
-            "Test accuracy of the proposed scheme for several R; N=40, n=50,000, $\\gamma$=1, $\\tilde T=T_{\\max}/4$.",
-            {"fleet": {"num_devices": 40}, "radio": {"num_symbols": 50_000}},
-            {f"R={limit}": {"policy": {"limit": limit}} for limit in (2, 4, 8, 12, 20)},
-            resources=True,
-            against={"": "R=4"},
-            reference_first=True,
-            number="Fig. 4",
-        ),
-        Figure(
-            "period",
-            "How often the server aggregates",
-            "Test accuracy for several aggregation periods, random scheduling, and FedAvg at equal symbols per time; "
-            "N=40, R=8, n=300,000 per $T_{\\max}/4$, $\\gamma$=1.",
-            _N40,
-            {
-                "$T_{\\max}/8$": {**_RANDOM, "timeline": {"period": 0.125}},
-                "$T_{\\max}/4$": _RANDOM,
-                "$T_{\\max}/2$": {**_RANDOM, "timeline": {"period": 0.5}},
-                "$T_{\\max}$": {**_RANDOM, "timeline": {"period": 1.0}},
-                "FedAvg": _FEDAVG,
-            },
-            resources=True,
-            against={"": "$T_{\\max}/4$"},
-            reference_first=True,
-            number="Fig. 5",
-        ),
-        Figure(
-            "frameworks",
-            "Three frameworks at equal radio resources",
-            "Test accuracy of FedAvg, periodic aggregation (random and proposed scheduling) and FedAsync over time; "
-            "N=40, R=8, n=300,000 per $T_{\\max}/4$, $\\gamma$=1.",
-            _N40,
-            {
-                "FedAvg": _FEDAVG,
-                "periodic, random": _RANDOM,
-                "periodic, proposed": {},
-                "FedAsync 0.4": {"framework": "fedasync", "policy": {"limit": 1, "aggregator": {"mixing": 0.4}}},
-                "FedAsync 0.8": {"framework": "fedasync", "policy": {"limit": 1, "aggregator": {"mixing": 0.8}}},
-            },
-            resources=True,
-            # the gain of the schedule is that of the proposed one
-            against={
-                "": "periodic, random",
-                "periodic, random": "periodic, proposed",
-                "periodic, proposed": "periodic, proposed",
-            },
-            reference_first=True,
-            number="Fig. 6",
-        ),
-        Figure(
-            "training_loss",
-            "Training loss",
-            "Training loss per iteration (geometric mean over seeds) of random and proposed scheduling, and of synchronous "
-            "updates with the same n symbols per iteration (i.i.d.); N=40, R=8, n=300,000, $\\gamma$=1, $\\lambda$=0.02, "
-            "$\\tilde T=T_{\\max}/4$.",
-            {**_N40, "learning": {"training_loss": True}},
-            {
-                "random": _RANDOM,
-                "proposed": {},
-                # n symbols in each of 140 synchronous rounds, all else equal: only the asynchrony differs.
-                "random, synchronous": {
-                    **_RANDOM,
-                    "only": "i.i.d.",
-                    "timeline": {"name": "synchronous", "horizon": 140},
-                    "radio": {"num_symbols": 75_000},
-                },
-            },
-            column="train_loss",
-            over="index",
-            against={"": "random"},
-            number="Fig. 7",
-        ),
-        Figure(
-            "schedulers",
-            "Who is scheduled",
-            "Test accuracy of five scheduling policies; N=40, R=8, n=300,000, $\\gamma$=1, $\\tilde T=T_{\\max}/4$.",
-            _N40,
-            {
-                "proposed": {},
-                "random": _scheduler("random"),
-                "BC": _scheduler("best_channel"),
-                "BCBN2": _scheduler("best_channel_best_norm"),
-                "age-based": _scheduler("age_based"),
-            },
-            seeds=5,
-            against={"": "proposed"},
-            reference_first=True,
-            number="Fig. 8",
-        ),
-        Figure(
-            "weights",
-            "How age counts",
-            "Test accuracy of age-aware weights under proposed and random scheduling; N=100, R=30, n=380,000, "
-            "$\\tilde T=T_{\\max}/4$.",
-            _N100,
-            {
-                f"{name}, $\\gamma$={age_base:g}": _weights(scheduler, age_base)
-                for name, scheduler in (("proposed", "proposed"), ("random", "random"))
-                for age_base in (1.0, FRESH, OLD)
-            },
-            seeds=5,
-            against={
-                f"{name}, $\\gamma$={age_base:g}": f"{name}, $\\gamma$=1"
-                for name in ("proposed", "random")
-                for age_base in (FRESH, OLD)
-            },
-            number="Fig. 9",
-        ),
-        Figure(
-            "slow_labels",
-            "When slow devices hold unique data",
-            "Test accuracy of age-aware weights where the slowest quarter of the devices holds three of the ten labels and "
-            "nobody else does, one or two labels per device; N=40, R=8, n=300,000, $\\tilde T=T_{\\max}/4$.",
-            _N40,
-            {
-                f"{name}, $\\gamma$={age_base:g}": _weights(scheduler, age_base)
-                for name, scheduler in (("random", "random"), ("proposed", "proposed"))
-                for age_base in (1.0, FRESH, OLD, OLDER)
-            },
-            settings=("slow labels",),
-            seeds=5,
-            note="The paper describes this case in section III and has no figure of it: the experiment is ours "
-            "(`data.partition=slow_labels`).",
-            against={
-                f"{name}, $\\gamma$={age_base:g}": f"{name}, $\\gamma$=1"
-                for name in ("random", "proposed")
-                for age_base in (FRESH, OLD, OLDER)
-            },
-        ),
-        Figure(
-            "profiles",
-            "The text and the released code",
-            "How much each value in which the authors' released code differs from the text moves the result, one at a time "
-            "and all together (released code); and the CNN without its dropout, which both have; N=40, R=8, n=50,000, proposed "
-            "scheduling.",
-            {"fleet": {"num_devices": 40}, "policy": {"limit": 8}, "radio": {"num_symbols": 50_000}},
-            {
-                "paper": {},
-                "3 bits per element": {"codec": {"element_bits": 3}},
-                "$\\lambda$=0": {"learning": {"proximal": 0.0}},
-                "best of 30 subsets": _scheduler("best_of_random_subsets"),
-                "SNR 20": {"radio": {"snr_db": 13.010299956639813}},
-                "no dropout": {"learning": {"dropout": False}},
-                "released code": {"profile": "released-code"},
-            },
-            settings=("non-i.i.d.",),
-            against={"": "paper"},
-            effects=True,
-        ),
-    )
-}
+FIGURES = {name: Figure(name, **row) for name, row in yaml.safe_load(packaged("paper/figures.yaml")).items()}
 
 
 def figure_study(figure: Figure, seeds: Sequence[int], quick: Tree | None = None) -> Study:
