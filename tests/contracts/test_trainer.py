@@ -115,7 +115,7 @@ def own_table(job: Job, extra: int = 0) -> Job:
     """Return the job over a table of its own, which may begin with samples of others."""
     rows = np.concatenate([np.arange(extra), job.indices])
     own = Samples(job.samples.images[rows], job.samples.labels[rows])
-    return job._replace(samples=own, mine=np.arange(extra, len(rows)))
+    return job._replace(samples=own, indices=np.arange(extra, len(rows)))
 
 
 @trainers
@@ -194,11 +194,11 @@ def test_inputs_are_left_alone(name: str) -> None:
         lambda job: job._replace(device=job.device + 1),
         lambda job: job._replace(version=job.version + 1),
         lambda job: job._replace(learning_rate=2 * job.learning_rate),
-        lambda job: job._replace(mine=PARTITION[1]),
+        lambda job: job._replace(indices=PARTITION[1]),
         lambda job: job._replace(samples=Samples(-job.samples.images, job.samples.labels)),
         lambda job: job._replace(samples=Samples(job.samples.images, 2 - job.samples.labels)),
     ],
-    ids=["start", "device", "version", "learning_rate", "mine", "images", "labels"],
+    ids=["start", "device", "version", "learning_rate", "indices", "images", "labels"],
 )
 def test_every_part_of_a_job_counts(name: str, change: Any) -> None:
     trainer = make(name, "softmax")
@@ -223,8 +223,8 @@ def test_every_part_of_a_task_counts(name: str) -> None:
         ({"device": -1}, "device=-1"),
         ({"version": 1.5}, "version=1.5"),
         ({"learning_rate": math.nan}, "learning rate nan"),
-        ({"mine": np.array([60])}, "there are 60 samples"),
-        ({"mine": np.empty(0, np.int64)}, "at least one sample"),
+        ({"indices": np.array([60])}, "there are 60 samples"),
+        ({"indices": np.empty(0, np.int64)}, "at least one sample"),
     ],
 )
 def test_a_job_that_cannot_be_is_one_line(name: str, change: dict[str, Any], says: str) -> None:
