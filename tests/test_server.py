@@ -7,12 +7,12 @@ import pytest
 
 from fedtide.aggregate.averages import AgeAware, AverageModels, UniformWeights
 from fedtide.engine.step import (
+    Announced,
     Delivered,
     Policy,
     ReadyDevices,
     Rules,
     ServerState,
-    Uploads,
     initial_state,
     plan_step,
     step,
@@ -47,8 +47,8 @@ class Told:
         samples = np.full(len(self.device), self.samples)
         return ReadyDevices(rows._replace(device=self.device, tick=tick.index, num_samples=samples))
 
-    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
-        return Uploads(self.arriving, [self.updates] if len(self.arriving) else [])
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
+        return Announced(self.arriving, [self.updates] if len(self.arriving) else [])
 
     def send(self, state: ServerState, tick: Tick, lot: Any) -> Delivered:
         return Delivered(lot, {})

@@ -34,7 +34,7 @@ _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing;
 @click.option("--seeds", "-n", type=click.IntRange(1), help="Seeds per curve (default: 3 to 5).")
 @click.option("--quick", is_flag=True, help="A tenth of the horizon, two seeds: a first look.")
 @options.store("results/paper")
-@options.out("Folder for figures and the page paper.md.", "to", default=Path("docs"))
+@options.out_option("Folder for figures and the page paper.md.", "to", default=Path("docs"))
 @options.work
 @click.option("--force", is_flag=True, help="Write the page even if that takes figures or runs from the one there.")
 @_draw_only_option
@@ -175,7 +175,7 @@ _WIDE = 14  # columns of the terminal that a verdict takes; a claim takes two of
 @options.argument("names", "[WORLD]...", "paper, fashion, macro, walking, phones, cifar. Default: all.", nargs=-1)
 @click.option("--seeds", "-n", type=click.IntRange(1, 20), help="Seeds per curve (default: 3 to 5).")
 @options.store("results/worlds")
-@options.out("Folder for the figure and the page worlds.md.", "to", default=Path("docs"))
+@options.out_option("Folder for the figure and the page worlds.md.", "to", default=Path("docs"))
 @options.work
 @_draw_only_option
 @options.style
@@ -255,7 +255,7 @@ def _print(found: list[Any]) -> None:
 @command.command("league")
 @options.argument("names", "[WORLD]...", "paper, macro, phones. Default: all.", nargs=-1)
 @options.store("results/league")
-@options.out("Folder for the figures and the page league.md.", "to", default=Path("docs"))
+@options.out_option("Folder for the figures and the page league.md.", "to", default=Path("docs"))
 @options.work
 @_draw_only_option
 @options.as_json
@@ -334,7 +334,7 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
 
 @command.command("theory")
 @options.argument("words", "[KEY=VALUE]...", "What differs from the default task.", nargs=-1)
-@options.out("A folder for theory.json and the figures.")
+@options.out_option("A folder for theory.json and the figures.")
 @options.style
 @options.as_json
 @click.option("--keys", "show_keys", is_flag=True, help="List every key with its default, and stop.")

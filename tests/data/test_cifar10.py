@@ -16,13 +16,13 @@ import pytest
 from PIL import Image
 
 from fedtide.data import cifar, load
-from fedtide.data.cifar import CIFAR10, MEAN, STD, TEST, TRAIN
+from fedtide.data.cifar import CIFAR10, MEAN, STD, TEST, TRAIN_BATCHES
 from fedtide.data.fetch import OfficialFile, obtain, whereabouts
 from fedtide.errors import DataError, FedtideError
 from set_files import official, tarball
 
 ROWS = 4
-BATCHES = (*TRAIN, TEST)
+BATCHES = (*TRAIN_BATCHES, TEST)
 
 
 class Tiny(NamedTuple):
@@ -32,7 +32,7 @@ class Tiny(NamedTuple):
 
     @property
     def train(self):
-        return np.concatenate([self.pixels[name] for name in TRAIN])
+        return np.concatenate([self.pixels[name] for name in TRAIN_BATCHES])
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def small(monkeypatch, mirror):
     pixels = {name: rng.integers(0, 256, (ROWS, 3, 32, 32), np.uint8) for name in BATCHES}
     labels = {name: rng.integers(0, 10, ROWS, np.uint8) for name in BATCHES}
     raws = {
-        "train-images": b"".join(pixels[name].tobytes() for name in TRAIN),
-        "train-labels": b"".join(labels[name].tobytes() for name in TRAIN),
+        "train-images": b"".join(pixels[name].tobytes() for name in TRAIN_BATCHES),
+        "train-labels": b"".join(labels[name].tobytes() for name in TRAIN_BATCHES),
         "test-images": pixels[TEST].tobytes(),
         "test-labels": labels[TEST].tobytes(),
     }
@@ -96,7 +96,7 @@ def assert_is_small(dataset, small):
     assert (dataset.name, dataset.num_labels) == ("cifar10", 10)
     np.testing.assert_array_equal(dataset.train.images, small.train)
     np.testing.assert_array_equal(dataset.test.images, small.pixels[TEST])
-    np.testing.assert_array_equal(dataset.train.labels, np.concatenate([small.labels[name] for name in TRAIN]))
+    np.testing.assert_array_equal(dataset.train.labels, np.concatenate([small.labels[name] for name in TRAIN_BATCHES]))
     np.testing.assert_array_equal(dataset.test.labels, small.labels[TEST])
     for samples in (dataset.train, dataset.test):
         assert samples.images.dtype == samples.labels.dtype == np.uint8
@@ -129,7 +129,7 @@ def test_the_archive_fills_the_cache(small, cache, mirror, said):
     assert len(mirror.asked) == 1
     (kept / "train-images").unlink()
     found = load("cifar10", say=said.append, images=False)  # labels alone are enough for a plan
-    assert found.train.labels.tolist() == np.concatenate([small.labels[name] for name in TRAIN]).tolist()
+    assert found.train.labels.tolist() == np.concatenate([small.labels[name] for name in TRAIN_BATCHES]).tolist()
     assert found.train.images.shape == (5 * ROWS, 3, 32, 32)
     assert found.train.images.strides == (0, 0, 0, 0)
     assert found.train.values is not None
@@ -217,7 +217,7 @@ def png(array):
 def package(small, **instead):
     rows = {name: small.pixels[name].reshape(ROWS, 3, 1024).transpose(0, 2, 1) for name in BATCHES}
     members = {f"{name}.png": png(np.ascontiguousarray(each)) for name, each in rows.items()}
-    train = [int(label) for name in TRAIN for label in small.labels[name]]
+    train = [int(label) for name in TRAIN_BATCHES for label in small.labels[name]]
     members["test_lables.json"] = json.dumps(small.labels[TEST].tolist()).encode()
     members["train_lables.json"] = json.dumps(train).encode()
     return tarball({f"package/{name}": data for name, data in (members | instead).items() if data is not None})

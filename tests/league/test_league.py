@@ -26,7 +26,7 @@ from fedtide_lab.league import benchmark as bench
 from fedtide_lab.league import methods, page, tune
 from fedtide_lab.league.benchmark import benchmark, stages
 from fedtide_lab.league.draw import draw_curves
-from fedtide_lab.league.methods import GROUPS, METHODS, PAPER_METHOD, REFERENCE, Method
+from fedtide_lab.league.methods import GROUPS, LEAGUE_METHODS, PAPER_METHOD, REFERENCE, LeagueMethod
 from fedtide_lab.league.tune import (
     COMBINED,
     CONFIRMING,
@@ -47,13 +47,13 @@ FIGURES = (Path("a.png"), Path("b.png"))
 
 
 def test_names_are_used_once() -> None:
-    assert len(METHODS) == sum(len(group.methods) for group in GROUPS)
-    assert {PAPER_METHOD, REFERENCE} <= METHODS.keys()
+    assert len(LEAGUE_METHODS) == sum(len(group.methods) for group in GROUPS)
+    assert {PAPER_METHOD, REFERENCE} <= LEAGUE_METHODS.keys()
 
 
 @pytest.mark.parametrize("world", LEAGUE_WORLDS, ids=lambda world: world.name)
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-def test_every_method_has_the_same_budget_of_tuning(method: Method, world: World) -> None:
+@pytest.mark.parametrize("method", LEAGUE_METHODS.values(), ids=lambda method: method.name)
+def test_every_method_has_the_same_budget_of_tuning(method: LeagueMethod, world: World) -> None:
     runs = tuning(world, [method]).runs
     assert len({run.name for run in runs}) == len(runs) == 4  # all different, all of them experiments
     assert {run.experiment.seed for run in runs} == {TUNING_SEED}
@@ -61,8 +61,8 @@ def test_every_method_has_the_same_budget_of_tuning(method: Method, world: World
     assert (min(method.rates), max(method.rates)) == methods.RATES
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-def test_candidates_that_differ_in_weights_alone_do_weigh_differently(method: Method) -> None:
+@pytest.mark.parametrize("method", LEAGUE_METHODS.values(), ids=lambda method: method.name)
+def test_candidates_that_differ_in_weights_alone_do_weigh_differently(method: LeagueMethod) -> None:
     """Shards are of equal size: weights by data size are then the same as equal ones, under whatever name."""
     found = []
     for run in tuning(LEAGUE_WORLDS[0], [method]).runs:
@@ -81,12 +81,12 @@ def test_seeds_that_tune_rank_and_confirm_are_others() -> None:
     assert not set(range(RANKING_SEEDS)) & set(CONFIRMING)
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-def test_airtime_is_equal_or_less(method: Method) -> None:
+@pytest.mark.parametrize("method", LEAGUE_METHODS.values(), ids=lambda method: method.name)
+def test_airtime_is_equal_or_less(method: LeagueMethod) -> None:
     """Symbols per unit of time, in the grants of a plan: nobody has more than the reference, with any setting."""
     horizon = 10.0 if method.name == "fedavg" else 3.0  # a synchronous round may wait long for devices that went away
     for world in LEAGUE_WORLDS:
-        budget = tuning(world, [METHODS[REFERENCE]]).runs[0].experiment
+        budget = tuning(world, [LEAGUE_METHODS[REFERENCE]]).runs[0].experiment
         rate = budget.radio.num_symbols / budget.timeline.period
         for run in tuning(world, [method]).runs[:2]:  # the other two differ in the learning rate
             shorter = config.experiment(run.experiment, {"timeline": {"horizon": horizon}})
@@ -95,12 +95,12 @@ def test_airtime_is_equal_or_less(method: Method) -> None:
             assert spent <= horizon * rate * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-def test_a_control_is_a_method_with_the_same_weights_and_codec(method: Method) -> None:
-    control = METHODS[method.control]
-    assert METHODS[control.control] in (control, METHODS[methods.EVEN])
+@pytest.mark.parametrize("method", LEAGUE_METHODS.values(), ids=lambda method: method.name)
+def test_a_control_is_a_method_with_the_same_weights_and_codec(method: LeagueMethod) -> None:
+    control = LEAGUE_METHODS[method.control]
+    assert LEAGUE_METHODS[control.control] in (control, LEAGUE_METHODS[methods.EVEN])
     if control.name == REFERENCE:
-        assert method.settings == METHODS[REFERENCE].settings
+        assert method.settings == LEAGUE_METHODS[REFERENCE].settings
     if control.name == methods.DENSE:
         assert method.tree["codec"] == control.tree["codec"]
 
@@ -124,8 +124,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> World:
     """A league of eight."""
     kept = {"proposed", "random", "equal_weights", "best_channel", "fedbuff", "top_k", "fedprox", "ef21"}
     for module in (methods, tune):
-        monkeypatch.setattr(module, "METHODS", {name: each for name, each in METHODS.items() if name in kept})
-    monkeypatch.setattr(bench, "METHODS", methods.METHODS)
+        monkeypatch.setattr(
+            module, "LEAGUE_METHODS", {name: each for name, each in LEAGUE_METHODS.items() if name in kept}
+        )
+    monkeypatch.setattr(bench, "LEAGUE_METHODS", methods.LEAGUE_METHODS)
     return LEAGUE_WORLDS[0]
 
 
@@ -151,7 +153,7 @@ def test_the_best_on_the_tuning_seed_plays_whatever_the_others_say(tmp_path: Pat
         return 0.5 if first == (experiment.seed == TUNING_SEED) else 0.1
 
     _fill_store(store, small, level)
-    for entry in tuned(small, list(methods.METHODS.values()), store):
+    for entry in tuned(small, list(methods.LEAGUE_METHODS.values()), store):
         assert entry.rate == methods.RATES[0]
         assert entry.setting == entry.method.settings[0]  # the first of equals
 
@@ -199,13 +201,13 @@ def test_ranks_and_their_ranges_are_those_of_a_plain_loop(tmp_path: Path, small:
         + stats.t.ppf(0.975, 4) * np.std(gap, ddof=1) / 5**0.5
         >= 0
     }
-    assert {row["method"] for row in page.league_rows([found])} == {*methods.METHODS, COMBINED}
+    assert {row["method"] for row in page.league_rows([found])} == {*methods.LEAGUE_METHODS, COMBINED}
 
 
 def test_what_is_combined_are_the_best_that_beat_the_reference(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
     _fill_store(store, small, lambda name, experiment: _level(name, experiment) + 0.5 * (name == "ef21"))
-    together = combine(tuned(small, list(methods.METHODS.values()), store))
+    together = combine(tuned(small, list(methods.LEAGUE_METHODS.values()), store))
     assert together.title == "proposed + fedbuff"  # top_k and fedprox are behind it, and ef21 stands alone
     assert together.tree["policy"]["aggregator"]["name"] == "buffered_mean"
     assert together.tree["policy"]["scheduler"] == "proposed"
@@ -213,9 +215,9 @@ def test_what_is_combined_are_the_best_that_beat_the_reference(tmp_path: Path, s
 
 def test_before_all_are_tuned_nothing_is_combined(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
-    for run in tuning(small, [METHODS[REFERENCE]]).runs:
+    for run in tuning(small, [LEAGUE_METHODS[REFERENCE]]).runs:
         store.save(run.name, result(config.dump(run.experiment), "avx2", 0.5))
-    assert combine(tuned(small, list(methods.METHODS.values()), store)) is None
+    assert combine(tuned(small, list(methods.LEAGUE_METHODS.values()), store)) is None
     assert benchmark(small, store) is None
 
 
@@ -320,12 +322,12 @@ def test_the_next_in_rank_is_asked_to_play_on_fresh_seeds(tmp_path: Path, small:
 
 def test_a_candidate_that_diverged_is_not_chosen(tmp_path: Path, small: World) -> None:
     store = Store(tmp_path)
-    runs = tuning(small, [METHODS[PAPER_METHOD]]).runs
+    runs = tuning(small, [LEAGUE_METHODS[PAPER_METHOD]]).runs
     store.save(runs[0].name, _diverged(runs[0]))
     for number, run in enumerate(runs[1:]):
         store.save(run.name, result(config.dump(run.experiment), "avx2", 0.2 + 0.1 * (number == 1)))
-    [entry] = tuned(small, [METHODS[PAPER_METHOD]], store)
-    assert tuning(small, [METHODS[PAPER_METHOD]]).runs[2].experiment.learning.learning_rate == entry.rate
+    [entry] = tuned(small, [LEAGUE_METHODS[PAPER_METHOD]], store)
+    assert tuning(small, [LEAGUE_METHODS[PAPER_METHOD]]).runs[2].experiment.learning.learning_rate == entry.rate
 
 
 def test_findings_follow_the_runs(tmp_path: Path, small: World) -> None:
@@ -370,22 +372,24 @@ def test_a_whole_benchmark_by_the_command_line(tmp_path: Path, small: World, mon
     }
     monkeypatch.setattr(tune, "BASE", config.lay(tune.BASE, tiny))
     monkeypatch.setattr(tune, "LEAGUE_WORLDS", LEAGUE_WORLDS[:1])
-    wild = {name: method._replace(rates=(0.07, 1e30)) for name, method in methods.METHODS.items()}  # half diverge
+    wild = {
+        name: method._replace(rates=(0.07, 1e30)) for name, method in methods.LEAGUE_METHODS.items()
+    }  # half diverge
     groups = [group._replace(methods=tuple(wild[m.name] for m in group.methods if m.name in wild)) for group in GROUPS]
     for module in (methods, tune, bench):
-        monkeypatch.setattr(module, "METHODS", wild)
+        monkeypatch.setattr(module, "LEAGUE_METHODS", wild)
     monkeypatch.setattr(tune, "GROUPS", groups)
     command = ["league", "paper", "--store", str(tmp_path / "store"), "--out", str(tmp_path), "--backend", "here"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     text = (tmp_path / "league.md").read_text()
     assert "`combined`" in text
-    assert all(f"`{name}`" in text for name in methods.METHODS)
+    assert all(f"`{name}`" in text for name in methods.LEAGUE_METHODS)
     store = Store(tmp_path / "store")
     assert any(store.load(name).diverged is not None for name in store.names())
     assert "failed" not in CliRunner().invoke(app, command).output  # what diverged is not tried again
     again = CliRunner().invoke(app, [*command, "--draw-only", "--json"])
-    assert len(json.loads(again.stdout)) == len(methods.METHODS) + 1
+    assert len(json.loads(again.stdout)) == len(methods.LEAGUE_METHODS) + 1
     assert (tmp_path / "league.md").read_text() == text
 
 

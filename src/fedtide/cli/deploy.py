@@ -28,7 +28,7 @@ def _need_flower() -> None:
 
 @deploy.command("demo")
 @options.words
-@options.out("Run folder (default: runs/demo-<time>).")
+@options.out_option("Run folder (default: runs/demo-<time>).")
 @click.option("--periods", type=click.IntRange(1), default=20, help="How many aggregations.")
 @click.option("--period", type=click.FloatRange(5), default=15.0, help="Seconds between two aggregations.")
 @click.option("--nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
@@ -193,7 +193,7 @@ def deploy_privacy(words: tuple[str, ...], epsilon: tuple[float, ...], draws: in
 @command("replay")
 @options.argument("run", "RUN", "The run folder of a deployment.", type=options.PATH)
 @options.argument("words", "[KEY=VALUE]...", "What would be different; nothing: check the bits.", nargs=-1)
-@options.out("A folder for the replayed run.")
+@options.out_option("A folder for the replayed run.")
 @options.threads
 @options.as_json
 def replay(run: Path, words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool) -> None:

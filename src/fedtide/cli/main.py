@@ -118,7 +118,7 @@ def _experiment(words: Sequence[str]) -> Experiment:
 
 @app.command()
 @options.words
-@options.out("Run folder (default: runs/, named by what it holds).")
+@options.out_option("Run folder (default: runs/, named by what it holds).")
 @options.threads
 @options.as_json
 @click.option("--keys", "show_keys", is_flag=True, help="List every key with its default, and stop.")
@@ -147,7 +147,7 @@ def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool
 
 
 @app.command()
-@options.run
+@options.run_argument
 @options.threads
 @options.as_json
 def resume(run: Path, threads: int, as_json: bool) -> None:
@@ -229,7 +229,7 @@ def _identity(header: RunHeader) -> dict[str, str] | None:
 
 
 @app.command()
-@options.run
+@options.run_argument
 @options.style
 @options.as_json
 def show(run: Path, style: str, as_json: bool) -> None:

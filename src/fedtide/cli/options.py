@@ -38,7 +38,7 @@ def argument(name: str, metavar: str, help: str, **settings: Any) -> Callable[[_
     return click.argument(name, cls=Argument, metavar=metavar, help=help, **settings)
 
 
-def out(help: str, name: str = "folder", **settings: Any) -> Callable[[_Decorated], _Decorated]:
+def out_option(help: str, name: str = "folder", **settings: Any) -> Callable[[_Decorated], _Decorated]:
     """Declare where a command writes."""
     return click.option("--out", "-o", name, type=PATH, help=help, **settings)
 
@@ -46,7 +46,7 @@ def out(help: str, name: str = "folder", **settings: Any) -> Callable[[_Decorate
 words = argument(
     "words", "[FILE] [KEY=VALUE]...", "An experiment file (YAML), then keys that differ from it.", nargs=-1
 )
-run = argument("run", "RUN", "A run folder.", type=PATH)
+run_argument = argument("run", "RUN", "A run folder.", type=PATH)
 
 
 def store(default: str = "results") -> Callable[[_Decorated], _Decorated]:

@@ -31,7 +31,7 @@ _store_option = click.option("--store", type=options.PATH, help="Where the resul
 
 @command("report")
 @_paths_argument
-@options.out("The file to write.", "to", default=Path("report.html"))
+@options.out_option("The file to write.", "to", default=Path("report.html"))
 @_store_option
 def report(paths: tuple[Path, ...], to: Path, store: Path | None) -> None:
     """Write a page to look at in a browser, one file without network: of a run, of two runs or of a study.

@@ -149,7 +149,7 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, as_jso
 @study.command("plot")
 @_file_argument
 @options.store()
-@options.out("File name without ending (default: the study's).")
+@options.out_option("File name without ending (default: the study's).")
 @click.option("--column", default="test_accuracy", help="What to plot: test_accuracy, test_loss, train_loss, ...")
 @click.option("--over", default="time", help="Against what: time, index, bits, symbols, samples_trained.")
 @_against_option
@@ -167,7 +167,7 @@ def study_plot(
 
 @study.command("export")
 @_file_argument
-@options.out("A .csv or .parquet file.", "to", required=True)
+@options.out_option("A .csv or .parquet file.", "to", required=True)
 @options.store()
 def study_export(file: Path, to: Path, store: Path) -> None:
     """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""

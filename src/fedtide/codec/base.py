@@ -240,7 +240,7 @@ def _refusal(reason: int, num_parameters: int, num_kept: int, most_level: int) -
     return PacketError(words.format(d=num_parameters, r=num_kept, most=most_level, bits=most_level.bit_length()))
 
 
-class Payload(NamedTuple):
+class CodedElements(NamedTuple):
     """What the extension decodes."""
 
     data: bytes
@@ -273,8 +273,8 @@ class NativeCodec(ABC):
     def decode_many(self, packets: Sequence[Packet], threads: int = 1) -> list[Vector]:
         """Decode each packet; raise PacketError for the first that is malformed."""
         read = [self._read(packet) for packet in packets]
-        updates = [np.zeros(0, np.float32) if isinstance(found, Payload) else found for found in read]
-        coded = [(at, found) for at, found in enumerate(read) if isinstance(found, Payload)]
+        updates = [np.zeros(0, np.float32) if isinstance(found, CodedElements) else found for found in read]
+        coded = [(at, found) for at, found in enumerate(read) if isinstance(found, CodedElements)]
         for d in {packets[at].num_parameters for at, _ in coded}:  # one, unless packets of several models are mixed
             some = [(at, found) for at, found in coded if packets[at].num_parameters == d]
             rows, refused = self._decode_payloads([found for _, found in some], d, threads)
@@ -285,12 +285,12 @@ class NativeCodec(ABC):
         return updates
 
     @abstractmethod
-    def _read(self, packet: Packet) -> Vector | Payload:
+    def _read(self, packet: Packet) -> Vector | CodedElements:
         """Return the update of a packet, or what the extension has to decode; raise unless its lengths are right."""
 
     @abstractmethod
     def _decode_payloads(
-        self, payloads: Sequence[Payload], num_parameters: int, threads: int
+        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
     ) -> tuple[Vector, list[int]]:
         """Return the updates [r d] and what is wrong with each payload, 0 if nothing is."""
 

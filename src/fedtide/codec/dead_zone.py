@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedtide.codec.base import NativeCodec, Packet, PacketError, Payload, native_inputs, packet, unseal
+from fedtide.codec.base import CodedElements, NativeCodec, Packet, PacketError, native_inputs, packet, unseal
 from fedtide.extension import native
 from fedtide.types import Rng, Vector
 
@@ -74,14 +74,14 @@ class DeadZone(NativeCodec):
                 packets.append(packet(self.code, d, d if bits else 0, payload, bits, _CODED))
         return packets
 
-    def _read(self, packet: Packet) -> Vector | Payload:
+    def _read(self, packet: Packet) -> Vector | CodedElements:
         d = packet.num_parameters
         header, payload = unseal(packet.data, self.code, d)
         bits = header.payload_bits
         if header.settings == _CODED and bits == 0:
             return np.zeros(d, np.float32)
         if header.settings == _CODED and _HEAD_BITS < bits < 32 * d and header.num_kept == d:
-            return Payload(payload, d, bits)
+            return CodedElements(payload, d, bits)
         if header.settings != _FLOATS or not bits == 32 * d == 32 * header.num_kept:
             raise PacketError(f"a packet of {bits} bits and {header.num_kept} elements is not one of this codec's")
         update = np.frombuffer(payload, ">f4").astype(np.float32)
@@ -90,7 +90,7 @@ class DeadZone(NativeCodec):
         return update
 
     def _decode_payloads(
-        self, payloads: Sequence[Payload], num_parameters: int, threads: int
+        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
     ) -> tuple[Vector, list[int]]:
         data, _, bits = (list(column) for column in zip(*payloads, strict=True))
         return native.dead_zone_decode(data, bits, num_parameters, threads)

@@ -24,10 +24,10 @@ from typing import Annotated
 import numpy as np
 
 from fedtide.codec.base import (
+    CodedElements,
     NativeCodec,
     Packet,
     PacketError,
-    Payload,
     index_bits,
     native_inputs,
     packet,
@@ -87,7 +87,7 @@ class Qsgd(NativeCodec):
             for update, number, payload in zip(updates, kept, payloads, strict=True)
         ]
 
-    def _read(self, packet: Packet) -> Vector | Payload:
+    def _read(self, packet: Packet) -> Vector | CodedElements:
         d = packet.num_parameters
         header, payload = unseal(packet.data, self.code, d)
         head, bits = _head(d), header.payload_bits
@@ -100,10 +100,10 @@ class Qsgd(NativeCodec):
         level_bits = bits - sum(head) - index_bits(d, n) - n if n <= d else -1
         if level_bits < n or not math.isfinite(step):
             raise PacketError(f"a packet claims {n} of {d} elements in {bits} bits, and a step of {step}")
-        return Payload(payload, n, bits)
+        return CodedElements(payload, n, bits)
 
     def _decode_payloads(
-        self, payloads: Sequence[Payload], num_parameters: int, threads: int
+        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
     ) -> tuple[Vector, list[int]]:
         data, nonzero, bits = (list(column) for column in zip(*payloads, strict=True))
         return native.qsgd_decode(data, bits, nonzero, num_parameters, threads)

@@ -10,7 +10,16 @@ from typing import Annotated
 
 import numpy as np
 
-from fedtide.codec.base import NativeCodec, Packet, PacketError, Payload, index_bits, native_inputs, packet, unseal
+from fedtide.codec.base import (
+    CodedElements,
+    NativeCodec,
+    Packet,
+    PacketError,
+    index_bits,
+    native_inputs,
+    packet,
+    unseal,
+)
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Rng, Vector
@@ -151,7 +160,7 @@ class SparseQuantized(NativeCodec):
             for update, (r, bits), payload in zip(updates, sizes, payloads, strict=True)
         ]
 
-    def _read(self, packet: Packet) -> Vector | Payload:
+    def _read(self, packet: Packet) -> Vector | CodedElements:
         d = packet.num_parameters
         header, payload = unseal(packet.data, self.code, d)
         r, settings = header.num_kept, self._settings
@@ -160,10 +169,10 @@ class SparseQuantized(NativeCodec):
         bits = self._bits(d, r)
         if header.payload_bits != bits:
             raise PacketError(f"{r} of {d} elements take {bits} bits; a packet has {header.payload_bits}")
-        return Payload(payload, r, bits) if r else np.zeros(d, np.float32)
+        return CodedElements(payload, r, bits) if r else np.zeros(d, np.float32)
 
     def _decode_payloads(
-        self, payloads: Sequence[Payload], num_parameters: int, threads: int
+        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
     ) -> tuple[Vector, list[int]]:
         data, kept, _ = (list(column) for column in zip(*payloads, strict=True))
         return native.sparse_decode(data, kept, num_parameters, self.num_levels, self._width, threads)

@@ -26,7 +26,7 @@ def byte_values(mean: Sequence[float], std: Sequence[float]) -> npt.NDArray[np.f
     return values
 
 
-class Part(NamedTuple):
+class RawSplit(NamedTuple):
     """Training or test samples as the user has them."""
 
     images: Any  # [n h w], [n h w channels] or [n channels h w]
@@ -36,8 +36,8 @@ class Part(NamedTuple):
 def dataset(
     name: str,
     source: str,
-    train: Part,
-    test: Part,
+    train: RawSplit,
+    test: RawSplit,
     owners: Any = None,
     channels: Channels = "auto",
     num_labels: int | None = None,
@@ -161,7 +161,7 @@ def from_huggingface(
         for given, part in ((train, "train"), (test, "test"))
     ]
     answers, count = _numbered([labels for _, labels in splits], getattr(train, "features", None), label)
-    parts = [Part(images, numbers) for (images, _), numbers in zip(splits, answers, strict=True)]
+    parts = [RawSplit(images, numbers) for (images, _), numbers in zip(splits, answers, strict=True)]
     owners = None
     if owner is not None:  # no picture is unpacked for a name, if the set can leave out the other columns
         select: Callable[[list[str]], Any] = getattr(train, "select_columns", lambda _: train)
@@ -169,7 +169,7 @@ def from_huggingface(
     return dataset(name, "handed over from datasets", parts[0], parts[1], owners, "first", count)
 
 
-def _stored(given: Any) -> Part | None:
+def _stored(given: Any) -> RawSplit | None:
     """Return the arrays of a torchvision set to which nothing is to be done, channels first; None if it has none."""
     if any(getattr(given, name, None) is not None for name in ("transform", "target_transform", "transforms")):
         return None
@@ -182,13 +182,13 @@ def _stored(given: Any) -> Part | None:
         return None
     # [n 3 h w] as SVHN and STL10 have it; [n h w 3] as CIFAR has it
     last = array.ndim == 4 and array.shape[3] <= _MOST_CHANNELS < array.shape[1]
-    return Part(array.transpose(0, 3, 1, 2) if last else array, _array(labels))
+    return RawSplit(array.transpose(0, 3, 1, 2) if last else array, _array(labels))
 
 
-def _items(given: Any, part: str) -> Part:
+def _items(given: Any, part: str) -> RawSplit:
     images, labels = _gathered(_pairs(given, part), part)
     try:
-        return Part(images, np.array([operator.index(label) for label in labels], np.int64))
+        return RawSplit(images, np.array([operator.index(label) for label in labels], np.int64))
     except TypeError as error:
         wrong = next(label for label in labels if not hasattr(label, "__index__"))
         raise DataError(f"{part} has the label {shown(wrong)}: give whole numbers from 0 on") from error

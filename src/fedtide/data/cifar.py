@@ -101,7 +101,7 @@ def _parsed(name: str, data: Raw, read: Callable[[Raw], tuple[Bytes, Bytes]]) ->
 
 # CIFAR-10. In the cache each part is one file of raw bytes, pixels [n 3 32 32] or labels [n], known by its SHA-256.
 
-TRAIN: Final = tuple(f"data_batch_{number}" for number in range(1, 6))
+TRAIN_BATCHES: Final = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST: Final = "test_batch"
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training pixels by channel, as shares of 255
 _CIFAR10_VERSIONS: Final = (
@@ -113,7 +113,7 @@ _CIFAR10_VERSIONS: Final = (
 def raw_parts(batches: Callable[[str], tuple[Bytes, Bytes]]) -> dict[str, Raw]:
     """Return the raw files of both parts, from what gives the pixels [n 3 32 32] and labels [n] of a batch."""
     raws: dict[str, Raw] = {}
-    for part, names in (("train", TRAIN), ("test", (TEST,))):
+    for part, names in (("train", TRAIN_BATCHES), ("test", (TEST,))):
         images, labels = bytearray(), bytearray()
         for name in names:
             pixels, answers = batches(name)
@@ -124,8 +124,8 @@ def raw_parts(batches: Callable[[str], tuple[Bytes, Bytes]]) -> dict[str, Raw]:
 
 
 def _cifar10_folder(folder: Path) -> dict[str, Raw]:
-    version, found = _read(folder, _CIFAR10_VERSIONS, (*TRAIN, TEST))
-    _missing((*TRAIN, TEST), found)
+    version, found = _read(folder, _CIFAR10_VERSIONS, (*TRAIN_BATCHES, TEST))
+    _missing((*TRAIN_BATCHES, TEST), found)
     return raw_parts(lambda name: _parsed(name, found.pop(name), from_records if version.end else from_pickle))
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from fedtide.data.adapters import Part, dataset
+from fedtide.data.adapters import RawSplit, dataset
 from fedtide.data.dataset import first_samples
 from fedtide.data.fetch import (
     MOST_FILE_BYTES,
@@ -61,7 +61,7 @@ def emnist(
     )
 
 
-def _part(folder: Path, split: str, part: str) -> Part:
+def _part(folder: Path, split: str, part: str) -> RawSplit:
     images, labels = (_parsed(folder, f"emnist-{split}-{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
     first = 1 if split == "letters" else 0  # letters count from 1
     last = first + _EMNIST_LABELS[split] - 1
@@ -71,7 +71,7 @@ def _part(folder: Path, split: str, part: str) -> Part:
             f"EMNIST in {folder}: {part} has images {list(images.shape)} and {has}, expected [n 28 28] and n from {first} "
             f"to {last}; get {_EMNIST_GET}"
         )
-    return Part(images.transpose(0, 2, 1), labels - first)
+    return RawSplit(images.transpose(0, 2, 1), labels - first)
 
 
 def _parsed(folder: Path, name: str) -> Bytes:
@@ -123,7 +123,7 @@ def femnist(
     if len(parts) == 1:
         parts = _divided(*parts[0], test_share, place)
     (images, labels, writers), (test_images, test_labels, _) = parts
-    train, test = Part(images, labels), Part(test_images, test_labels)
+    train, test = RawSplit(images, labels), RawSplit(test_images, test_labels)
     made = dataset("femnist", str(place), train, test, writers, num_labels=_FEMNIST_LABELS)
     return first_samples(made, num_train, num_test)
 

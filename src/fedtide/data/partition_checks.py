@@ -51,7 +51,7 @@ def checked_partition(
     return _disjoint(Flat(np.concatenate(parts), offsets_of(np.array([len(part) for part in parts]))), dealer, label)
 
 
-def refuse_dice(held: Holdings, again: Any, label: str) -> None:
+def refuse_random_partition(held: Holdings, again: Any, label: str) -> None:
     """Raise if a user's partition deals otherwise when it is called again. Of many devices the first are looked at."""
     some = range(min(len(held), 1000))
     other = again if hasattr(again, "__getitem__") else [*itertools.islice(again, len(some))]

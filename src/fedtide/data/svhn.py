@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from fedtide.data.adapters import Part, dataset
+from fedtide.data.adapters import RawSplit, dataset
 from fedtide.data.dataset import first_samples
 from fedtide.data.fetch import check_md5, named_folder
 from fedtide.errors import DataError
@@ -37,7 +37,7 @@ def svhn(
     return first_samples(dataset("svhn", str(place), train, test, channels="first", num_labels=10), num_train, num_test)
 
 
-def _part(path: Path, md5: str) -> Part:
+def _part(path: Path, md5: str) -> RawSplit:
     if not path.is_file():
         raise DataError(f"SVHN: {path} is not there; get {_GET}")
     check_md5(path, md5)
@@ -56,4 +56,4 @@ def _part(path: Path, md5: str) -> Part:
             f"{path} has X {images.dtype}{list(images.shape)} and {len(labels)} labels, expected uint8 [32 32 3 n] and n "
             "labels from 1 to 10: get it anew"
         )
-    return Part(images.transpose(3, 2, 0, 1), labels.astype(np.int64) % 10)
+    return RawSplit(images.transpose(3, 2, 0, 1), labels.astype(np.int64) % 10)

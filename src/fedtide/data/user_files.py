@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from fedtide.core.memory_budget import require
-from fedtide.data.adapters import Channels, Part, dataset
+from fedtide.data.adapters import Channels, RawSplit, dataset
 from fedtide.data.dataset import first_samples, in_turn
 from fedtide.data.fetch import Bytes, regular
 from fedtide.errors import DataError
@@ -43,7 +43,7 @@ def npz(
     Bytes are normalised by mean and deviation of the training images, channel by channel; floats are taken as they are.
     """
     found = _read(path.expanduser())
-    train, test = (Part(found[f"x_{part}"], found[f"y_{part}"]) for part in ("train", "test"))
+    train, test = (RawSplit(found[f"x_{part}"], found[f"y_{part}"]) for part in ("train", "test"))
     made = dataset("npz", str(path), train, test, found.get("owners"), channels, num_labels)
     return first_samples(made, num_train, num_test)
 
@@ -125,14 +125,14 @@ def _places(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
     return found
 
 
-def _part(places: list[tuple[Path, int]], mode: str, size: tuple[int, int]) -> Part:
+def _part(places: list[tuple[Path, int]], mode: str, size: tuple[int, int]) -> RawSplit:
     """Return the pictures as bytes [n h w channels] with their labels [n]."""
     shape = (len(places), size[1], size[0], *([] if mode == "L" else [3]))
     require(3.0 * np.prod(shape, dtype=float), f"reading {len(places):,} pictures", "use fewer or smaller ones")
     images: Bytes = np.empty(shape, np.uint8)
     for at, (place, _) in enumerate(places):
         images[at] = _picture(place, mode, size)
-    return Part(images, np.array([label for _, label in places]))
+    return RawSplit(images, np.array([label for _, label in places]))
 
 
 def _picture(place: Path, mode: str, size: tuple[int, int]) -> Bytes:

@@ -24,7 +24,7 @@ from fedtide.deploy.settings import Terms, check_terms
 from fedtide.deploy.trace import PartWithMemory, Period, TraceHeader, fingerprint
 from fedtide.engine.loop import Loop
 from fedtide.engine.over_the_air import aircomp_sum, analog_packets
-from fedtide.engine.step import SCALE_BITS, Delivered, Info, ReadyDevices, ServerState, Uploads, initial_state
+from fedtide.engine.step import SCALE_BITS, Announced, Delivered, Info, ReadyDevices, ServerState, initial_state
 from fedtide.engine.system import System, build, make_trainer, parameter_count
 from fedtide.engine.ticks import is_lost, is_sending, learning_rates, link_at, snr_at
 from fedtide.engine.verify_replay import check_answers, check_own_parts
@@ -81,7 +81,7 @@ class RealDevices:
         )
         return ReadyDevices(table, _Planned(seats, link, wall))
 
-    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
         """Ask the picked nodes for their updates, and wait for them until the deadline."""
         planned: _Planned = ready.kept
         self.planned = planned._replace(seats=[replace(seat) for seat in planned.seats])  # as they are now
@@ -96,12 +96,12 @@ class RealDevices:
             lot, snr = picked[came].tolist(), snr_at(planned.link, grant)[came]
             heard = aircomp_sum(self.system.access, self.terms.experiment.seed, tick.index, snr)
             analog = analog_packets(lot, [got[device].update for device in lot])
-            return Uploads(grant.picked[came], [lot], {}, analog, heard, float(SCALE_BITS * len(lot)))
+            return Announced(grant.picked[came], [lot], {}, analog, heard, float(SCALE_BITS * len(lot)))
         sent = {device: each.packet for device, each in got.items()}
         # Over a simulated radio a packet is lost that its link does not carry, whatever the network did.
         bits = [sent[device].bits if device in sent else 0 for device in picked.tolist()]
         came &= ~is_lost(planned.link, grant, bits)
-        return Uploads(grant.picked[came], [picked[came].tolist()], {}, sent)
+        return Announced(grant.picked[came], [picked[came].tolist()], {}, sent)
 
     def send(self, state: ServerState, tick: Tick, lot: list[int]) -> Delivered:
         """Return what these nodes sent."""

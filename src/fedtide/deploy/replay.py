@@ -25,7 +25,7 @@ from fedtide.deploy.trace import Period, Trace, fingerprint, read_history, recor
 from fedtide.engine.loop import Loop, Sink
 from fedtide.engine.over_the_air import aircomp_sum, analog_packets
 from fedtide.engine.sending import Packed, decode_lot, encode_lot, without
-from fedtide.engine.step import SCALE_BITS, Delivered, Info, ReadyDevices, ServerState, Uploads, initial_state
+from fedtide.engine.step import SCALE_BITS, Announced, Delivered, Info, ReadyDevices, ServerState, initial_state
 from fedtide.engine.system import System, build, make_trainer
 from fedtide.engine.ticks import is_sending, learning_rates, link_at, snr_at
 from fedtide.engine.training import DeviceMemory, acknowledge, scored, train_jobs, updates_state_on_train
@@ -84,7 +84,7 @@ class RecordedDevices:
             rows = rows._replace(loss=np.array(losses))
         return ReadyDevices(rows, (updates if trained else None, memory))
 
-    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
         """Train and encode as devices did; who failed then fails now, and what was lost is lost."""
         period, (updates, memory) = self.periods[tick.index - 1], ready.kept
         lost, access, seed = period.lost or [], self.system.access, self.system.experiment.seed
@@ -102,10 +102,10 @@ class RecordedDevices:
         if link:
             heard = aircomp_sum(access, seed, tick.index, snr_at(link, grant._replace(picked=picked)))
             sent = analog_packets(device, updates)
-            return Uploads(picked, [(device, updates)], memory, sent, heard, float(SCALE_BITS * len(sent)))
+            return Announced(picked, [(device, updates)], memory, sent, heard, float(SCALE_BITS * len(sent)))
         granted = grant.bits[np.isin(grant.picked, picked)]
         lot = encode_lot(self.system.codec, seed, tick.index, device, granted, updates, memory)
-        return Uploads(picked[~np.isin(device, lost)], [without(lot, lost)], memory, lot.sent)
+        return Announced(picked[~np.isin(device, lost)], [without(lot, lost)], memory, lot.sent)
 
     def send(self, state: ServerState, tick: Tick, lot: Any) -> Delivered:
         """Decode as the server did."""

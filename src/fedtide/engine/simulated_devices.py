@@ -13,7 +13,7 @@ from fedtide.codec.base import Packet, Sent
 from fedtide.core.memory_budget import require
 from fedtide.engine.over_the_air import aircomp_sum, analog_packets
 from fedtide.engine.sending import Packed, decode_lot, encode_lot, without
-from fedtide.engine.step import SCALE_BITS, Delivered, ReadyDevices, ServerState, Uploads
+from fedtide.engine.step import SCALE_BITS, Announced, Delivered, ReadyDevices, ServerState
 from fedtide.engine.system import System
 from fedtide.engine.ticks import candidates_at, carried_bits, is_lost, is_sending, learning_rates, link_at, snr_at
 from fedtide.engine.training import (
@@ -95,7 +95,7 @@ class Simulated:
         self.watch.lap("scheduling")
         return ReadyDevices(rows, _Known(link, updates, devices))
 
-    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
         """Divide those that send into lots. A packet of more bits than its link carries is lost.
 
         Where that can be, who arrives is known when all are encoded: then all packets are held, which take together what the
@@ -108,17 +108,17 @@ class Simulated:
         if not separate(system.access):
             lots = self._lots(tick, known, picked, grant.bits[sending], max(len(picked), 1))
             heard = aircomp_sum(system.access, system.experiment.seed, tick.index, snr_at(known.link, grant)[sending])
-            return Uploads(picked, lots, known.devices, {}, heard, float(SCALE_BITS * len(picked)))
+            return Announced(picked, lots, known.devices, {}, heard, float(SCALE_BITS * len(picked)))
         size = self._lot_size(len(state.models[state.version]))
         lots = self._lots(tick, known, picked, grant.bits, size)
         if not np.any(grant.bits > carried_bits(known.link, grant)):
-            return Uploads(picked, lots, known.devices)
+            return Announced(picked, lots, known.devices)
         packed = [self._encode(state._replace(devices=known.devices), tick, lot) for lot in lots]
         sent = {k: _size(packet) for lot in packed for k, packet in lot.sent.items()}
         gone = is_lost(known.link, grant, [sent[k].bits for k in tick.ready[picked].tolist()])
         lost = set(tick.ready[picked[gone]].tolist())
         left = [lot._replace(packets=without(each, lost)) for lot, each in zip(lots, packed, strict=True)]
-        return Uploads(picked[~gone], [lot for lot in left if lot.packets and lot.packets.sent], known.devices, sent)
+        return Announced(picked[~gone], [lot for lot in left if lot.packets and lot.packets.sent], known.devices, sent)
 
     def send(self, state: ServerState, tick: Tick, lot: Lot) -> Delivered:
         """Train, encode and decode a lot; over the air, train it."""

@@ -126,7 +126,7 @@ class ReadyDevices(NamedTuple):
     kept: Any = None  # what an exchange wants to be handed back when uploads are announced
 
 
-class Uploads(NamedTuple):
+class Announced(NamedTuple):
     """What is known of the uploads of a grant before they are added up."""
 
     arriving: Ints  # positions within the candidates of those whose updates will arrive, ascending [r]
@@ -153,7 +153,7 @@ class Exchange(Protocol):
         """Return who is ready, with what each reports."""
         ...
 
-    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Uploads:
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
         """Tell devices what they were granted; return whose updates will arrive."""
         ...
 

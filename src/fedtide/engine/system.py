@@ -16,7 +16,7 @@ from fedtide.config import Experiment
 from fedtide.core.memory_budget import require
 from fedtide.data.dataset import checked_dataset
 from fedtide.data.holdings import Counted, Holdings, is_virtual, label_counts, sizes_of
-from fedtide.data.partition_checks import checked_partition, refuse_dice
+from fedtide.data.partition_checks import checked_partition, refuse_random_partition
 from fedtide.devices.availability import Availability, always
 from fedtide.devices.duration import Duration, first_duration, redraws
 from fedtide.devices.energy import Energy
@@ -232,7 +232,9 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
         labels, num_labels = dataset.train.labels, dataset.num_labels
         dealt = checked_partition(dealt, labels, num_labels, count, dealer, user_code.part_label("partition", dealer))
         if not user_code.is_ours(dealer):
-            refuse_dice(dealt, dealer(lent, count, experiment.seed), user_code.part_label("partition", dealer))
+            refuse_random_partition(
+                dealt, dealer(lent, count, experiment.seed), user_code.part_label("partition", dealer)
+            )
     duration = durations(experiment, sizes_of(dealt)) if duration is None else duration
     return holding(duration, dealt, dataset)
 

@@ -63,7 +63,7 @@ except ImportError as error:
 
 _EVALUATION_BATCH = 1000
 
-Optimizer: TypeAlias = Literal["sgd", "adam", "adamw"]
+OptimizerName: TypeAlias = Literal["sgd", "adam", "adamw"]
 _OWNERS: Final[dict[str, tuple[str, ...]]] = {
     "momentum": ("sgd",),
     "beta1": ("adam", "adamw"),
@@ -132,7 +132,7 @@ class TorchTrainer:
     device: Annotated[
         str | None, arg("where it trains: cpu, cuda, cuda:1, ...; not given: cuda if there, else cpu")
     ] = None
-    optimizer: Annotated[Optimizer, arg("what makes steps of gradients")] = "sgd"
+    optimizer: Annotated[OptimizerName, arg("what makes steps of gradients")] = "sgd"
     momentum: Annotated[float, arg("of sgd: how much of a step goes into the next one", ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, arg("pulls every parameter to zero", ge=0)] = 0.0
     beta1: Annotated[float, arg("of adam and adamw: memory of the mean gradient", ge=0, lt=1)] = 0.9

@@ -48,7 +48,7 @@ def paired(*sides: Mapping[int, RunResult]) -> dict[int, tuple[RunResult, ...]]:
     return {seed: on_one_path(side[seed] for side in sides) for seed in seeds}
 
 
-def mixed(group: Sequence[RunResult]) -> bool:
+def is_mixed(group: Sequence[RunResult]) -> bool:
     """Say whether results that are compared may be on different paths. Variants that differ in the trainer do so on purpose."""
     found: dict[str, set[str]] = {}
     for each in group:
@@ -59,7 +59,7 @@ def mixed(group: Sequence[RunResult]) -> bool:
 def note(groups: Iterable[Sequence[RunResult]], what: str = "pair") -> str:
     """Say in few words how many of these pairs (or seeds) mix paths; nothing if none does."""
     groups = list(groups)
-    bad = [group for group in groups if mixed(group)]
+    bad = [group for group in groups if is_mixed(group)]
     if not bad:
         return ""
     paths = sorted({each.path for group in bad for each in group})

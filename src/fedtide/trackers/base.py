@@ -123,7 +123,7 @@ class Tracker(Protocol):
 
 
 @dataclass(frozen=True)
-class Lifted:
+class LiftedTracker:
     """A tracker with all three methods, whichever of them the user's has."""
 
     name: str  # as the user gave it
@@ -132,14 +132,14 @@ class Lifted:
     end: Callable[[Any], None]
 
 
-def make_trackers(wanted: Sequence[str | Mapping[str, Any] | object]) -> list[Lifted]:
+def make_trackers(wanted: Sequence[str | Mapping[str, Any] | object]) -> list[LiftedTracker]:
     """Return the trackers that are wanted: names, mappings `{name: ..., arguments}`, objects, classes or functions."""
     if isinstance(wanted, str | Mapping) or not isinstance(wanted, Sequence):
         raise FedtideError(f"tracker={shown(wanted)} is no list; write tracker=[{', '.join(TRACKERS)}] or some of them")
     return [_make(each) for each in wanted]
 
 
-def _make(wanted: str | Mapping[str, Any] | object) -> Lifted:
+def _make(wanted: str | Mapping[str, Any] | object) -> LiftedTracker:
     if isinstance(wanted, str):
         return _named(wanted, {})
     if isinstance(wanted, Mapping):
@@ -155,7 +155,7 @@ def _make(wanted: str | Mapping[str, Any] | object) -> Lifted:
     return lifted_tracker(name, wanted)
 
 
-def _named(name: str, args: Mapping[str, Any]) -> Lifted:
+def _named(name: str, args: Mapping[str, Any]) -> LiftedTracker:
     found = registry.find_part("tracker", name, TRACKERS)
     if inspect.isroutine(found):  # a function of the record
         return lifted_tracker(name, functools.partial(found, **args) if args else found)
@@ -164,7 +164,7 @@ def _named(name: str, args: Mapping[str, Any]) -> Lifted:
     return lifted_tracker(name, made)
 
 
-def lifted_tracker(name: str, made: Any) -> Lifted:
+def lifted_tracker(name: str, made: Any) -> LiftedTracker:
     """Return a tracker with all three methods; raise if it has none of them, or cannot be called as it will be."""
     with user_code.reported("tracker", name, made):  # even looking at an object may run code of its own
         offered = {method: getattr(made, method, None) for method in _CALLS}
@@ -178,7 +178,7 @@ def lifted_tracker(name: str, made: Any) -> Lifted:
             )
         for method, call in found.items():
             _check_call(name, method, call)
-    return Lifted(name, **{method: found.get(method, _nothing) for method in _CALLS})
+    return LiftedTracker(name, **{method: found.get(method, _nothing) for method in _CALLS})
 
 
 def _nothing(*_: object) -> None:
@@ -246,7 +246,7 @@ class Trackers:
                 raise KeyboardInterrupt
 
 
-def _failure(tracker: Lifted, method: str, error: BaseException) -> str:
+def _failure(tracker: LiftedTracker, method: str, error: BaseException) -> str:
     if isinstance(error, FedtideError):
         what = f": {said(error)}"
     else:

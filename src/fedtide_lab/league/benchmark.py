@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedtide.studies import Store, Study
-from fedtide_lab.league.methods import METHODS, PAPER_METHOD, REFERENCE
+from fedtide_lab.league.methods import LEAGUE_METHODS, PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standings, standings
 from fedtide_lab.league.tune import CONFIRMING, RANKING_SEEDS, Entry, combine, ranking_study, tuned, tuning
 from fedtide_lab.paper.figures import stored_runs
@@ -16,15 +16,15 @@ _MOST_SEEDS = 20  # seeds that are looked for: those that rank, and the fresh on
 
 def entries(world: World, store: Store) -> list[Entry]:
     """Return every method that has been tuned in a world as it runs there, and last the combined one."""
-    found = tuned(world, list(METHODS.values()), store)
+    found = tuned(world, list(LEAGUE_METHODS.values()), store)
     together = combine(found)
     return [*found, *tuned(world, [together], store)] if together else found
 
 
 def stages(worlds: Sequence[World], store: Store) -> Iterator[tuple[str, list[Study]]]:
     """Yield what to run, a stage at a time; what a stage has depends on the results of those before it."""
-    yield "tuning", [tuning(world, list(METHODS.values())) for world in worlds]
-    together = [(world, combine(tuned(world, list(METHODS.values()), store))) for world in worlds]
+    yield "tuning", [tuning(world, list(LEAGUE_METHODS.values())) for world in worlds]
+    together = [(world, combine(tuned(world, list(LEAGUE_METHODS.values()), store))) for world in worlds]
     yield "tuning the combined", [tuning(world, [method]) for world, method in together if method]
     yield "ranking", [ranking_study(world, entries(world, store), range(RANKING_SEEDS)) for world in worlds]
     asked: set[str] = set()

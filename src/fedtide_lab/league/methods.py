@@ -23,7 +23,7 @@ COMBINABLE = ("schedule", "server", "codec", "local")  # one of each goes togeth
 _AGES: tuple[Tree, Tree] = ({"policy": {"age_base": 1.0}}, {"policy": {"age_base": FRESH}})
 
 
-class Method(NamedTuple):
+class LeagueMethod(NamedTuple):
     """A method: what it changes in the reference, and its settings to choose from."""
 
     name: str
@@ -35,22 +35,22 @@ class Method(NamedTuple):
     rates: tuple[float, ...] = RATES  # learning rates that it is tried with
 
 
-class Group(NamedTuple):
+class MethodGroup(NamedTuple):
     """Methods that change the same thing; one of each group can be combined."""
 
     name: str
     title: str
-    methods: tuple[Method, ...]
+    methods: tuple[LeagueMethod, ...]
 
 
-def _method(name: str, row: dict[str, Any]) -> Method:
+def _method(name: str, row: dict[str, Any]) -> LeagueMethod:
     control = row.get("control", EVEN if "settings" in row else REFERENCE)
     settings, rates = tuple(row.get("settings", _AGES)), tuple(row.get("rates", RATES))
-    return Method(name, row["title"], row.get("changes", {}), settings, row.get("alone", False), control, rates)
+    return LeagueMethod(name, row["title"], row.get("changes", {}), settings, row.get("alone", False), control, rates)
 
 
 GROUPS = tuple(
-    Group(name, group["title"], tuple(_method(each, row) for each, row in group["methods"].items()))
+    MethodGroup(name, group["title"], tuple(_method(each, row) for each, row in group["methods"].items()))
     for name, group in yaml.safe_load(packaged("league/methods.yaml")).items()
 )
-METHODS = {method.name: method for group in GROUPS for method in group.methods}
+LEAGUE_METHODS = {method.name: method for group in GROUPS for method in group.methods}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.studies import Comparison, finite_or_none, summary
-from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, METHODS, PAPER_METHOD, RATES, REFERENCE
+from fedtide_lab.league.methods import DENSE, EVEN, GROUPS, LEAGUE_METHODS, PAPER_METHOD, RATES, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, gain_over, is_analog
 from fedtide_lab.league.tune import BASE, CHANCE, COMBINED, CONFIRMING, RANKING_SEEDS, TUNING_SEED
 from fedtide_lab.paper.figures import FRESH
@@ -54,7 +54,7 @@ def write_league_page(
         "last fresh": CONFIRMING[-1],
         "common": key_words(BASE, ", "),
         "rates": _written_out(RATES),
-        "even rates": _written_out(METHODS[EVEN].rates),
+        "even rates": _written_out(LEAGUE_METHODS[EVEN].rates),
         "fresh": FRESH,
         "candidates": 2 * len(RATES),
         "seed": TUNING_SEED,

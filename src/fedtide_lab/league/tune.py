@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fedtide.config import lay
 from fedtide.studies import Store, Study, make_study, mean_accuracy
-from fedtide_lab.league.methods import COMBINABLE, GROUPS, METHODS, REFERENCE, Method
+from fedtide_lab.league.methods import COMBINABLE, GROUPS, LEAGUE_METHODS, REFERENCE, LeagueMethod
 from fedtide_lab.paper.figures import Tree
 from fedtide_lab.worlds.studies import COMMON_KEYS, WORLDS, World
 
@@ -62,7 +62,7 @@ LEAGUE_WORLDS = (
 class Entry(NamedTuple):
     """A method as it runs in a world: with the settings that were best in tuning."""
 
-    method: Method
+    method: LeagueMethod
     group: str
     setting: Tree
     rate: float  # of learning
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
         return lay(lay(self.method.tree, self.setting), {"learning": {"learning_rate": self.rate}})
 
 
-def tuning(world: World, methods: Sequence[Method]) -> Study:
+def tuning(world: World, methods: Sequence[LeagueMethod]) -> Study:
     """Return the runs that tune some methods in a world."""
     trees = {
         f"{each.method.name}, {number}": each.tree
@@ -89,7 +89,7 @@ def ranking_study(world: World, entries: Sequence[Entry], seeds: Sequence[int]) 
     return make_study(world.name, {each.method.name: _in(world, each.tree) for each in entries}, seeds)
 
 
-def tuned(world: World, methods: Sequence[Method], store: Store) -> list[Entry]:
+def tuned(world: World, methods: Sequence[LeagueMethod], store: Store) -> list[Entry]:
     """Return these methods with their best settings in a world; without those that have no run there.
 
     A candidate that diverged is behind all that stayed finite.
@@ -107,14 +107,14 @@ def tuned(world: World, methods: Sequence[Method], store: Store) -> list[Entry]:
     return found
 
 
-def combine(found: Sequence[Entry]) -> Method | None:
+def combine(found: Sequence[Entry]) -> LeagueMethod | None:
     """Return the best schedule, server, codec and training of a world in one, by their tuning; None before all are tuned.
 
     Of a group whose best did no better than its control, nothing is taken. What it is tuned with are the weights
     gamma^age, as for all methods that have no setting of their own.
     """
     by_name = {each.method.name: each for each in found}
-    if by_name.keys() < METHODS.keys():
+    if by_name.keys() < LEAGUE_METHODS.keys():
         return None
     tree: Tree = {}
     titles: list[str] = []
@@ -125,10 +125,10 @@ def combine(found: Sequence[Entry]) -> Method | None:
         if best.tuned > by_name[best.method.control].tuned:
             tree = lay(tree, lay(best.method.tree, best.setting))
             titles.append(best.method.name)
-    return Method(COMBINED, " + ".join(titles), tree, METHODS[REFERENCE].settings) if tree else None
+    return LeagueMethod(COMBINED, " + ".join(titles), tree, LEAGUE_METHODS[REFERENCE].settings) if tree else None
 
 
-def _candidates(method: Method) -> list[Entry]:
+def _candidates(method: LeagueMethod) -> list[Entry]:
     """Return a method with every learning rate and each of its settings, not yet scored."""
     group = next((group.name for group in GROUPS if method in group.methods), COMBINED)
     return [Entry(method, group, setting, rate, 0.0) for rate in method.rates for setting in method.settings]
