@@ -16,12 +16,12 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.test lint
 	$(BIN)/python tools/fetch_data.py --if-needed
-	$(BIN)/python -m pytest -n 2 -m "not alone" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" tests
 	$(BIN)/python -m pytest -m alone tests
 
 # The quick part of the tests, for work in progress.
 fast: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -m "not slow" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not alone" tests
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
