@@ -80,7 +80,7 @@ def twin_of(system: Any) -> reference.Setup:
         horizon=e.timeline.horizon,
         num_symbols=e.radio.num_symbols,
         snr_db=e.radio.snr_db,
-        large_scale=list(scale) if isinstance(scale, list) else [scale] * e.fleet.num_devices,
+        large_scale=list(scale) if isinstance(scale, tuple) else [scale] * e.fleet.num_devices,
         scheduler=e.policy.scheduler.name,
         limit=e.policy.limit,
         gamma=e.policy.age_base,
