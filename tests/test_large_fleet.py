@@ -51,7 +51,7 @@ class Counted:
             return stream(*args)
 
         monkeypatch.setattr(columns, "_units", counted_units)
-        for module in ("drivers.ticks", "server.step", "server.sending"):
+        for module in ("engine.ticks", "engine.step", "engine.sending"):
             monkeypatch.setattr(f"fedtide.{module}.stream", counted_stream)
 
     def __call__(self, record: Any, total: int) -> None:
@@ -234,7 +234,7 @@ def test_large_checkpoints_come_further_apart(
         written.append(path.name)
         real(path, content)
 
-    for name, value in (("CHECKPOINT_SECONDS", 0.0), ("LARGE_BYTES", large), ("CHECKPOINT_TIMES", 1e9)):
+    for name, value in (("CHECKPOINT_SECONDS", 0.0), ("_LARGE_BYTES", large), ("_CHECKPOINT_TIMES", 1e9)):
         monkeypatch.setattr(run_folder, name, value)
     monkeypatch.setattr(run_folder, "write_atomically", write)
     simulated(made, tmp_path / "run")
