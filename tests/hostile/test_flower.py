@@ -411,7 +411,9 @@ def by_age(num_samples, age):
 )
 def test_a_policy_that_depends_on_the_past_is_refused(tmp_path: Path, policy: dict[str, Any]) -> None:
     (tmp_path / "own.py").write_text(POLICIES)
-    with pytest.raises(FedtideError, match=r"='own\.py:\w+' \(own\.py:\d+\) gives another answer when it is called again"):
+    with pytest.raises(
+        FedtideError, match=r"='own\.py:\w+' \(own\.py:\d+\) gives another answer when it is called again"
+    ):
         Federation(small({"policy": policy}), tmp_path / "run").coordinator().run()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
@@ -221,8 +222,9 @@ class Trackers:
         self._call("begin", experiment, folder, total)
 
     def round(self, record: RoundRecord) -> None:
-        """Tell them of one aggregation."""
-        self._call("round", record)
+        """Tell them of one aggregation: lists of their own, so that none can change the run's."""
+        if self._held:
+            self._call("round", record._make(copy.copy(column) for column in record))
 
     def end(self, result: Result | None) -> None:
         """Tell them once that the run is over, if they were told that it began; None: it was interrupted or failed."""
