@@ -9,7 +9,10 @@ from fedtide_lab.paper.figures import FIGURES
 
 SLOW = ("plan", *SMALL, "data.partition=slow_labels")
 FIGURE = r"the paper has no figure .*; there are R, period, .*slow_labels.*claims"
-PARTITION = r"data\.partition=.*(Known: iid, shards, dirichlet, slow_labels|write the name of a part|has no name)|does not accept the arguments"
+PARTITION = (
+    r"data\.partition=.*(Known: iid, shards, dirichlet, slow_labels|write the name of a part|has no name)"
+    r"|does not accept the arguments"
+)
 
 CASES = [
     # figures that are none

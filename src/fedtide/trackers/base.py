@@ -224,7 +224,8 @@ class Trackers:
     def round(self, record: RoundRecord) -> None:
         """Tell them of one aggregation: lists of their own, so that none can change the run's."""
         if self._held:
-            self._call("round", record._make(copy.copy(column) for column in record))
+            columns: list[Any] = [copy.copy(column) for column in record]
+            self._call("round", RoundRecord(*columns))
 
     def end(self, result: Result | None) -> None:
         """Tell them once that the run is over, if they were told that it began; None: it was interrupted or failed."""
