@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.studies import plot
-from fedtide.studies.paths import mixed, note, on_one_path, paired, summary, unknown
+from fedtide.studies.paths import is_mixed, note, on_one_path, paired, summary, unknown
 from fedtide.studies.spec import read_study
 from fedtide.studies.statistics import difference_band, mean_accuracy, shared_seeds
 from fedtide.studies.store import Store
@@ -67,8 +67,8 @@ def test_variants_that_differ_in_the_trainer_differ_on_purpose():
     torch = dataclasses.replace(
         result({**TINY, "learning": {"trainer": "torch"}}), provenance={"torch": "2.13.0", "isa": None}
     )
-    assert not mixed([torch, result(isa="avx2")])
-    assert mixed([torch, dataclasses.replace(torch, provenance={"torch": "2.14.0"})])
+    assert not is_mixed([torch, result(isa="avx2")])
+    assert is_mixed([torch, dataclasses.replace(torch, provenance={"torch": "2.14.0"})])
 
 
 def test_differences_and_means_are_read_on_one_path():
