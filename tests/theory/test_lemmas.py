@@ -1,14 +1,14 @@
-import lemmas
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lemmas import Instance
 
+import lemmas
 from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.errors import FedtideError
 from fedtide_lab.theory.bound import SHARP, paper_quantiser, tight_quantiser
 from fedtide_lab.theory.objectives import LeastSquares, Softmax
+from lemmas import Instance
 
 
 @st.composite
