@@ -31,7 +31,7 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the arguments, then the options."""
-        rows = [(param.metavar or "", param.help) for param in self.params if isinstance(param, Argument)]
+        rows = [(param.metavar or "", param.about) for param in self.params if isinstance(param, Argument)]
         if rows:
             with formatter.section("Arguments"):
                 formatter.write_dl(rows)

@@ -17,7 +17,7 @@ class Argument(click.Argument):
 
     def __init__(self, *args: Any, help: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.help = help
+        self.about = help  # not `help`: click 8.5 and later would write it a second time
 
 
 PATH = click.Path(path_type=Path)
