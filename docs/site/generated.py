@@ -104,9 +104,9 @@ def _command(command: click.Command, context: click.Context, depth: int) -> list
         if isinstance(each, click.Option) and "--help" not in each.opts:
             names = ", ".join([*each.opts, *each.secondary_opts])
             default = each.to_info_dict()["default"]
-            table.append((code(names), cell(getattr(each, "about", None) or each.help or ""), code("" if default in (None, False, ()) else default)))
+            table.append((code(names), cell(each.help or ""), code("" if default in (None, False, ()) else default)))
         elif isinstance(each, click.Argument):
-            table.append((code(each.metavar or ""), cell(getattr(each, "help", "")), ""))
+            table.append((code(each.metavar or ""), cell(getattr(each, "about", "")), ""))
     return [*lines, *(rows(("", "meaning", "default"), table) if table else [])]
 
 
