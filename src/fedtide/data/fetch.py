@@ -288,10 +288,10 @@ def _fetch(wanted: OfficialSet, missing: Sequence[OfficialFile], say: Say) -> tu
                 return _cached(place, missing), f"mirror {mirror}"
             except (OSError, ValueError, DataError, RunFolderError) as error:
                 tried.append(f"{mirror}: {_reason(error)}")
+    remedy = "connect to the network" if tried else f"run tools/fetch_data.py {wanted.name} in a clone"
     raise DataError(
-        f"{wanted.title} is not in the cache {wanted.cache} and cannot be fetched ({'; '.join(tried)}): connect to the "
-        f"network, or get {wanted.expected} from there and name the folder, data.folder=PATH; data.name=synthetic needs "
-        "no download"
+        f"{wanted.title} is not in the cache {wanted.cache} and cannot be fetched ({'; '.join(tried) or 'no mirror'}): "
+        f"{remedy}, or get {wanted.expected} and name the folder, data.folder=PATH; data.name=synthetic needs no download"
     )
 
 

