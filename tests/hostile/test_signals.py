@@ -36,7 +36,7 @@ MOMENTS = {
     "the output is flushed": ("cli/console.py", "flush", PARTS),
     "a run folder is opened": ("runs/folder.py", "open", RUN),
     "a run is finished": ("runs/folder.py", "finish", RUN),
-    "the figure is drawn": ("plot/figure.py", "run_figure", RUN),
+    "the figure is drawn": ("plot/run.py", "run_figure", RUN),
 }
 
 
