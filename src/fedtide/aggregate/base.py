@@ -60,15 +60,6 @@ class Aggregator(Protocol):
         ...
 
 
-def aggregate_all(
-    aggregator: Aggregator, state: Memory, model: Vector, cohort: Cohort, starts: Vectors, updates: Any
-) -> tuple[Vector, Memory]:
-    """Aggregate all updates [r d] as one lot."""
-    acc = aggregator.start(state, model, cohort)
-    acc = aggregator.add(acc, slice(0, len(cohort.device)), starts, updates)
-    return aggregator.finish(state, acc, model)
-
-
 class Rows(NamedTuple):
     """All starts and updates of a cohort."""
 

@@ -266,7 +266,6 @@ def plan_step(
         answer = scheduler(seen, most, rng)
     selection = answer if isinstance(answer, Selection) else Selection(answer)
     picked = checks.positions(selection.picked, most, ready, label)
-    believed = candidates.capacity[picked]
-    symbols, bits = allocation(believed, num_symbols)
+    symbols, bits = allocation(candidates.capacity[picked], num_symbols)
     proved, metrics = checks.truth(selection.proved_minimal, label), checks.metrics(selection.metrics, label)
     return Grant(picked, symbols, bits, proved, memory, metrics)

@@ -33,12 +33,12 @@ def link_at(system: System, tick: Tick) -> Link:
 
 def carried_bits(link: Link, grant: Grant) -> Floats:
     """Return what the links of the picked devices carry in their symbols [r]; infinity where no grant can exceed it."""
-    believed, capacity = link.estimated_capacity[grant.picked], link.capacity[grant.picked]
-    return np.where(believed > capacity, grant.symbols * capacity * _SLACK, np.inf)
+    estimated, capacity = link.estimated_capacity[grant.picked], link.capacity[grant.picked]
+    return np.where(estimated > capacity, grant.symbols * capacity * _SLACK, np.inf)
 
 
 def is_lost(link: Link, grant: Grant, sent_bits: npt.ArrayLike) -> Bools:
-    """Say which packets of so many bits [r] do not arrive: their links carry less, having been believed better [r].
+    """Say which packets of so many bits [r] do not arrive: their links carry less, though the estimate was better [r].
 
     A packet of a codec that ignores its budget (`ideal`) counts for no more than its grant.
     """

@@ -115,11 +115,6 @@ def policy_files(experiment: Experiment) -> dict[str, str]:
     return own if held is None else {**own, "data.folder": held}
 
 
-def names_files(experiment: Experiment) -> bool:
-    """Say whether an experiment names a file of the user's own, there or not."""
-    return bool(config.own_files(experiment))
-
-
 @functools.cache
 def commit() -> str | None:
     """Return the commit that this code was checked out at, with a + if it was changed since; None outside a checkout."""
