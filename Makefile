@@ -72,11 +72,11 @@ $(VENV)/.core: $(BIN)/python $(BUILD)
 # PyTorch goes first: its CPU build is pinned, and nothing later may pull another.
 $(VENV)/.test: $(BIN)/python $(BUILD)
 	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --editable ".[test-all]"
 	touch $(VENV)/.core $@
 
 $(VENV)/.bench: $(VENV)/.test
-	$(BIN)/python -m pip install --quiet --editable ".[test,bench]"
+	$(BIN)/python -m pip install --quiet --editable ".[test-all,bench]"
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.core

@@ -85,12 +85,13 @@ def test_seeds_that_tune_rank_and_confirm_are_others() -> None:
 def test_airtime_is_equal_or_less(method: LeagueMethod) -> None:
     """Symbols per unit of time, in the grants of a plan: nobody has more than the reference, with any setting."""
     horizon = 10.0 if method.name == "fedavg" else 3.0  # a synchronous round may wait long for devices that went away
+    data = synthetic(0, 8000, 10)
     for world in LEAGUE_WORLDS:
         budget = tuning(world, [LEAGUE_METHODS[REFERENCE]]).runs[0].experiment
         rate = budget.radio.num_symbols / budget.timeline.period
         for run in tuning(world, [method]).runs[:2]:  # the other two differ in the learning rate
             shorter = config.experiment(run.experiment, {"timeline": {"horizon": horizon}})
-            ticks = planned(build(shorter, dataset=synthetic(0, 8000, 10)))
+            ticks = planned(build(shorter, dataset=data))
             spent = sum(float(np.sum(each.grant.symbols)) for each in ticks if each.grant is not None)
             assert spent <= horizon * rate * (1 + 1e-9)
 

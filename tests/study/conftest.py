@@ -15,9 +15,10 @@ def slow(candidates, limit, rng):
 '''
 
 
-@pytest.fixture
-def study_file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of six short runs whose scheduler dawdles, so that there is time to interrupt it."""
+    tmp_path = tmp_path_factory.mktemp("study")
     (tmp_path / "slow.py").write_text(SLOW_SCHEDULER)
     path = tmp_path / "study.yaml"
     path.write_text(f"""

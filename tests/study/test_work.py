@@ -45,13 +45,13 @@ def assert_same(study, one: Store, other: Store):
         assert same(one.load(run.name), other.load(run.name)), run.label
 
 
-@pytest.fixture
-def undisturbed(study_file, tmp_path):
+@pytest.fixture(scope="module")
+def undisturbed(study_file, tmp_path_factory):
     """The study run in this process, one run after the other."""
     from fedtide import config
     from fedtide.studies.run import run_one
 
-    store = Store(tmp_path / "undisturbed")
+    store = Store(tmp_path_factory.mktemp("undisturbed"))
     for run in read_study(study_file).runs:
         store.save(run.name, run_one(config.dump(run.experiment), None))
     return store
@@ -139,9 +139,12 @@ def test_two_studies_on_one_store_share_the_work(study_file, undisturbed, tmp_pa
 
 
 def test_a_policy_file_that_is_edited_while_the_study_runs_is_noticed(study_file, tmp_path):
-    study, store, file = read_study(study_file), Store(tmp_path / "store"), tmp_path / "slow.py"
-    before = file.read_text()
-    file.write_text(before + "\n# edited\n")
+    for name in (study_file.name, "slow.py"):
+        text = study_file.with_name(name).read_text().replace(str(study_file.parent), str(tmp_path))
+        (tmp_path / name).write_text(text)
+    file = tmp_path / "slow.py"
+    study, store = read_study(tmp_path / study_file.name), Store(tmp_path / "store")
+    file.write_text(file.read_text() + "\n# edited\n")
     failures = run_study(study._replace(runs=study.runs[:1]), store, workers=1)
     assert [failure.reason.partition(" (")[0] for failure in failures] == [
         f"{file}:slow is not as it was when the study was read"

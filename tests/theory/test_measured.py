@@ -11,7 +11,7 @@ from fedtide_lab.theory.objectives import gradient
 from fedtide_lab.theory.options import make_options
 from fedtide_lab.theory.sweeps import SWEEPS, run_sweep
 
-SMALL = {"num_devices": 8, "num_samples": 30, "num_features": 4, "num_ticks": 100, "num_draws": 100, "batch_size": 10}
+SMALL = {"num_devices": 8, "num_samples": 30, "num_features": 4, "num_ticks": 60, "num_draws": 100, "batch_size": 10}
 SYSTEMS = {
     "least squares": {},
     "full batches": {"batch_size": 30},
