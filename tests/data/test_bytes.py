@@ -68,6 +68,8 @@ def made(name: str, **args: Any) -> Dataset:
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_run_on_bytes_is_the_run_on_what_they_stand_for(own: Path, trainer: str) -> None:
+    if trainer == "dask":
+        pytest.importorskip("distributed")
     bytes_, floats = (
         fedtide.simulate(of_own(name, with_companions("trainer", trainer))) for name in ("bytes_", "floats")
     )

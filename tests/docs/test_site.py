@@ -55,4 +55,4 @@ def test_the_extra_brings_what_the_pages_need() -> None:
     """The notebooks show frames as pandas does."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert any(each.startswith("pandas") for each in extras["docs"])
-    assert {*extras["docs"]} <= {*extras["test"]}
+    assert any("docs" in each for each in extras["test-all"])

@@ -95,7 +95,7 @@ def check_replay(folder: Path, periods: int) -> trace.Trace:
 
 
 def test_six_nodes_and_one_is_killed(tmp_path: Path) -> None:
-    periods, run = 8, tmp_path / "run"
+    periods, run = 6, tmp_path / "run"
     app = write_app(tmp_path / "app", terms(7, 12.0, periods, 6), run)
     with Federation(tmp_path / "home") as federation:
         nodes = [federation.start_node(f"node-{k}", {"partition-id": k, "pace": 0.5 * k}) for k in range(6)]
@@ -112,7 +112,7 @@ def test_six_nodes_and_one_is_killed(tmp_path: Path) -> None:
 
 
 def test_tls_keys_strangers_and_a_server_that_is_killed(tmp_path: Path) -> None:
-    periods, run = 7, tmp_path / "run"
+    periods, run = 6, tmp_path / "run"
     app = write_app(tmp_path / "app", terms(4, 12.0, periods, 2), run)
     credentials = make_credentials(tmp_path / "keys", ["localhost", "127.0.0.1"], 3)
     with Federation(tmp_path / "home", credentials) as federation:

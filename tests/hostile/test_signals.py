@@ -50,7 +50,7 @@ def _heard() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_signal_at_a_moment(moment: str, number: signal.Signals) -> None:
@@ -115,9 +115,9 @@ def test_a_signal_at_many_times(number: signal.Signals) -> None:
     begun = time.monotonic()
     assert begin("whole").communicate(timeout=60)
     whole = time.monotonic() - begun
-    for part in range(10):
+    for part in range(5):
         process = begin(f"s{part}")
-        time.sleep(whole * (0.1 + 0.09 * part))
+        time.sleep(whole * (0.1 + 0.18 * part))
         while process.poll() is None and not _in_hand(process.pid, number):  # Python itself starts first
             time.sleep(0.002)
         if process.poll() is None:

@@ -197,11 +197,11 @@ def test_sigkill_of_a_pool_worker_loses_nothing(study_file, undisturbed, tmp_pat
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_dask_with_a_killed_worker_agrees(study_file, undisturbed, tmp_path):
-    from distributed import Client, LocalCluster
+    distributed = pytest.importorskip("distributed")
 
     study, store = read_study(study_file), Store(tmp_path / "store")
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        pids = list(Client(cluster).run(os.getpid).values())
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        pids = list(distributed.Client(cluster).run(os.getpid).values())
         assert len(pids) == 2
         killed = []
 
@@ -296,10 +296,14 @@ def test_a_run_that_diverges_is_a_result_that_counts_against_it(tmp_path, every)
     assert "2 of 2 diverged" in " ".join(invoke("show", path, "--store", tmp_path / "store").output.split())
 
 
-def test_an_unknown_backend_and_a_silent_scheduler(tmp_path):
-    study = make_study("x", {"x": {}}, [0])
+def test_an_unknown_backend(tmp_path):
     with pytest.raises(FedtideError, match="use local, dask or here"):
-        run_study(study, Store(tmp_path), backend="cloud")
+        run_study(make_study("x", {"x": {}}, [0]), Store(tmp_path), backend="cloud")
+
+
+def test_a_silent_scheduler(tmp_path):
+    pytest.importorskip("distributed")
+    study = make_study("x", {"x": {}}, [0])
     with pytest.raises(FedtideError, match="no Dask scheduler"):
         run_study(study, Store(tmp_path), backend="dask", address="tcp://127.0.0.1:9")
 
@@ -307,6 +311,8 @@ def test_an_unknown_backend_and_a_silent_scheduler(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["here", "local", "dask"])
 def test_a_cause_that_many_runs_share_is_one_line(tmp_path, backend):
+    if backend == "dask":
+        pytest.importorskip("distributed")
     (tmp_path / "bad.py").write_text(
         "import threading\n"
         "class Held(Exception):\n"

@@ -59,6 +59,7 @@ def session(tmp_path: Path) -> Session:
 @pytest.fixture(scope="session")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of MLflow's with nothing in it: making one takes seconds."""
+    pytest.importorskip("mlflow")
     from mlflow import MlflowClient
 
     folder = tmp_path_factory.mktemp("store")
