@@ -17,10 +17,10 @@ if _TYPE_CHECKING:
     from typing import Any
 
     from fedtide.config import Experiment, experiment
-    from fedtide.engine.plan import Plan, plan
     from fedtide.engine.simulate import simulate
     from fedtide.errors import FedtideError
     from fedtide.parts.arguments import arg
+    from fedtide.report.plan import Plan, plan
     from fedtide.rng import stream
     from fedtide.runs.result import Result, load
     from fedtide.studies.study import StudyResult, compare, study
@@ -75,13 +75,13 @@ _HOMES = {
     "Experiment": "config",
     "experiment": "config",
     "FedtideError": "errors",
-    "Plan": "engine.plan",
+    "Plan": "report.plan",
     "Result": "runs.result",
     "StudyResult": "studies.study",
     "arg": "parts.arguments",
     "compare": "studies.study",
     "load": "runs.result",
-    "plan": "engine.plan",
+    "plan": "report.plan",
     "simulate": "engine.simulate",
     "stream": "rng",
     "study": "studies.study",

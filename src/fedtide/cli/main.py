@@ -156,7 +156,7 @@ def resume(run: Path, threads: int, as_json: bool) -> None:
     from fedtide.runs import read_header
 
     header = read_header(run)
-    with user_code.search_folder(header.user_folder):
+    with user_code.search_folder(header.versions.files_folder):
         _run(header.experiment, header, threads, as_json)
 
 
@@ -279,20 +279,16 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
 
     fedtide plan radio.num_symbols=50000 policy.limit=20
     """
-    from fedtide.engine.system import build, load_dataset
-    from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+    from fedtide.report import plan as planning
     from fedtide.report.summary import stale_warning
 
-    experiment = _experiment(words)
-    system = build(experiment, dataset=load_dataset(experiment, say, images=False))
-    rows = plan_rows(system)
-    summary = plan_summary(system, rows)
+    made = planning.plan(_experiment(words), say=say)
     if as_json:
-        print_json({"summary": summary, "aggregations": rows})
+        print_json({"summary": made.summary, "aggregations": made.rows})
         return
-    for table in plan_tables(system, rows, summary, ticks, out.width):
+    for table in planning.plan_tables(made, ticks, out.width):
         out.print(table, highlight=False)
-    if old := stale_warning(summary["largest_age"], summary["aggregations"]):
+    if old := stale_warning(made.summary["largest_age"], made.summary["aggregations"]):
         warn(old)
 
 

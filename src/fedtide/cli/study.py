@@ -220,7 +220,7 @@ def _middle(row: dict[str, Any]) -> str:
 
 def _nothing(row: dict[str, Any]) -> str:
     """Say in the place of a number that there is none, and whether that is because a target was not reached."""
-    from fedtide.report.terminal import NOT_REACHED
+    from fedtide.report.summary import NOT_REACHED
     from fedtide.studies.statistics import UNCOUNTED
 
     counted = not any(row["reason"].endswith(each) for each in UNCOUNTED.values())

@@ -21,6 +21,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedtide.core.files import machine_fault
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
 from fedtide.deploy.node import Worker
@@ -30,7 +31,6 @@ from fedtide.deploy.trace import PartWithMemory
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.parts import registry
-from fedtide.runs import machine_fault
 from fedtide.types import Memory
 
 _MARK = " ERROR "

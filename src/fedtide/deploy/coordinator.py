@@ -15,6 +15,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from fedtide import config
+from fedtide.core.files import write_atomically
 from fedtide.deploy import trace
 from fedtide.deploy.conversation import Conversation, Mailbox, ReceivedUpdate
 from fedtide.deploy.node import loader, remote_fleet
@@ -32,7 +33,7 @@ from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete, write_atomically
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete
 from fedtide.runs.result import Result
 from fedtide.schedule.schedulers import make_candidates
 from fedtide.trackers import Trackers

@@ -18,13 +18,14 @@ from rich.table import Table
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core.files import machine_fault
 from fedtide.deploy import apps, trace
 from fedtide.deploy.credentials import Credentials, make_credentials
 from fedtide.deploy.settings import Deployment, Terms, check_terms, write_app
 from fedtide.deploy.trace import Period
 from fedtide.deploy.watchdog import kill_federation, start_watchdog
 from fedtide.errors import FedtideError
-from fedtide.runs import RoundRecord, is_complete, machine_fault, read_rounds
+from fedtide.runs import RoundRecord, is_complete, read_rounds
 
 _SLOWEST_PERIODS = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
 _TABLE_ROWS = 12  # periods in the live table

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core.files import machine_fault
 from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.settings import check_timeline, deployment
 from fedtide.deploy.trace import Period, Trace, fingerprint, read_history, recorded_candidates
@@ -34,7 +35,7 @@ from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import RoundRecord, RunFolder, costs, machine_fault
+from fedtide.runs import RoundRecord, RunFolder, costs
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")

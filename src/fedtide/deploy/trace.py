@@ -25,13 +25,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import reading
+from fedtide.core.files import machine_fault, write_atomically
 from fedtide.core.versioned import VersionedArray
 from fedtide.deploy.settings import deployment
 from fedtide.engine.step import REPORT_BITS, ServerState
 from fedtide.engine.system import System
 from fedtide.engine.verify_replay import Answered
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.runs import RoundRecord, machine_fault, read_run, write_atomically
+from fedtide.runs import RoundRecord, read_run
 from fedtide.schedule.schedulers import make_candidates
 from fedtide.types import Candidates, Ints, Vector
 
@@ -333,7 +334,7 @@ def read_history(folder: Path) -> History:
             )
     if kept.checkpoint is not None:
         _check_state(path, periods, kept.checkpoint.state)
-    return History(kept.experiment, kept.rounds, found, kept.user_folder)
+    return History(kept.experiment, kept.rounds, found, kept.versions.files_folder)
 
 
 def read_begun(folder: Path, settings: Mapping[str, Any]) -> History | None:

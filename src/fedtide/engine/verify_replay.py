@@ -14,9 +14,9 @@ from fedtide import testing
 from fedtide.engine import checks
 from fedtide.engine.step import plan_step
 from fedtide.engine.system import System
+from fedtide.errors import RunFolderError
 from fedtide.parts import registry, user_code
 from fedtide.rng import stream
-from fedtide.runs import StatefulError
 from fedtide.types import Candidates, readonly_copy
 
 ASKED_AGAIN: Final = 5  # the last aggregations on record
@@ -63,10 +63,18 @@ def check_answers(path: Path, system: System, answered: Iterable[Answered], call
             grant = plan_step(policy, rows, system.num_symbols, rng, system.allocation)
             if rows.device[grant.picked].tolist() != picked:
                 label = user_code.part_label("scheduler", policy.scheduler)
-                raise StatefulError(path, f"{label} picks other devices {when}")
+                raise _stateful(path, f"{label} picks other devices {when}")
         if weighting and arrived:
             came = rows.device.searchsorted(arrived)
             label = user_code.part_label("weighting", policy.weighting)
             answer = policy.weighting(readonly_copy(rows.num_samples[came]), readonly_copy(rows.age[came]))
             if checks.weights(answer, len(came), label).tolist() != weight:
-                raise StatefulError(path, f"{label} gives other weights {when}")
+                raise _stateful(path, f"{label} gives other weights {when}")
+
+
+def _stateful(path: Path, reason: str) -> RunFolderError:
+    return RunFolderError(
+        f"{path} cannot be resumed to the same numbers: {reason}, and a resumed run makes its policies anew; begin it again in "
+        "a new folder, or let the policy depend on its arguments alone (candidates.tick counts the aggregations, rng is the "
+        "same each time; for a cache use functools.lru_cache)"
+    )

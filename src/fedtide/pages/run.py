@@ -14,14 +14,17 @@ from fedtide.pages.run_rows import by_speed, evenly, fit_page
 from fedtide.pages.run_view import RunView, view_run
 from fedtide.pages.shell import Markup, html_label, join_markup, markup, page, payload_json, text
 from fedtide.plot.style import COLOURS
-from fedtide.report.summary import evaluated, summarise
-from fedtide.report.terminal import formatted
+from fedtide.report.summary import evaluated, summarise, summary_texts
 from fedtide.runs import in_use
 
 _WIDTH, _CURVE, _RASTER, _LEFT, _GAP = 900, 180, 220, 46, 30  # px of the static picture
 _STATIC_POINTS: Final = 400  # of its curve, and columns of its raster
 _SCRIPTS: Final = ("common.js", "run.js")
 _LONGEST_TEXT: Final = 200  # characters of a user's text in a page
+_NUMBERS: Final = (  # of the summary
+    *("best test accuracy", "time to 80%", "time to 90%", "uploads", "updates lost", "symbols granted", "bits sent"),
+    *("kept share r/d, mean", "age of updates, mean", "samples used", "samples wasted"),
+)
 _FADING: Final = ("rayleigh", "rayleigh_by_device", "rician", "nakagami", "jakes")  # about an average SNR
 _NO_RESULT: Final = ("scenario", "framework", "profile", "tracker", "data.folder")  # keys that change no result
 
@@ -235,20 +238,10 @@ def _numbers(shown: _ShownRun) -> list[tuple[str, str]]:
     """Return the summary of a run, and what grid it, by name."""
     run, versions = shown.view, shown.view.versions
     commit = str(versions.get("commit") or "unknown")
-    summary = summarise(run.experiment, run.rounds, run.num_parameters)
-    reached = {f"time to {float(at):.0%}": summary["time_to_accuracy"][at] for at in ("0.8", "0.9")}
+    texts = summary_texts(summarise(run.experiment, run.rounds, run.num_parameters))
     numbers = {
-        ("final" if run.complete else "latest") + " test accuracy": formatted(summary["final_accuracy"], "{:.4f}", "–"),
-        "best test accuracy": formatted(summary["best_accuracy"], "{:.4f}", "–"),
-        **{name: "not reached" if time is None else f"{time:g}" for name, time in reached.items()},
-        "uploads": f"{summary['uploads']:,}",
-        "updates lost": f"{summary['lost']:,}",
-        "symbols spent": f"{summary['symbols']:,.0f}",
-        "bits sent": f"{summary['bits']:,.0f}",
-        "kept share r/d, mean": formatted(summary["mean_kept_share"], "{:.3f}", "–"),
-        "age of updates, mean": formatted(summary["mean_age"], "{:.2f}", "–"),
-        "samples used": f"{summary['samples_used']:,}",
-        "samples wasted": f"{summary['samples_wasted']:,}",
+        f"{'final' if run.complete else 'latest'} test accuracy": texts["final test accuracy"],
+        **{name: texts[name] for name in _NUMBERS},
         "fedtide": str(versions.get("fedtide") or "unknown"),
         "commit": f"{commit[:12]}{commit[40:]}",  # with a + if the code was changed since
         "instruction path": str(versions.get("isa") or "none"),

@@ -167,7 +167,7 @@ def _view(folder: Path, run: Run) -> RunView:
     if handed:
         return plain._replace(why=_without(f"its {' and '.join(handed)} came from Python"))
     try:
-        with user_code.search_folder(run.user_folder):
+        with user_code.search_folder(run.versions.files_folder):
             return _planned(run, plain)
     except FedtideError as error:
         return plain._replace(why=_without(str(error)))

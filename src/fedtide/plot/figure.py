@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.core.files import refuse_other_kind
+from fedtide.core.files import refuse_other_kind, write_atomically
 from fedtide.errors import RunFolderError
 from fedtide.plot.style import SCREEN, Style, style_named
-from fedtide.runs import write_atomically
 
 RUN_AXES = {
     "time": r"time (units of $T_{\max}$)",

@@ -32,9 +32,9 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
+from fedtide.core.files import machine_fault, remove_temporary, write_atomically
 from fedtide.core.reading import parse_json
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.runs import machine_fault, remove_temporary, write_atomically
 from fedtide.studies.results import Named, RunResult, RunTables, Uploads, first_fault, read_runs, write_tables
 from fedtide.studies.spec import name_of
 

@@ -19,7 +19,7 @@ from fedtide.help_text import documented
 from fedtide.parts.user_code import callback
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.report import notebook
-from fedtide.report.frames import columns_of, frame
+from fedtide.report.notebook import columns_of, frame
 from fedtide.studies import plot as studies_plot
 from fedtide.studies import spec
 from fedtide.studies.results import RunResult
