@@ -16,8 +16,8 @@ from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.model import MODELS, num_parameters
-from fedtide.learning.scaffold import Scaffold
 from fedtide.learning.trainer import LocalWork, Task
+from fedtide.methods import Scaffold
 from fedtide.parts import registry
 from fedtide.runs import RoundRecord
 from fedtide.types import Job
