@@ -287,7 +287,7 @@ def test_both_ways_cost_twice_as_much() -> None:
             [SCAFFOLD, {"policy": {"aggregator": {"name": "server_adam", "inner": "scaffold"}}}],
             ("policy.aggregator=server_adam", "add policy.aggregator=scaffold"),
         ),
-        ([SCAFFOLD, {"policy": {"aggregator": {"inner": "ef21"}}}], ("inner='ef21'", "codec.name")),
+        ([SCAFFOLD, {"policy": {"aggregator": {"inner": "ef21"}}}], ("inner='ef21'", "method=ef21")),
     ],
 )
 def test_what_does_not_fit_is_one_line(trees: Any, words: tuple[str, ...]) -> None:

@@ -339,7 +339,7 @@ class Experiment(_Group):
             filled = lay(with_room(filled, world), world)
             preset = _in_units_of(world.get("fleet", {}).get("max_duration", 1.0), preset)
         filled = lay(filled, _looked_up(preset, lay(lay(filled, preset), given)))
-        if (chosen := given.get("method")) in METHODS:
+        if (chosen := str(given.get("method"))) in METHODS:
             filled = lay(filled, METHODS[chosen].keys)
         return lay(with_room(filled, given), given)
 

@@ -63,13 +63,14 @@ METHODS: dict[str, Method] = {
 
 
 def method_problem(chosen: str | None, name_of: Callable[[str], str]) -> str | None:
-    """Say which part of a method an experiment lacks, if it names the method or a part that is called like it.
+    """Say which part of a method an experiment lacks, if it names the method or a part that there is for the method alone.
 
-    name_of: the name of a part by key. A user's own part (`file.py:name`) may stand for one of them.
+    name_of: the name of a part by key. A user's own part (`file.py:name`) may stand for one of them. What any access over the
+    air takes, a user's own too, engine/over_the_air.py checks.
     """
     for method, (groups, why) in METHODS.items():
         parts = {f"{group}.{leaf}": name for group, keys in groups.items() for leaf, name in keys.items()}
-        used = [key for key, name in parts.items() if name == method == name_of(key)]
+        used = [key for key, name in parts.items() if {method} == {*parts.values()} and name_of(key) == name]
         if method != chosen and not used:
             continue
         for key, name in parts.items():
