@@ -26,7 +26,7 @@ _NUMBERS: Final = (  # of the summary
     *("kept share r/d, mean", "age of updates, mean", "samples used", "samples wasted"),
 )
 _FADING: Final = ("rayleigh", "rayleigh_by_device", "rician", "nakagami", "jakes")  # about an average SNR
-_NO_RESULT: Final = ("scenario", "framework", "profile", "tracker", "data.folder")  # keys that change no result
+_NO_RESULT: Final = (*config.PRESETS, "tracker", "data.folder")  # keys that change no result
 
 
 def _static_svg(runs: Sequence[RunView], names: Sequence[str]) -> Markup:

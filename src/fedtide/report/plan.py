@@ -18,7 +18,7 @@ from fedtide.engine.system import System, build, load_dataset, parameter_count
 from fedtide.engine.ticks import planned, planned_bits
 from fedtide.engine.validate_args import as_experiment
 from fedtide.help_text import documented
-from fedtide.parts import user_code
+from fedtide.parts import checks
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.plot.run import draw_plan
 from fedtide.radio.allocation import symbols_sent
@@ -91,7 +91,7 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
     A large fleet's ready devices are counted by age, not listed. lost is None if it depends on the training.
     """
     named = system.fleet.num_devices <= LARGE_FLEET_DEVICES
-    d, codec = parameter_count(system), user_code.part_label("codec", system.codec)
+    d, codec = parameter_count(system), checks.part_label("codec", system.codec)
     rows = []
     for tick, candidates, grant, lost in planned(system):
         row: dict[str, Any] = {"index": tick.index, "time": tick.time, "num_ready": len(tick.ready)}
