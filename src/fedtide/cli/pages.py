@@ -70,8 +70,8 @@ def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store
 def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
     from fedtide.core.files import is_there, refuse_other_kind, write_output
-    from fedtide.pages.choose import are_runs, page_of
     from fedtide.pages.shell import BEGINNING
+    from fedtide.pages.study import are_runs, page_of
 
     if to.is_dir():
         raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
@@ -89,9 +89,9 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
     import time
 
     from fedtide.core import signals
-    from fedtide.pages.choose import are_runs
     from fedtide.pages.live import serve
     from fedtide.pages.run import check_count
+    from fedtide.pages.study import are_runs
     from fedtide.runs import in_use
 
     if not are_runs(paths):

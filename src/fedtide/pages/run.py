@@ -32,60 +32,53 @@ _NO_RESULT: Final = (*config.PRESETS, "tracker", "data.folder")  # keys that cha
 def _static_svg(runs: Sequence[RunView], names: Sequence[str]) -> Markup:
     """Return a picture for readers without scripts: accuracy and uploads of the runs, one below the other."""
     height = _CURVE + _RASTER + 3 * _GAP
+    drawn = [
+        _static_run(run, name, number * height, COLOURS[number])
+        for number, (run, name) in enumerate(zip(runs, names, strict=True))
+    ]
     return markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{said}" '
-        'font-family="sans-serif" font-size="12" fill="currentColor">{runs}</svg>',
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="sans-serif" '
+        'font-size="12" fill="currentColor">{runs}</svg>',
         width=_WIDTH,
         height=len(runs) * height,
-        said=text("; ".join(f"{name}: accuracy and uploads over time" for name in names), 400),
-        runs=join_markup(
-            _static_run(run, name, number * height, COLOURS[number])
-            for number, (run, name) in enumerate(zip(runs, names, strict=True))
-        ),
+        runs=join_markup(drawn),
     )
 
 
 def _static_run(run: RunView, name: str, top: int, colour: str) -> Markup:
+    """Draw the accuracy from 0 to 1 above the uploads, of which every device has a row."""
     end = max(run.experiment.timeline.horizon, run.rounds[-1].time)
-    wide, base = _WIDTH - _LEFT - 10, top + _GAP + _CURVE
-    scored = evaluated(run.rounds)
+    base, scored, step = top + _GAP + _CURVE, evaluated(run.rounds), _RASTER / run.num_devices
+    rank = {device: place for place, device in enumerate(by_speed(run).tolist())}
+
+    def x(time: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT) * time / end
+
     points = " ".join(
-        f"{_LEFT + wide * scored[at].time / end:.1f},{base - _CURVE * (scored[at].test_accuracy or 0.0):.1f}"
+        f"{x(scored[at].time):.1f},{base - _CURVE * (scored[at].test_accuracy or 0.0):.1f}"
         for at in evenly(len(scored), _STATIC_POINTS).tolist()
     )
-    rank = {device: place for place, device in enumerate(by_speed(run).tolist())}
-    step = _RASTER / run.num_devices
     marks = "".join(
-        f"M{_LEFT + wide * run.rounds[at].time / end:.1f} {base + _GAP + step * rank[device]:.1f}v{max(step * 0.8, 0.6):.1f}"
+        f"M{x(run.rounds[at].time):.1f} {base + _GAP + step * rank[device]:.1f}v{max(step * 0.8, 0.6):.1f}"
         for at in evenly(len(run.rounds), _STATIC_POINTS).tolist()
         for device in run.rounds[at].picked[:40]
     )
-    axis = join_markup(
-        markup(
-            '<text x="{x}" y="{words:.0f}" text-anchor="end">{share:g}</text>'
-            '<path d="M{left} {y:.1f}h{wide}" stroke="#999" stroke-width=".4"/>',
-            x=_LEFT - 6,
-            words=base - _CURVE * share + 4,
-            share=share,
-            left=_LEFT,
-            y=base - _CURVE * share,
-            wide=wide,
-        )
-        for share in (0, 0.5, 1)
-    )
+    axis = f"M{_LEFT} {base - _CURVE}h{_WIDTH - _LEFT}M{_LEFT} {base}h{_WIDTH - _LEFT}"
     return markup(
-        '<text x="{left}" y="{title}" font-size="14">{name}: test accuracy, and uploads by device (fastest above)</text>{axis}'
+        '<text x="{left}" y="{title}" font-size="14">{name}: test accuracy, and uploads by device (fastest above)</text>'
+        '<text y="{top}">1</text><text y="{base}">0</text><path d="{axis}" stroke="#999" stroke-width=".4"/>'
         '<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
         '<path d="{marks}" stroke="{colour}" stroke-width="1.6" fill="none"/>'
-        '<text x="{right}" y="{bottom}" text-anchor="end">time to {end:g} {unit}</text>',
+        '<text x="{left}" y="{bottom}">time to {end:g} {unit}</text>',
         left=_LEFT,
         title=top + 16,
         name=text(name, 90),
+        top=base - _CURVE + 4,
+        base=base + 4,
         axis=axis,
         points=points,
         colour=colour,
         marks=marks,
-        right=_LEFT + wide,
         bottom=base + _GAP + _RASTER + 16,
         end=end,
         unit=run.unit,

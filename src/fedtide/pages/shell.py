@@ -121,7 +121,7 @@ def page(
         '<a class="skip" href="#main">Skip to the content</a>',
         '<div id="tools" class="tools"></div>',
         body,
-        f'<noscript><figure class="still">{static}<figcaption>A still picture: with scripts, this page can be explored.'
+        f'<noscript><figure class="still">{static}<figcaption>With scripts, this page can be explored.'
         "</figcaption></figure></noscript>",
         f'<script type="application/json" id="data">{payload_json(payload)}</script>',
         *(f"<script>{each}</script>" for each in scripts),
