@@ -16,7 +16,7 @@ from fedtide.cli.main import app
 from fedtide.config import dump, experiment
 from fedtide.errors import FedtideError
 from fedtide.plot import figure as figures
-from fedtide.plot.curves import CURVE_POINTS, drawn_points
+from fedtide.plot.charts import CURVE_POINTS, drawn_points
 from fedtide.plot.figure import new_figure, our_style, save
 from fedtide.plot.style import STYLES, style_named
 from fedtide.studies.results import RunResult

@@ -279,14 +279,14 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
 
     fedtide plan radio.num_symbols=50000 policy.limit=20
     """
-    from fedtide.report import plan as planning
+    from fedtide.report.plan import plan_experiment, plan_tables
     from fedtide.report.summary import stale_warning
 
-    made = planning.plan(_experiment(words), say=say)
+    made = plan_experiment(_experiment(words), say)
     if as_json:
         print_json({"summary": made.summary, "aggregations": made.rows})
         return
-    for table in planning.plan_tables(made, ticks, out.width):
+    for table in plan_tables(made, ticks, out.width):
         out.print(table, highlight=False)
     if old := stale_warning(made.summary["largest_age"], made.summary["aggregations"]):
         warn(old)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fedtide import config
 from fedtide.config import Experiment
@@ -15,7 +15,6 @@ from fedtide.pages.run_view import RunView, view_run
 from fedtide.pages.shell import Markup, html_label, join_markup, markup, page, payload_json, text
 from fedtide.plot.style import COLOURS
 from fedtide.report.summary import evaluated, summarise, summary_texts
-from fedtide.runs import in_use
 
 _WIDTH, _CURVE, _RASTER, _LEFT, _GAP = 900, 180, 220, 46, 30  # px of the static picture
 _STATIC_POINTS: Final = 400  # of its curve, and columns of its raster
@@ -85,14 +84,11 @@ def _static_run(run: RunView, name: str, top: int, colour: str) -> Markup:
     )
 
 
-def run_page(folders: Sequence[Path]) -> str:
-    """Return the page of one run folder, or of two on the same clock, as one HTML file."""
-    runs = _read(folders)
-    return fit_page(lambda level: _page(runs, level))
+def run_page(folders: Sequence[Path], tag: str | None = None) -> str:
+    """Return the page of one run folder, or of two on the same clock, as one HTML file.
 
-
-def live_page(folders: Sequence[Path], tag: str) -> str:
-    """Return the page of runs that may be under way: it asks its server for data that are newer than `tag`."""
+    tag: for runs that may be under way, what the page holds; it asks its server for data that are newer.
+    """
     runs = _read(folders)
     return fit_page(lambda level: _page(runs, level, tag))
 
@@ -103,64 +99,49 @@ def live_data(folders: Sequence[Path], tag: str) -> str:
     return fit_page(lambda level: payload_json(_payload(runs, level, tag)))
 
 
-class _ShownRun(NamedTuple):
-    name: str  # of its folder
-    view: RunView
-    running: bool  # a process works on it
-
-
 def check_count(folders: Sequence[Path]) -> None:
     """Raise unless there are one or two runs."""
     if not 1 <= len(folders) <= 2:
         raise FedtideError(f"{len(folders)} runs: a page shows one run, or two beside each other; name one or two")
 
 
-def _read(folders: Sequence[Path]) -> list[_ShownRun]:
+def _read(folders: Sequence[Path]) -> list[RunView]:
     check_count(folders)
-    paths = [folder.resolve() for folder in folders]
-    names = [path.name for path in paths]
-    if len(names) == 2 and names[0] == names[1]:
-        names = [f"{path.parent.name}/{path.name}" for path in paths]
-    # Asked before the folder is read: the next question finds a run that ends in between.
-    running = [in_use(folder) for folder in folders]
-    return [_ShownRun(*run) for run in zip(names, map(view_run, folders), running, strict=True)]
+    runs = [view_run(folder) for folder in folders]
+    if len(runs) == 2 and runs[0].name == runs[1].name:
+        return [
+            run._replace(name=f"{folder.resolve().parent.name}/{run.name}")
+            for folder, run in zip(folders, runs, strict=True)
+        ]
+    return runs
 
 
-def _payload(runs: Sequence[_ShownRun], level: int, tag: str | None = None) -> dict[str, Any]:
+def _payload(runs: Sequence[RunView], level: int, tag: str | None) -> dict[str, Any]:
     return {"runs": [_run_data(run, level, tag is not None) for run in runs], "live": tag}
 
 
-def _page(runs: Sequence[_ShownRun], level: int, tag: str | None = None) -> str:
+def _page(runs: Sequence[RunView], level: int, tag: str | None) -> str:
     payload = _payload(runs, level, tag)
     titles = [data["title"] for data in payload["runs"]]
-    return page(
-        " and ".join(titles),
-        payload,
-        _SCRIPTS,
-        _body(runs, payload["runs"]),
-        _static_svg([run.view for run in runs], titles),
-        styles=("run.css",),
-        polls=tag is not None,
-    )
+    body, static = _body(runs, payload["runs"]), _static_svg(runs, titles)
+    return page(" and ".join(titles), payload, _SCRIPTS, body, static, styles=("run.css",), polls=tag is not None)
 
 
-def _run_data(shown: _ShownRun, level: int, live: bool) -> dict[str, Any]:
-    run = shown.view
+def _run_data(run: RunView, level: int, live: bool) -> dict[str, Any]:
+    running = live and run.running and not run.complete  # a page that does not change would soon be wrong about it
     grid = run_rows.row_grid(run, level)
     experiment, scored = run.experiment, evaluated(run.rounds)
     labels = run_rows.labels(run, grid)
     return {
-        "name": shown.name[:_LONGEST_TEXT],
+        "name": run.name[:_LONGEST_TEXT],
         "title": _title(experiment)[:_LONGEST_TEXT],
         "kind": run.kind,
         "why": run.why[: 2 * _LONGEST_TEXT],
         "thinned": _left_out(run, grid),
         "complete": run.complete,
-        "going": live
-        and shown.running
-        and not run.complete,  # a page that does not change would soon be wrong about it
-        "facts": _facts(run, live and shown.running),
-        "numbers": _numbers(shown),
+        "going": running,
+        "facts": _facts(run, running),
+        "numbers": _numbers(run),
         "unit": run.unit,
         "horizon": max(experiment.timeline.horizon, run.rounds[-1].time),
         "devices": run.num_devices,
@@ -227,43 +208,44 @@ def _radio(experiment: Experiment) -> str:
     return f"{channel} {experiment.radio.snr_db:g} dB"
 
 
-def _numbers(shown: _ShownRun) -> list[tuple[str, str]]:
-    """Return the summary of a run, and what grid it, by name."""
-    run, versions = shown.view, shown.view.versions
-    commit = str(versions.get("commit") or "unknown")
+def _numbers(run: RunView) -> list[tuple[str, str]]:
+    """Return the summary of a run, and what made it, by name."""
+    commit = str(run.versions.get("commit") or "unknown")
     texts = summary_texts(summarise(run.experiment, run.rounds, run.num_parameters))
     numbers = {
         f"{'final' if run.complete else 'latest'} test accuracy": texts["final test accuracy"],
         **{name: texts[name] for name in _NUMBERS},
-        "fedtide": str(versions.get("fedtide") or "unknown"),
+        "fedtide": str(run.versions.get("fedtide") or "unknown"),
         "commit": f"{commit[:12]}{commit[40:]}",  # with a + if the code was changed since
-        "instruction path": str(versions.get("isa") or "none"),
+        "instruction path": str(run.versions.get("isa") or "none"),
         "trainer": run.experiment.learning.trainer.name,
         "seed": str(run.experiment.seed),
     }
     return [(name, value[:_LONGEST_TEXT]) for name, value in numbers.items()]
 
 
-def _body(runs: Sequence[_ShownRun], data: Sequence[dict[str, Any]]) -> Markup:
-    sections = []
-    for number, (shown, tree) in enumerate(zip(runs, data, strict=True)):
-        notes = [note for note in (tree["thinned"], shown.view.why) if note]
-        sections.append(
-            markup(
-                '<section class="run" id="run{number}" aria-labelledby="run{number}-title">'
-                '<h2 id="run{number}-title">{title}</h2><p class="soft facts">{facts}</p>{notes}'
-                '<p class="soft folder">{name}</p><dl class="numbers">{numbers}</dl></section>',
-                number=number,
-                title=html_label(tree["title"]),
-                facts=join_markup(map(html_label, tree["facts"]), " · "),
-                notes=join_markup(markup('<p class="note">{words}</p>', words=html_label(note, 400)) for note in notes),
-                name=html_label(shown.name),
-                numbers=join_markup(
-                    markup("<div><dt>{name}</dt><dd>{value}</dd></div>", name=name, value=html_label(value))
-                    for name, value in tree["numbers"]
-                ),
-            )
+def _body(runs: Sequence[RunView], data: Sequence[dict[str, Any]]) -> Markup:
+    sections = [
+        markup(
+            '<section class="run" id="run{number}" aria-labelledby="run{number}-title">'
+            '<h2 id="run{number}-title">{title}</h2><p class="soft facts">{facts}</p>{notes}'
+            '<p class="soft folder">{name}</p><dl class="numbers">{numbers}</dl></section>',
+            number=number,
+            title=html_label(tree["title"]),
+            facts=join_markup(map(html_label, tree["facts"]), " · "),
+            notes=join_markup(
+                markup('<p class="note">{words}</p>', words=html_label(note, 400))
+                for note in (tree["thinned"], run.why)
+                if note
+            ),
+            name=html_label(run.name),
+            numbers=join_markup(
+                markup("<div><dt>{name}</dt><dd>{value}</dd></div>", name=name, value=html_label(value))
+                for name, value in tree["numbers"]
+            ),
         )
+        for number, (run, tree) in enumerate(zip(runs, data, strict=True))
+    ]
     return markup(
         '<header><h1>{heading}</h1><p class="lead">Who trained, who was ready, whose channel was bad, and where the '
         "airtime went.</p></header>"
@@ -273,7 +255,7 @@ def _body(runs: Sequence[_ShownRun], data: Sequence[dict[str, Any]]) -> Markup:
         heading="A run, aggregation by aggregation" if len(runs) == 1 else "Two runs on the same clock",
         count=len(runs),
         sections=join_markup(sections),
-        settings=_settings([run.view for run in runs]),
+        settings=_settings(runs),
     )
 
 

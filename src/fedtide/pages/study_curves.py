@@ -220,18 +220,17 @@ def ledger_rows(family: Family) -> list[dict[str, Any]]:
 
 def differing(family: Family) -> dict[str, list[str]]:
     """Return the keys in which curves differ, each with a value per curve; "" if a curve has no run, or not this key."""
-    trees = [next((_flat(run.experiment) for run in curve.runs.values()), {}) for curve in family.curves]
-    known = [tree for tree in trees if tree]
-    keys = dict.fromkeys(key for tree in known for key in tree)
+    trees = [next((config.dotted(run.experiment) for run in curve.runs.values()), {}) for curve in family.curves]
     return {
-        key: [cut_text(tree.get(key, "")) for tree in trees]
-        for key in keys
-        if key.partition(".")[0] not in _NOT_COMPARED and len({tree.get(key, "") for tree in known}) > 1
+        key: [cut_text(str(tree.get(key, "")) if tree.get(key, "") is not None else "none") for tree in trees]
+        for key in _differing_keys([tree for tree in trees if tree])
+        if key.partition(".")[0] not in _NOT_COMPARED
     }
 
 
-def _flat(tree: Mapping[str, Any]) -> dict[str, str]:
-    return {key: "none" if value is None else str(value) for key, value in config.dotted(tree).items()}
+def _differing_keys(trees: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for tree in trees for key in tree)
+    return [key for key in keys if len({repr(tree.get(key)) for tree in trees}) > 1]
 
 
 def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunResult]]]:
@@ -259,9 +258,8 @@ def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunRes
     return Study(name, tuple(runs)), results
 
 
-def _labels(trees: list[Mapping[str, Any]], name: str) -> list[str]:
-    keys = dict.fromkeys(key for tree in trees for key in tree)
-    several = [key for key in keys if len({repr(tree.get(key)) for tree in trees}) > 1]
+def _labels(trees: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    several = _differing_keys(trees)
     labels = [
         ", ".join(f"{key.rpartition('.')[2]}={in_line(tree[key])}" for key in several if key in tree) for tree in trees
     ]

@@ -1,16 +1,21 @@
-"""Figures. Matplotlib is imported when a figure is asked for, not before."""
+"""Figures. Matplotlib is imported when a figure is drawn, not before."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from fedtide.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from fedtide.plot.curves import ACCURACY, SAID, SMOOTHED, dashes, draw_curve, draw_end, leave_room
-    from fedtide.plot.figure import FORMATS, axis_name, legend_below, name_panel, new_figure, our_style, save, sheet
-    from fedtide.plot.forest import TINTS, ForestRow, draw_forest, draw_rows, few_numbers
-    from fedtide.plot.style import COLOURS, LINE_STYLES, SCREEN, STYLES, LineStyle, Style, line_styles, style_named
+from fedtide.plot.charts import (
+    ACCURACY,
+    SAID,
+    SMOOTHED,
+    TINTS,
+    ForestRow,
+    dashes,
+    draw_curve,
+    draw_end,
+    draw_forest,
+    draw_rows,
+    few_numbers,
+    leave_room,
+)
+from fedtide.plot.figure import FORMATS, axis_name, legend_below, name_panel, new_figure, our_style, save, sheet
+from fedtide.plot.style import COLOURS, LINE_STYLES, SCREEN, STYLES, LineStyle, Style, line_styles, style_named
 
 __all__ = [
     "ACCURACY",
@@ -42,11 +47,3 @@ __all__ = [
     "sheet",
     "style_named",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    curves="ACCURACY SAID SMOOTHED dashes draw_curve draw_end leave_room",
-    figure="FORMATS axis_name legend_below name_panel new_figure our_style save sheet",
-    forest="TINTS ForestRow draw_forest draw_rows few_numbers",
-    style="COLOURS LINE_STYLES SCREEN STYLES LineStyle Style line_styles style_named",
-)

@@ -6,14 +6,15 @@ import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtide.report.summary import arrived, mean
-from fedtide.runs import RoundRecord
-from fedtide.runs.record import PER_UPLOAD
+
+if TYPE_CHECKING:  # a plan needs no run folders
+    from fedtide.runs import RoundRecord
 
 _CELL = "text-align:left;padding:1px 12px 1px 0"
 
@@ -75,6 +76,8 @@ def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
 
 def upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any]]:
     """Return one row per upload, as columns: index, time, device, the values recorded for it, lost."""
+    from fedtide.runs.record import PER_UPLOAD
+
     rounds = list(rounds)
     found: dict[str, list[Any]] = {
         "index": [record.index for record in rounds for _ in record.picked],

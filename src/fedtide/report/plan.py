@@ -16,7 +16,6 @@ from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.engine.system import System, build, load_dataset, parameter_count
 from fedtide.engine.ticks import planned, planned_bits
-from fedtide.engine.validate_args import as_experiment
 from fedtide.help_text import documented
 from fedtide.parts import checks
 from fedtide.plot.figure import inline_figure, shown_figure
@@ -79,7 +78,13 @@ def plan(
 
     experiment: what fedtide.experiment made, or what it makes one of: a file, a mapping. say: told what is fetched.
     """
-    experiment = as_experiment(experiment)
+    from fedtide.engine.validate_args import as_experiment  # needs run folders, which `fedtide plan` does without
+
+    return plan_experiment(as_experiment(experiment), say)
+
+
+def plan_experiment(experiment: Experiment, say: Callable[[str], None]) -> Plan:
+    """Return the plan of an experiment. say: told what is fetched."""
     system = build(experiment, dataset=load_dataset(experiment, say, images=False))
     rows = plan_rows(system)
     return Plan(experiment, rows, plan_summary(system, rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import io
@@ -37,11 +38,6 @@ CHECKPOINT_SECONDS = 2.0
 # Large checkpoints come further apart: so many times as long as the last one took to write, which keeps them at 2 % of a run.
 _LARGE_BYTES = 20_000_000
 _CHECKPOINT_TIMES = 50
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 
 class InUseError(RunFolderError):
@@ -220,8 +216,6 @@ def is_deployment(folder: Path) -> bool:
 
 def in_use(path: Path) -> bool:
     """Say whether a process is at work in a run folder; True if that cannot be told."""
-    if fcntl is None:
-        return True
     try:
         with open(path / ".lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -404,17 +398,14 @@ def _begin(
     return RunHeader(path, experiment, begun)
 
 
-def _take_lock(path: Path) -> int | None:
+def _take_lock(path: Path) -> int:
     """Keep a second process out of this folder; the lock goes with the process, however that ends."""
-    if fcntl is None:
-        return None
     lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except OSError as error:  # held, or this kind of disk knows no locks
         os.close(lock)
-        raise InUseError(f"{path} is in use by another process; wait for it or choose another folder") from error
-    except OSError:  # this kind of disk knows no locks, or has run out of them
-        os.close(lock)
+        if isinstance(error, BlockingIOError):
+            raise InUseError(f"{path} is in use by another process; wait for it or choose another folder") from error
         raise
     return lock
