@@ -22,6 +22,7 @@ from fedtide.radio.cell import Coverage
 from fedtide.radio.channel import Channel
 from fedtide.radio.csi import Csi, is_perfect
 from fedtide.radio.downlink import Downlink, instant, is_shared
+from fedtide.radio.modem import Modem
 from fedtide.types import Floats, Ints, Link, Memory, Shares, Signal, Vector, readonly_copy
 
 # Checks of what a user's parts answer, so that the mathematics need not: one line with the part, the value and the reason.
@@ -293,6 +294,18 @@ class CheckedCsi:
 
 
 @dataclass(frozen=True)
+class CheckedModem:
+    """A user's modem whose answers are finite numbers >= 0, one per link."""
+
+    part: Modem
+    label: str
+
+    def __call__(self, snr: Floats) -> Floats:
+        """Return what the part answers [m]."""
+        return _amounts(self.part(readonly_copy(snr)), len(snr), self.label, "capacities in bit/symbol")
+
+
+@dataclass(frozen=True)
 class CheckedDownlink:
     """A user's downlink whose answers are times >= 0, one per device."""
 
@@ -356,6 +369,7 @@ CHECKS: Final[dict[str, Any]] = {
     "channel": CheckedChannel,
     "coverage": CheckedCoverage,
     "csi": CheckedCsi,
+    "modem": CheckedModem,
     "downlink": CheckedDownlink,
     "energy": CheckedEnergy,
     "allocation": CheckedAllocation,
