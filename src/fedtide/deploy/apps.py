@@ -162,26 +162,18 @@ def recall(state: RecordDict, kind: str, device: int, seen: int) -> Memory | Non
 
     None if that is nothing yet, or was forgotten.
     """
-    note = state.get(f"{kind}-memory")
-    if not isinstance(note, ConfigRecord) or note["device"] != device:
-        return None
-    sides = [side for side in ("after", "before") if note[side] == seen]
-    record = state.get(f"{kind}-{sides[0]}") if sides else None
-    if not isinstance(record, ArrayRecord):
-        return None
-    return {name: np.array(array.numpy()) for name, array in record.items()}
+    record = state.get(f"{kind}-{device}-{seen}")
+    return {name: np.array(array.numpy()) for name, array in record.items()} if record is not None else None
 
 
 def store_memory(state: RecordDict, kind: str, device: int, before: Use, after: Use) -> None:
     """Keep what a part remembered before a use and remembers after it; nothing of a part without memory."""
-    for name in (f"{kind}-before", f"{kind}-after", f"{kind}-memory"):
-        if name in state:
-            del state[name]
-    for side, use in (("before", before), ("after", after)):
-        if use.memory is not None:
-            arrays = {name: Array(np.array(array, order="C")) for name, array in use.memory.items()}
-            state[f"{kind}-{side}"] = ArrayRecord(arrays)
-            state[f"{kind}-memory"] = ConfigRecord({"device": device, "before": before.number, "after": after.number})
+    for name in [name for name in state if name.startswith(f"{kind}-")]:
+        del state[name]
+    for number, memory in (before, after):
+        if memory is not None:
+            arrays = {name: Array(np.array(array, order="C")) for name, array in memory.items()}
+            state[f"{kind}-{device}-{number}"] = ArrayRecord(arrays)
 
 
 client_app = ClientApp()
