@@ -29,7 +29,7 @@ from fedtide.deploy.settings import from_run_config
 from fedtide.deploy.trace import PartWithMemory
 from fedtide.errors import FedtideError
 from fedtide.learning import native
-from fedtide.parts import registry
+from fedtide.parts import checks
 from fedtide.runs import machine_fault
 from fedtide.types import Memory
 
@@ -82,7 +82,7 @@ def train(message: Message, context: Context) -> Message:
     forgot: list[PartWithMemory] = (
         ["trainer"] if seen and before is None and (worker.updates_on_ack or after is not None) else []
     )
-    if order.acknowledged and acknowledged.memory is None and registry.remembers(worker.codec):
+    if order.acknowledged and acknowledged.memory is None and checks.remembers(worker.codec):
         forgot.append("codec")
     counts = worker.label_counts(part, _secret(own, state))
     ready = ReadyReply(
