@@ -165,16 +165,14 @@ def _run(experiment: Experiment, where: Path | RunHeader, threads: int, as_json:
     from fedtide.cli.progress import shown_progress
     from fedtide.config.effort import long_work
     from fedtide.engine.simulate import simulate
-    from fedtide.runs import check_identity, is_complete, is_deployment, read_header, read_run
+    from fedtide.runs import is_complete, is_deployment, read_header, read_run
     from fedtide.runs.manifest import instruction_path
     from fedtide.runs.result import as_result
 
     folder = where if isinstance(where, Path) else where.path
     if is_complete(folder) and not is_deployment(folder):
         header = read_header(where) if isinstance(where, Path) else where
-        header.check(experiment)
-        if isinstance(where, Path):
-            check_identity(folder, header.versions.identity, _identity(header))
+        header.check(experiment, _identity(header) if isinstance(where, Path) else None)
         _show(folder, as_result(read_run(header)), header.isa, as_json, draw=True)
         return
     begun = time.perf_counter()

@@ -81,7 +81,8 @@ def results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], c
     places = _places(study)
     curves = tuple(PageCurve(label, *places[label], results[label]) for label in study.labels)
     compared = references(study)
-    family = Family("study", study.name, "", curves, reference=_names(places, compared), commands=tuple(commands))
+    named = {places[label][0]: places[other.label][0] for label, other in compared.items() if other is not None}
+    family = Family("study", study.name, "", curves, reference=named, commands=tuple(commands))
     found = of_study(family, 0, compared)
     done = sum(map(len, results.values()))
     lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {counted(found)}"
@@ -182,7 +183,3 @@ def _places(study: Study) -> dict[str, tuple[str, str]]:
         return ", ".join(shown)
 
     return {label: (words(cell, several[:1]) or label, words(cell, several[1:])) for label, cell in cells.items()}
-
-
-def _names(places: Mapping[str, tuple[str, str]], compared: Mapping[str, Any]) -> dict[str, str]:
-    return {places[label][0]: places[each.label][0] for label, each in compared.items() if each is not None}

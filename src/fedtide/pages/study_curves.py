@@ -141,17 +141,17 @@ def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
             }
         )
     axes, absent = axes_of([run for curve in family.curves for run in curve.runs.values()])
-    by_setting: dict[str, dict[str, Any]] = {setting: {} for setting in family.settings}
-    for curve in family.curves:
-        if curve.label in even:
-            by_setting[curve.setting][curve.label] = even[curve.label]
+    by_setting = [
+        {curve.label: even[curve.label] for curve in family.curves if curve.setting == setting and curve.label in even}
+        for setting in family.settings
+    ]
     return {
         "name": family.name,
         "title": cut_text(family.title),
         "caption": family.caption,
         "curves": curves,
         "settings": [cut_text(setting) for setting in family.settings],
-        "notes": [note for note in map(across, by_setting.values()) if note],
+        "notes": [note for note in map(across, by_setting) if note],
         "heights": heights_of(family),
         "column": family.column,
         "over": family.over,
@@ -246,15 +246,10 @@ def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunRes
     # the most seeds first; the order does not depend on the hashes of the runs
     ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
     labels = _labels([config.dotted(json.loads(tree)) for tree, _ in ordered], name)
-    results = {
-        label: {seed: result for seed, (_, result) in sorted(runs.items())}
-        for label, (_, runs) in zip(labels, ordered, strict=True)
-    }
-    runs = [
-        Run(label, config.experiment(result.experiment), run)
-        for label, (_, found) in zip(labels, ordered, strict=True)
-        for _, (run, result) in sorted(found.items())
-    ]
+    results, runs = {}, []
+    for label, (_, found) in zip(labels, ordered, strict=True):
+        results[label] = {seed: found[seed][1] for seed in sorted(found)}
+        runs += [Run(label, config.experiment(found[seed][1].experiment), found[seed][0]) for seed in sorted(found)]
     return Study(name, tuple(runs)), results
 
 

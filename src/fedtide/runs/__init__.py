@@ -25,8 +25,6 @@ from fedtide.runs.folder import (
 )
 from fedtide.runs.manifest import (
     UNKNOWN_PATH,
-    Versions,
-    check_identity,
     data_digest,
     identity,
     policy_files,
@@ -45,8 +43,6 @@ __all__ = [
     "RunFolder",
     "RunHeader",
     "Scores",
-    "Versions",
-    "check_identity",
     "costs",
     "data_digest",
     "identity",
