@@ -28,7 +28,7 @@ from fedtide.engine.step import ServerState
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.parts import user_code
 from fedtide.runs.checkpoint import Checkpoint, check_saved_model, checkpoint_bytes, read_checkpoint, unreadable
-from fedtide.runs.manifest import Manifest, Versions, check_identity, instruction_path, policy_files, versions
+from fedtide.runs.manifest import Manifest, Versions, instruction_path, policy_files, versions
 from fedtide.runs.record import MOST_COLUMN_ENTRIES, Ledger, RoundRecord
 from fedtide.types import Vector
 
@@ -75,8 +75,8 @@ class RunHeader:
             raise RunFolderError(
                 f"{self.path} holds another experiment ({_difference(there, here)}); choose another folder or remove it"
             )
-        before, now = self.versions.files, policy_files(experiment)
-        if changed := {name for name in {*before, *now} if before.get(name) != now.get(name)}:
+        files, now = self.versions.files, policy_files(experiment)
+        if changed := {name for name in {*files, *now} if files.get(name) != now.get(name)}:
             raise RunFolderError(
                 f"{self.path} was begun with another version of {', '.join(sorted(changed))}; "
                 "restore the file or start in a new folder"
@@ -87,7 +87,12 @@ class RunHeader:
                 f"{self.path} was begun on the instruction path {isa}, and another gives other bits: set FEDTIDE_ISA={isa}, "
                 "continue on such a machine, or start in a new folder"
             )
-        check_identity(self.path, self.versions.identity, identity)
+        before = self.versions.identity
+        if before is not None and identity is not None and (difference := _difference(before, identity)):
+            raise RunFolderError(
+                f"{self.path} was begun with something else ({difference}): continue it from Python with the same dataset, "
+                "system and trainer, fedtide.simulate(experiment, folder, dataset=...), or start in a new folder"
+            )
 
     def read(self) -> Run:
         """Read the rest up to the last checkpoint; raise if the files do not fit together."""
