@@ -10,9 +10,10 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError
 from fedtide.pages import run_rows
-from fedtide.pages.run_rows import by_speed, evenly, fit_page
+from fedtide.pages.run_rows import by_speed, fit_page
 from fedtide.pages.run_view import RunView, view_run
 from fedtide.pages.shell import Markup, html_label, join_markup, markup, page, payload_json, text
+from fedtide.plot.charts import evenly
 from fedtide.plot.style import COLOURS
 from fedtide.report.summary import evaluated, summarise, summary_texts
 

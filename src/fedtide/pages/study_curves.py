@@ -11,8 +11,8 @@ import numpy as np
 
 from fedtide import config
 from fedtide.core.yaml12 import in_line
-from fedtide.pages.run_rows import evenly
 from fedtide.pages.shell import line_trees
+from fedtide.plot.charts import evenly
 from fedtide.studies.paths import across
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, Study

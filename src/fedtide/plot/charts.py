@@ -12,7 +12,7 @@ import numpy as np
 
 from fedtide.plot.figure import new_figure, our_style, save
 from fedtide.plot.style import COLOURS, GREY, SCREEN, LineStyle
-from fedtide.types import Floats
+from fedtide.types import Floats, Ints
 
 if TYPE_CHECKING:
     from fedtide.studies.statistics import Comparison
@@ -31,9 +31,11 @@ def dashes(line: LineStyle) -> Any:
     return (0, line.dash) if line.dash else "-"
 
 
-def drawn_points(length: int) -> Any:
-    """Return which points of a curve are drawn, always with the first and the last."""
-    return np.unique(np.linspace(0, length - 1, min(length, CURVE_POINTS)).round().astype(int))
+def evenly(count: int, most: int) -> Ints:
+    """Return at most `most` of the positions 0 ... count - 1, evenly, with the first and the last [m]."""
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.linspace(0, count - 1, max(most, 2)).round().astype(np.int64))
 
 
 def draw_curve(
@@ -48,7 +50,7 @@ def draw_curve(
     within: tuple[float, float] = (-np.inf, np.inf),
 ) -> None:
     """Draw one curve, clipped to `within`. x, mean [n]; seeds [s n]; place: its number among the `among` curves of the panel."""
-    drawn = drawn_points(len(x))
+    drawn = evenly(len(x), CURVE_POINTS)
     x, mean = x[drawn], np.clip(mean[drawn], *within)
     every = max(1, len(x) // _MARKERS_PER_CURVE)
     panel.plot(
