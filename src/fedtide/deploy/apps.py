@@ -30,7 +30,7 @@ from fedtide.deploy.settings import from_run_config
 from fedtide.deploy.trace import PartWithMemory
 from fedtide.errors import FedtideError
 from fedtide.learning import native
-from fedtide.parts import registry
+from fedtide.parts import checks
 from fedtide.runs import machine_fault
 from fedtide.types import Memory
 
@@ -80,7 +80,7 @@ def train(message: Message, context: Context) -> Message:
     # The parts of which the server has seen a use on this device that is not remembered here
     lost = {
         "trainer": seen and before is None and (worker.updates_on_ack or after is not None),
-        "codec": order.acknowledged and coded is None and registry.remembers(worker.codec),
+        "codec": order.acknowledged and coded is None and checks.remembers(worker.codec),
     }
     counts = worker.label_counts(part, _secret(own, state))
     ready = ReadyReply(
