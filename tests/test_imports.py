@@ -15,7 +15,7 @@ import fedtide
 
 SOURCE = Path(fedtide.__file__).parent
 ORDER = [
-    ("help_text", "lazy"),
+    ("lazy",),
     ("errors", "rng", "types"),
     ("methods",),
     ("extension",),

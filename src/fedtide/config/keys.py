@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -26,8 +26,7 @@ from fedtide.config import effort
 from fedtide.config.presets import FRAMEWORKS, PROFILES, scenario
 from fedtide.config.trees import PART_KEYS, lay, with_room
 from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError, did_you_mean
-from fedtide.help_text import document
+from fedtide.errors import did_you_mean
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, NAMED
 
@@ -113,6 +112,7 @@ Scale = Annotated[
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
 NonNegativeInt = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=1, lt=2**63), BeforeValidator(_whole)]
+Images = Annotated[Count, Field(le=effort.MOST_IMAGES)]
 Name = Annotated[str, Field(max_length=_LONGEST_NAME)]
 
 
@@ -171,28 +171,14 @@ OneOrSeveral = Annotated[
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._refuse(name, shown(value))
-
-    def __delattr__(self, name: str) -> None:
-        self._refuse(name, "...")
-
-    def _refuse(self, name: str, value: str) -> NoReturn:
-        groups = {field.annotation: f"{key}." for key, field in Experiment.model_fields.items()}
-        key = f"{groups.get(type(self), '')}{name}"
-        raise FedtideError(
-            f"{key} cannot be changed: an experiment is frozen; make another one with "
-            f'fedtide.experiment(e, **{{"{key}": {value}}})'
-        )
-
 
 class Data(_Group):
     """What is learned, and how it is dealt out."""
 
     name: Part = _part("mnist", "the data set")
     folder: Path | None = Field(None, description="where the set's official files lie (default: cache, then download)")
-    num_train: Count | None = Field(None, description="use only so many training samples")
-    num_test: Count | None = Field(None, description="use only so many test samples")
+    num_train: Images | None = Field(None, description="use only so many training samples")
+    num_test: Images | None = Field(None, description="use only so many test samples")
     partition: Part = _part("shards", "who holds what; shards is the paper's non-i.i.d. setting")
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
     concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
@@ -206,7 +192,7 @@ class Data(_Group):
 class FleetConfig(_Group):
     """The devices."""
 
-    num_devices: Count = Field(40, description="N")
+    num_devices: Annotated[Count, Field(le=effort.MOST_DEVICES)] = Field(40, description="N")
     min_duration: NotNegative = Field(0.0, description="T_min; T_k ~ U(T_min, T_max)")
     max_duration: Positive = Field(1.0, description="T_max; times are in units of your choice, the default is T_max")
     duration: Part = _part("uniform", "how long a local training takes")
@@ -221,14 +207,10 @@ class FleetConfig(_Group):
 
     @model_validator(mode="after")
     def _ordered(self) -> FleetConfig:
-        if self.min_duration > self.max_duration:
-            raise ValueError(
-                f"fleet.min_duration={self.min_duration} exceeds fleet.max_duration={self.max_duration}; swap them or lower it"
-            )
-        if self.min_frequency > self.max_frequency:
-            raise ValueError(
-                f"fleet.min_frequency={self.min_frequency:g} exceeds fleet.max_frequency={self.max_frequency:g}; swap them"
-            )
+        for name in ("duration", "frequency"):
+            least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if least > most:
+                raise ValueError(f"fleet.min_{name}={least:g} exceeds fleet.max_{name}={most:g}; swap them or lower it")
         return self
 
 
@@ -430,4 +412,20 @@ def all_keys() -> dict[str, Any]:
     return found
 
 
-document(Experiment)  # help() tells of every key
+def _document() -> None:
+    """Let help() list every key of an experiment, and of each of its groups, with default and meaning."""
+    text = [Experiment.__doc__ or "", "", "Keys with their defaults; times are in the unit of fleet.max_duration:", ""]
+    lines = {
+        key: f"    {key} = {getattr(field.default, 'entry', field.default)!r}\n        {field.description or ''}"
+        for key, field in all_keys().items()
+    }
+    text += [line for key, line in lines.items() if "." not in key]
+    for name, field in Experiment.model_fields.items():
+        if inside := [line for key, line in lines.items() if key.startswith(f"{name}.")]:
+            group: Any = field.annotation
+            text += ["", f"{name}: {group.__doc__}", *inside]
+            group.__doc__ = "\n".join([group.__doc__, "", *inside])
+    Experiment.__doc__ = "\n".join(text)
+
+
+_document()
