@@ -59,11 +59,13 @@ def print_line(markup: str) -> None:
     out.print(markup, highlight=False, soft_wrap=True)
 
 
-def print_table(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], title: str = "") -> None:
+def print_table(
+    columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], title: str = "", indent: int = 0
+) -> None:
     """Print a table that fits the terminal; cells are markup, the title is not."""
     from fedtide.report.terminal import listed
 
-    out.print(listed(columns, rows, out.width, escape(title)), highlight=False)
+    out.print(listed(columns, rows, out.width, escape(title), indent), highlight=False)
 
 
 def tell(markup: str) -> None:

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from rich.console import RenderableType
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from fedtide import config
@@ -20,7 +18,7 @@ from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import checks, registry
 from fedtide.parts.arguments import NO_DEFAULT, Parameter
 from fedtide.parts.kinds import KINDS, builtin_parts
-from fedtide.report.terminal import TableColumn
+from fedtide.report.terminal import TableColumn, pairs
 
 _SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _RUN = "run."  # begins what a driver fills in, which no experiment can give
@@ -132,54 +130,68 @@ def list_parts(kind: str | None, as_json: bool) -> None:
     listed = {name: described(name) for name in ([kind] if kind else KINDS)}
     if as_json:
         print_json(listed if kind else {**listed, **presets()})
-        return
-    for line in _detail(kind, listed[kind]) if kind else _overview(listed):
-        out.print(line, highlight=False)
+    elif kind:
+        _print_kind(kind, listed[kind])
+    else:
+        _print_kinds(listed)
 
 
-def _overview(listed: Mapping[str, Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Yield every kind in a few lines: its parts, with what each does and its parameters; then the presets."""
+def _print_kinds(listed: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print every kind in a few lines: its parts, with what each does and its parameters; then the presets."""
     for kind, known in listed.items():
-        yield _heading(kind, known["about"], known["key"])
         rows = {}
         for name, part in known["parts"].items():
             given = ", ".join(
                 parameter if about["required"] or about["default"] is None else f"{parameter}={shown_default(about)}"
                 for parameter, about in part["parameters"].items()
             )
-            rows[name] = escape(part["about"]) + (f"\n[dim]{escape(given)}[/]" if given else "")
-        yield Padding(_pairs(rows), (0, 0, 1, 2))
+            rows[name] = with_dim(part["about"], given)
+        print_pairs(rows, f"[bold]{kind}[/]: {escape(known['about'])}  [dim]{known['key']}[/]")
+        out.print()
     for preset, offered in presets().items():
-        yield _heading(preset, "a preset: keys that you give yourself win")
-        yield Padding(_pairs({name: escape(text) for name, text in offered.items()}), (0, 0, 1, 2))
-    yield "[bold]fedtide parts KIND[/]: every parameter with unit, bounds and meaning, how a part is called, how to name yours."
+        print_pairs(offered, f"[bold]{preset}[/]: a preset: keys that you give yourself win")
+        out.print()
+    _print(
+        "[bold]fedtide parts KIND[/]: every parameter with unit, bounds and meaning, how a part is called, how to name yours."
+    )
 
 
-def _detail(kind: str, known: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Yield everything that is known of a kind."""
-    yield _heading(kind, known["about"])
+def _print_kind(kind: str, known: Mapping[str, Any]) -> None:
+    """Print everything that is known of a kind."""
+    _print(f"[bold]{kind}[/]: {escape(known['about'])}")
     for name, part in known["parts"].items():
         origin = "" if part["from"] == "fedtide" else f"  [dim]from {escape(part['from'])}[/]"
-        yield f"\n[cyan]{escape(name)}[/]{origin}"
-        yield _indented(part["about"])
+        _print(f"\n[cyan]{escape(name)}[/]{origin}", part["about"])
         if part["parameters"]:
-            yield Padding(_parameters(part["parameters"]), (0, 0, 0, 4))
-    yield "\n[bold]how it is called[/]"
-    yield from map(_indented, known["called"])
+            _print_parameters(part["parameters"])
+    _print("\n[bold]how it is called[/]", *known["called"])
     if known["with_memory"]:
-        yield "[bold]one with memory, which is named arrays[/]"
-        yield from map(_indented, known["with_memory"])
+        _print("[bold]one with memory, which is named arrays[/]", *known["with_memory"])
     if known["fills"]:
-        yield "[bold]what it may ask for with arg(key=...) besides the keys of `fedtide run --keys`[/]"
-        yield Padding(_pairs({key: escape(about) for key, about in known["fills"].items()}), (0, 0, 0, 2))
-    yield "\n[bold]how it is named[/]"
-    yield from (_indented(f"fedtide run {line}") for line in _examples(kind, known))
+        print_pairs(
+            known["fills"], "[bold]what it may ask for with arg(key=...) besides the keys of `fedtide run --keys`[/]"
+        )
+    _print("\n[bold]how it is named[/]", *(f"fedtide run {line}" for line in _examples(kind, known)))
     taken = "A class is made with its arguments, a function gets them with every call"
-    yield Text(
+    _print(
         f"Your own: path/to/file.py:name, package.module:name, an entry point of the group fedtide.{kind}, or from Python "
         f"the function, class or dataclass object itself. {taken if '' in KINDS[kind].calls else 'It is made with its arguments'}; "
-        "say what they mean with Annotated[float, fedtide.arg('...', unit=..., ge=..., key=...)]."
+        r"say what they mean with Annotated\[float, fedtide.arg('...', unit=..., ge=..., key=...)]."
     )
+
+
+def _print(markup: str, *indented: str) -> None:
+    """Print a line of markup, and plain ones below it."""
+    out.print(markup, *(Padding(Text(line), (0, 0, 0, 2)) for line in indented), sep="\n", highlight=False)
+
+
+def _print_parameters(rows: Mapping[str, Mapping[str, Any]]) -> None:
+    cells = []
+    for name, about in rows.items():
+        key = f"\n[dim]from {about['key']}[/]" if about["key"] in config.all_keys() else ""
+        cells.append((name, escape(about["type"]), escape(shown_default(about)), escape(meaning(about)) + key))
+    wrapped = (TableColumn(heading, wraps=True) for heading in ("type", "default", "meaning"))
+    print_table((TableColumn("parameter", style="green"), *wrapped), cells, indent=4)
 
 
 def _examples(kind: str, known: Mapping[str, Any]) -> list[str]:
@@ -198,33 +210,14 @@ def _examples(kind: str, known: Mapping[str, Any]) -> list[str]:
     return [named, *(f"'{key}={entry}'" for entry in given), f"{key}=mine.py:mine {key}.x=1"]
 
 
-def _heading(title: str, about: str, key: str = "") -> str:
-    return f"[bold]{escape(title)}[/]: {escape(about)}" + (f"  [dim]{escape(key)}[/]" if key else "")
+def print_pairs(rows: Mapping[str, str | Text], title: str) -> None:
+    """Print names, each beside its text, which is wrapped and not cut off. title: markup."""
+    out.print(pairs(rows, out.width, Text.from_markup(title), style="cyan"), highlight=False)
 
 
-def _indented(text: str) -> Padding:
-    return Padding(Text(text), (0, 0, 0, 2))
-
-
-def _pairs(rows: Mapping[str, str]) -> Table:
-    """Return names, each beside its text, which is wrapped and not cut off."""
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    made.add_column(style="cyan", no_wrap=True, min_width=max(map(len, rows), default=0))
-    made.add_column(overflow="fold")
-    for name, text in rows.items():
-        made.add_row(escape(name), text)
-    return made
-
-
-def _parameters(rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    made.add_column("parameter", no_wrap=True, style="green")
-    for heading in ("type", "default", "meaning"):
-        made.add_column(heading, overflow="fold")
-    for name, about in rows.items():
-        key = f"\n[dim]from {about['key']}[/]" if about["key"] in config.all_keys() else ""
-        made.add_row(escape(name), escape(about["type"]), escape(shown_default(about)), escape(meaning(about)) + key)
-    return made
+def with_dim(text: str, more: str) -> Text:
+    """Return a text, and more on a line of its own, dim."""
+    return Text.assemble(text, (f"\n{more}" if more else "", "dim"))
 
 
 # ---- `--keys` of the commands that take keys

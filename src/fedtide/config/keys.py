@@ -26,7 +26,7 @@ from fedtide.config import effort
 from fedtide.config.presets import FRAMEWORKS, PROFILES, scenario
 from fedtide.config.trees import PART_KEYS, lay, with_room
 from fedtide.core.yaml12 import shown
-from fedtide.errors import did_you_mean
+from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, NAMED
 
@@ -172,6 +172,14 @@ OneOrSeveral = Annotated[
 
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __setattr__(self, name: str, _: Any = None) -> None:
+        raise FedtideError(
+            f"{name} cannot be changed: an experiment is frozen; make another one, as in "
+            'fedtide.experiment(e, **{"policy.limit": 4})'
+        )
+
+    __delattr__ = __setattr__
 
 
 class Data(_Group):
