@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -28,19 +28,17 @@ _TYPES = {"NoneType": "null", "ndarray": "array", "Path": "path", "Any": "anythi
 
 
 def presets() -> dict[str, dict[str, str]]:
-    """Return what each framework and profile fills in, by name, and what world a scenario is."""
+    """Return what each framework, method and profile fills in, by name, and what world a scenario is."""
+    methods = {name: method.keys for name, method in config.METHODS.items()}
+    known = {"framework": config.FRAMEWORKS, "method": methods, "profile": config.PROFILES}
     filled = {
-        preset: {
-            name: ", ".join(f"{key}={value}" for key, value in _keys(tree)) or "the defaults"
-            for name, tree in known.items()
-        }
-        for preset, known in {"framework": config.FRAMEWORKS, "profile": config.PROFILES}.items()
+        preset: {name: _flat(tree) or "the defaults" for name, tree in named.items()} for preset, named in known.items()
     }
     return filled | {"scenario": {name: scenario(name).about for name in scenario_names()}}
 
 
-def _keys(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((f"{group}.{key}", value) for group, keys in tree.items() for key, value in keys.items())
+def _flat(tree: Mapping[str, Any]) -> str:
+    return ", ".join(f"{group}.{key}={value}" for group, keys in tree.items() for key, value in keys.items())
 
 
 def described(kind: str) -> dict[str, Any]:

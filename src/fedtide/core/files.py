@@ -51,7 +51,7 @@ def aside_of(path: Path) -> Path:
 
 def leftovers(folder: Path) -> Iterator[Path]:
     """Yield the files in a folder that a fedtide process wrote aside."""
-    return folder.glob(".*.fedtide-*.part")
+    return folder.glob(".*.fedtide-*-" + "[0-9a-f]" * 8 + ".part")  # nobody else names files so
 
 
 def write_output(path: Path, content: bytes, kind: bytes, what: str) -> None:
