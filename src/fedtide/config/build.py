@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedtide.config.identity import dump
-from fedtide.config.keys import Experiment, Part, all_keys, explain_validation, has_all_keys
+from fedtide.config.keys import Experiment, all_keys, dump, has_all_keys
 from fedtide.config.presets import PRESETS
 from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
+from fedtide.config.values import Part, explain_validation
 from fedtide.core.reading import files_beside, locate_file, read_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
 from fedtide.errors import FedtideError, did_you_mean
