@@ -212,9 +212,6 @@ def nearest(key: str) -> str:
     inside = [name for name in all_keys() if name.startswith(f"{key}.")]
     if inside:
         return f": it is a group of keys; name one of {', '.join(inside)}"
-    former = key.removesuffix("_args") if key.endswith("_args") else key.removesuffix("args") + "name"
-    if former in PART_KEYS and former != key:
-        return f": parameters belong to the part itself: {former}.PARAMETER=VALUE, or {former}={{name: ..., PARAMETER: VALUE}}"
     leaf = [each for each in all_keys() if each.rpartition(".")[2] == key.rpartition(".")[2]]
     if leaf:
         return f": did you mean {leaf[0]}?"
