@@ -172,8 +172,8 @@ def test_an_experiment_can_be_hashed() -> None:
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("radio.channel_args={k_factor: 8}", r"radio\.channel_args is not a key: .* radio\.channel\.PARAMETER=VALUE"),
-        ("codec.args.scaled=false", r"codec\.args is not a key: .* codec\.name\.PARAMETER=VALUE"),
+        ("radio.channel_args={k_factor: 8}", r"radio\.channel_args is not a key: did you mean radio\.channel"),
+        ("codec.args.scaled=false", r"codec\.args is not a key"),
         (
             "timeline.name.period=2",
             r"^timeline='periodic': period=2 cannot .*: it has a key of its own, timeline\.period$",

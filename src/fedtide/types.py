@@ -93,7 +93,9 @@ class Dataset(NamedTuple):
     def lent(self) -> Dataset:
         """Return the same with views that cannot be written to: what a user's part is given belongs to the run."""
         train, test = (
-            Samples(*(array if array is None else read_only(array) for array in part))
+            Samples(
+                read_only(part.images), read_only(part.labels), None if part.values is None else read_only(part.values)
+            )
             for part in (self.train, self.test)
         )
         return self._replace(train=train, test=test, owners=None if self.owners is None else read_only(self.owners))
