@@ -255,6 +255,7 @@ class Radio(_Group):
     channel: Part = _part("rayleigh", "what the uplinks carry")
     coverage: Part = _part("equal", "how strong a device is received on average")
     csi: Part = _part("perfect", "what the server knows of the uplinks")
+    modem: Part = _part("shannon", "what a symbol carries over an uplink")
     access: Part = _part("orthogonal", "how the picked devices share the symbols: one by one, or all at once")
     downlink: Part = _part("instant", "how long a device takes to receive a model")
     symbol_rate: NotNegative = Field(
