@@ -448,10 +448,10 @@ def test_a_chunk_has_every_model_once_to_the_bit() -> None:
     starts = [(1, zero), (1, zero.copy()), (1, -zero), (2, zero + 1), (1, zero), (2, zero + 1)]
     jobs = [Job(k, version, start, 0.1, DATA.train, np.array([k])) for k, (version, start) in enumerate(starts)]
     chunk = pack_chunks("maker", [(job, "table") for job in jobs])
-    assert [row.start for row in chunk.rows] == [0, 0, 1, 2, 0, 2]
-    for job, row in zip(jobs, chunk.rows, strict=True):
+    assert [row.start for row in chunk.jobs] == [0, 0, 1, 2, 0, 2]
+    for job, row in zip(jobs, chunk.jobs, strict=True):
         assert chunk.starts[row.start].tobytes() == job.start.tobytes()
-        assert (row.device, row.version, row.learning_rate, row.table) == (job.device, job.version, 0.1, "table")
+        assert (row.device, row.version, row.learning_rate, row.samples) == (job.device, job.version, 0.1, "table")
 
 
 def test_samples_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
