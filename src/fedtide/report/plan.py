@@ -16,7 +16,6 @@ from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.engine.system import System, build, load_dataset, parameter_count
 from fedtide.engine.ticks import planned, planned_bits
-from fedtide.help_text import documented
 from fedtide.parts import checks
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.plot.run import draw_plan
@@ -26,7 +25,7 @@ from fedtide.report import notebook
 from fedtide.report.summary import ages_in_words, mean
 from fedtide.report.terminal import TableColumn, listed, pairs
 from fedtide.schedule.label_variance import label_variance
-from fedtide.types import Ints
+from fedtide.types import Ints, documented
 
 _PICKS_LISTED = 30  # per aggregation; the others are counted
 _TITLE = "Plan (nothing trained)"

@@ -21,12 +21,11 @@ from fedtide.core.yaml12 import shown
 from fedtide.devices.energy import Energy, counted
 from fedtide.engine.step import Info
 from fedtide.engine.system import MODEL_BITS, System
-from fedtide.help_text import documented
 from fedtide.learning.trainer import LocalWork, samples_per_training
 from fedtide.radio.downlink import is_shared
 from fedtide.radio.over_the_air import separate
 from fedtide.schedule.label_variance import label_variance
-from fedtide.types import Ints
+from fedtide.types import Ints, documented
 
 ROUND_FORMAT: Final = 1
 SHORT_COLUMN_ENTRIES: Final = 256  # entries; up to here a JSON list is as good, and can be read
