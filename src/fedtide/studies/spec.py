@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedtide import config
 from fedtide.config import Experiment, build
 from fedtide.config.values import explain_validation
-from fedtide.core.yaml12 import ConfigSyntaxError, in_line, plain_tree, shown
+from fedtide.core.yaml12 import in_line, plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.parts import user_code
 from fedtide.runs import policy_files
@@ -124,11 +124,7 @@ def cross(
     listed = {axis: _written(axis, values) for axis, values in axes.items()}
     named = {label: _written_tree(each) for label, each in variants.items()}
     tree = {"version": _VERSION, "name": name, "axes": listed, "variants": named, "seeds": seeds}
-    try:
-        form = _checked(plain_tree(tree), Path())
-    except ConfigSyntaxError as error:
-        raise FedtideError(str(error)) from None
-    return _crossed(form, base)
+    return _crossed(_checked(plain_tree(tree), Path()), base)
 
 
 def _written(axis: str, values: Any) -> Any:
