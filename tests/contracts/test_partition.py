@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fedtide.data.holdings import Holdings, is_virtual, label_counts
 from fedtide.data.partition_checks import checked_partition
+from fedtide.parts.checks import Guarded
 from fedtide.parts.kinds import builtin_parts
-from fedtide.parts.user_code import Guarded
 from fedtide.types import Dataset, Samples
 from promises import frozen, part
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedtide.core.faults import error_text
 from fedtide.data.holdings import Flat, Holdings, LabelArray, is_virtual, number_of, offsets_of
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.parts.user_code import as_array, reported
+from fedtide.parts.checks import as_array, reported
 from fedtide.types import Ints
 
 
