@@ -46,7 +46,7 @@ def test_equal_experiments_share_a_name():
     ("text", "words"),
     [
         ("version: 2\nname: x", ["version=2", "reads 1"]),
-        ("name: x", ["version", "required"]),
+        ("name: x", ["version is missing"]),
         ("version: 1\nname: x\naxes: {policy.limt: [1]}", ["policy.limt", "policy.limit"]),
         ("version: 1\nname: x\nseeds: []", ["seeds=[]"]),
         ("version: 1\nname: x\nbse: {}", ["bse"]),

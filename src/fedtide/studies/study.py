@@ -15,7 +15,6 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.help_text import documented
 from fedtide.parts.checks import callback
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.report import notebook
@@ -28,6 +27,7 @@ from fedtide.studies.run import Outcome, run_study
 from fedtide.studies.spec import Study
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, long_rows, references, row_cells, table_rows
+from fedtide.types import documented
 
 _METRIC = "mean_accuracy"
 _LINES, _WIDE = 4, 36  # of variants, and characters of a variant's label, in a repr
