@@ -409,7 +409,7 @@ def test_where_it_trains_is_no_part_of_a_runs_identity() -> None:
 
 
 def test_the_places_are_arguments_of_the_trainer() -> None:
-    from fedtide.config.identity import PLACES
+    from fedtide.config.keys import PLACES
 
     assert {*PLACES["dask"]} < {each.name for each in registry.own_parameters("trainer", DaskTrainer)}
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedtide import __version__, config
 from fedtide.config import Experiment
-from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
+from fedtide.config.values import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
 from fedtide.errors import FedtideError

@@ -21,7 +21,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedtide.core.reading import is_file
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts.arguments import NO_DEFAULT, Parameter, checked_arguments, given_elsewhere, part_parameters
@@ -157,7 +156,9 @@ def part_argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[s
     given = {each.name: args.get(each.name, each.default) for each in paths}
     named = {each: str(place) for each, place in given.items() if isinstance(place, str | Path)}
     return {
-        each: place for each, place in named.items() if is_file(near(place)) or (is_ours and os.path.isdir(near(place)))
+        each: place
+        for each, place in named.items()
+        if os.path.isfile(near(place)) or (is_ours and os.path.isdir(near(place)))
     }
 
 
