@@ -315,7 +315,8 @@ class NativeCodec(ABC):
         if not coded:
             return read  # type: ignore[return-value]
         d = packets[0].num_parameters
-        rows, refused = self._decode_payloads(coded, d, threads)
+        data, kept, bits = (list(column) for column in zip(*coded, strict=True))
+        rows, refused = self._decode_payloads(data, kept, bits, d, threads)
         for found, reason in zip(coded, refused, strict=True):
             if reason:
                 raise _refusal(reason, d, found.num_kept, self._most_level)
@@ -327,9 +328,7 @@ class NativeCodec(ABC):
         """Return the update of a packet, or what the extension has to decode; raise unless its lengths are right."""
 
     @abstractmethod
-    def _decode_payloads(
-        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
-    ) -> tuple[Vector, list[int]]:
+    def _decode_payloads(self, data: Any, kept: Any, bits: Any, d: int, threads: int) -> tuple[Vector, list[int]]:
         """Return the updates [r d] and what is wrong with each payload, 0 if nothing is."""
 
 

@@ -81,8 +81,5 @@ class DeadZone(NativeCodec):
             raise PacketError(f"a packet of {bits} bits and {header.num_kept} elements is not one of this codec's")
         return floats(payload, ">f4")
 
-    def _decode_payloads(
-        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
-    ) -> tuple[Vector, list[int]]:
-        data, _, bits = (list(column) for column in zip(*payloads, strict=True))
-        return native.dead_zone_decode(data, bits, num_parameters, threads)
+    def _decode_payloads(self, data: Any, kept: Any, bits: Any, d: int, threads: int) -> tuple[Vector, list[int]]:
+        return native.dead_zone_decode(data, bits, d, threads)

@@ -177,11 +177,8 @@ class Qsgd(NativeCodec):
             raise PacketError(f"a packet claims {n} of {d} elements in {bits} bits, and a step of {step}")
         return CodedElements(payload, n, bits)
 
-    def _decode_payloads(
-        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
-    ) -> tuple[Vector, list[int]]:
-        data, nonzero, bits = (list(column) for column in zip(*payloads, strict=True))
-        return native.qsgd_decode(data, bits, nonzero, num_parameters, threads)
+    def _decode_payloads(self, data: Any, kept: Any, bits: Any, d: int, threads: int) -> tuple[Vector, list[int]]:
+        return native.qsgd_decode(data, bits, kept, d, threads)
 
 
 def _head(num_parameters: int) -> list[int]:

@@ -155,11 +155,8 @@ class SparseQuantized(NativeCodec):
         r, payload = unseal_whole(packet, self.code, self._settings, lambda r: self._bits(d, r))
         return CodedElements(payload, r, self._bits(d, r)) if r else np.zeros(d, np.float32)
 
-    def _decode_payloads(
-        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
-    ) -> tuple[Vector, list[int]]:
-        data, kept, _ = (list(column) for column in zip(*payloads, strict=True))
-        return native.sparse_decode(data, kept, num_parameters, self.num_levels, self._width, threads)
+    def _decode_payloads(self, data: Any, kept: Any, bits: Any, d: int, threads: int) -> tuple[Vector, list[int]]:
+        return native.sparse_decode(data, kept, d, self.num_levels, self._width, threads)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import numpy as np
 from fedtide import columns
 from fedtide.parts.arguments import arg
 from fedtide.parts.checks import remembers
-from fedtide.schedule.certified import STEPS, certify
-from fedtide.schedule.label_variance import label_variance, minimise
+from fedtide.schedule.label_variance import STEPS, certify, label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
 
 
@@ -56,8 +55,6 @@ def largest(value: Floats | Ints, count: int) -> Ints:
     >>> largest(np.array([3, 9, 5, 9]), 3)
     array([1, 3, 2])
     """
-    if len(value) <= SMALL:
-        return np.argsort(-value, kind="stable")[:count]
     top = _top(value, count)
     return top[np.argsort(-value[top], kind="stable")]
 
