@@ -18,7 +18,6 @@ from fedtide.extension import native
 from fedtide.learning import model as m
 from fedtide.learning.trainer import (
     MOST_THREADS,
-    LocalWork,
     Score,
     TableId,
     Task,
@@ -28,7 +27,7 @@ from fedtide.learning.trainer import (
     known_as,
     read_tables,
 )
-from fedtide.parts.arguments import arg, checked_arguments, part_parameters
+from fedtide.parts.arguments import arg
 from fedtide.rng import key, stream
 from fedtide.types import Ints, Job, Samples, Vector
 
@@ -85,12 +84,8 @@ class NativeTrainer:
             raise FedtideError(
                 f"the model takes images {task.model.input_shape}, and those of the task are {task.shape}"
             )
-        if task.threads < 1:
-            raise FedtideError(f"threads is {task.threads}; the native trainer needs at least 1")
-        _check_work(task.work)
-        (declared,) = part_parameters(NativeTrainer, given=1)
         self.task: Final = task
-        self.momentum: Final = float(checked_arguments(declared, momentum, "the native trainer"))
+        self.momentum: Final = float(momentum)
         self._isa = _wanted_isa()
         self._layers = lower(task.model)
         self._num_parameters, self._num_labels = m.num_parameters(task.model), m.num_labels(task.model)
@@ -214,12 +209,3 @@ def _wanted_isa() -> str:
             f"FEDTIDE_ISA is {wanted!r}, but this machine and build offer {', '.join(isas())}: choose one of these or unset it"
         )
     return wanted
-
-
-def _check_work(work: LocalWork) -> None:
-    if work.batch_size < 1:
-        raise FedtideError(f"batch_size is {work.batch_size}; it must be at least 1")
-    if (work.steps if work.steps is not None else work.epochs or 0) < 0:
-        raise FedtideError(f"{work} asks for a negative amount of work")
-    if not (np.isfinite(work.proximal) and work.proximal >= 0):
-        raise FedtideError(f"proximal is {work.proximal}; it must be finite and not negative")

@@ -21,7 +21,7 @@ from fedtide.core.faults import error_text
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
 from fedtide.learning.trainer import Score, TableId, Task, batches, check_jobs, check_table, known_as, read_tables
-from fedtide.parts.arguments import arg, checked_arguments, part_parameters
+from fedtide.parts.arguments import arg, part_parameters
 from fedtide.parts.checks import reported
 from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
@@ -128,8 +128,6 @@ class TorchTrainer:
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        for each in part_parameters(TorchTrainer, given=1):
-            setattr(self, each.name, checked_arguments(each, getattr(self, each.name), "the torch trainer"))
         for option, owners in _OWNERS.items():
             if option in self._options() and self.optimizer not in owners:
                 raise FedtideError(

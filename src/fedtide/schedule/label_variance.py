@@ -93,14 +93,9 @@ def _members(width: int, size: int) -> Floats:
     return found
 
 
-def _tabulated(width: int, size: int) -> bool:
-    """Say whether a table of who is in every subset is small: it saves most of the time of small enumerations."""
-    return math.comb(width, size) * width <= _TABLE_ENTRIES
-
-
 def _sums(rows: Floats, size: int) -> Floats:
     """Return the sum of every subset of `size` rows, subsets in lexicographic order [C(m,size) c]."""
-    if _tabulated(len(rows), size):
+    if math.comb(len(rows), size) * len(rows) <= _TABLE_ENTRIES:  # saves most of the time of small enumerations
         return np.asarray(_members(len(rows), size) @ rows)
     left_out = len(rows) - size
     if left_out < size:  # fewer to subtract than to add; the order of the complements is the reverse
@@ -108,14 +103,9 @@ def _sums(rows: Floats, size: int) -> Floats:
     return np.asarray(rows[_combinations(len(rows), size)].sum(axis=1))
 
 
-def _subset(width: int, size: int, number: int) -> Ints:
+def _subset(width: int, size: int, number: int) -> list[int]:
     """Return the subset with this number in lexicographic order."""
-    if _tabulated(width, size):
-        return np.flatnonzero(_members(width, size)[number])
-    left_out = width - size
-    if left_out < size:
-        return np.delete(np.arange(width), _combinations(width, left_out)[::-1][number])
-    return np.asarray(_combinations(width, size)[number])
+    return list(next(itertools.islice(itertools.combinations(range(width), size), number, None)))
 
 
 def _enumerate(rows: Floats, size: int) -> Ints:
@@ -130,8 +120,8 @@ def _enumerate(rows: Floats, size: int) -> Ints:
         values += (b**2).sum(axis=1)
         row, column = divmod(int(values.argmin()), len(b))  # the first of the smallest is the lexicographically first
         if values[row, column] <= best[0]:
-            rest = half + _subset(len(right), size - from_left, column)
-            chosen = [*_subset(half, from_left, row).tolist(), *rest.tolist()]
+            rest = [half + each for each in _subset(len(right), size - from_left, column)]
+            chosen = [*_subset(half, from_left, row), *rest]
             best = min(best, (float(values[row, column]), chosen))
     return np.array(best[1], np.int64)
 
