@@ -129,7 +129,7 @@ TRACKERS = [
     run("tracker=[mine.py:nosuch]", says="has no 'nosuch'"),
     run("tracker=[nowhere.py:x]", says="there is no file"),
     run("tracker=[mine.py:number]", says="tracks nothing"),
-    run("tracker=[mine.py:first]", says=r"is called as round\(record\)"),
+    run("tracker=[mine.py:first]", says=r"is called as \(record\)"),
 ]
 
 

@@ -141,9 +141,9 @@ def deploy_make_app(
 
 @deploy.command("keys")
 @options.argument("folder", "FOLDER", "A new folder for the files.", type=options.PATH)
-@click.option("--nodes", type=click.IntRange(0), default=6, help="How many nodes get a key pair.")
+@click.option("--nodes", type=click.IntRange(0, 10_000), default=6, help="How many nodes get a key pair.")
 @click.option("--host", multiple=True, help="Name or address of the SuperLink; repeat.")
-@click.option("--days", type=click.IntRange(1), default=365, help="How long the certificates are valid.")
+@click.option("--days", type=click.IntRange(1, 36_500), default=365, help="How long the certificates are valid.")
 def deploy_keys(folder: Path, nodes: int, host: tuple[str, ...], days: int) -> None:
     """Make certificates and keys for a test federation: an authority, the SuperLink's certificate, a key per node."""
     _need_flower()

@@ -48,7 +48,7 @@ def part(
         made = resolve(kind, name, args, fill, ours)
         if name not in ours:
             for method, parameters in calls(kind, made).items():
-                _check_call(kind, name, made, method, parameters)
+                check_call(kind, name, made, method, parameters)
     return Guarded(kind, name, made) if args or name not in ours else made
 
 
@@ -60,7 +60,7 @@ def calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
     return known.calls_with_memory if known.memory and remembers(made) else known.calls
 
 
-def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
+def check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
     """Raise if a user's policy cannot be called as it will be."""
     called = getattr(made, method, None) if method else made
     wanted = f"{method}({', '.join(parameters)})"
