@@ -54,7 +54,7 @@ def test_the_sign_of_zero_is_drawn() -> None:
 
 def test_readers_of_the_other_kind_refuse() -> None:
     packet = Sign(scaled=False).encode(np.ones(40, np.float32), 40.0, RNG(0))
-    with pytest.raises(PacketError, match="settings 0x0 .* settings 0x1"):
+    with pytest.raises(PacketError, match=r"settings 0x0 .* settings 0x1"):
         Sign().decode(packet)
 
 
