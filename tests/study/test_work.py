@@ -21,12 +21,11 @@ from fedtide.cli.main import app
 from fedtide.config import lay
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.studies.metrics import final_accuracy
-from fedtide.studies.results import same
 from fedtide.studies.run import expected_work, missing, run_study
 from fedtide.studies.spec import make_study, read_study
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, export, table_rows
-from stored import TINY
+from stored import TINY, same
 
 TIMEOUT = 120.0
 COMMAND = [sys.executable, "-c", "from fedtide.__main__ import main; main()"]

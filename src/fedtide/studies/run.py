@@ -354,6 +354,7 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
                 yield _outcome(futures[future], future.result())
             else:
                 lost = FedtideError("the Dask scheduler, or the connection to it, was lost: run the study again")
-                yield Outcome(futures[future], None, *faults.explain(future.exception() or lost))
+                error = future.exception() if future.status == "error" else lost
+                yield Outcome(futures[future], None, *faults.explain(error))
     finally:
         close()
