@@ -210,7 +210,7 @@ def _examples(kind: str, known: Mapping[str, Any]) -> list[str]:
 
 def print_pairs(rows: Mapping[str, str | Text], title: str) -> None:
     """Print names, each beside its text, which is wrapped and not cut off. title: markup."""
-    out.print(pairs(rows, out.width, Text.from_markup(title), style="cyan"), highlight=False)
+    out.print(pairs(rows, out.width, Text.from_markup(title, emoji=False), style="cyan"), highlight=False)
 
 
 def with_dim(text: str, more: str) -> Text:
