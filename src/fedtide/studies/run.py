@@ -257,9 +257,9 @@ def _attempt(*task: Any) -> RunResult | tuple[str, int]:
     """Do one run; return why not, and the exit code, where it fails: not every error can be sent to another process."""
     try:
         return run_one(*task)
-    except InUseError:
-        raise
     except Exception as error:
+        if _is_worker and isinstance(error, InUseError):  # it waits until the other process is done
+            raise
         return faults.explain(error)
 
 
