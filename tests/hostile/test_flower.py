@@ -238,7 +238,7 @@ def test_a_replay_of_an_unfinished_federation(run: Path, tmp_path: Path) -> None
 
 def test_a_simulators_folder_is_not_replayed(tmp_path: Path) -> None:
     simulate(small().experiment, tmp_path / "run")
-    refused(wrong("replay", str(tmp_path / "run"), says="only a deployment's run folder", code=4))
+    refused(wrong("replay", str(tmp_path / "run"), says="the run folder that a deployment made", code=4))
 
 
 class Killed(BaseException):
