@@ -21,6 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide.config.values import explain_validation
+from fedtide.core.files import machine_fault
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
 from fedtide.deploy.node import Worker
@@ -32,7 +33,6 @@ from fedtide.engine.training import scored
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.parts import checks
-from fedtide.runs import machine_fault
 from fedtide.types import Memory
 
 _MARK = " ERROR "

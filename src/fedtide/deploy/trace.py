@@ -22,12 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.values import explain_validation
+from fedtide.core.files import machine_fault, write_atomically
 from fedtide.core.versioned import VersionedArray
 from fedtide.engine.step import REPORT_BITS
 from fedtide.engine.system import System
 from fedtide.engine.verify_replay import Answered
 from fedtide.errors import RunFolderError
-from fedtide.runs import RoundRecord, machine_fault, read_run, write_atomically
+from fedtide.runs import RoundRecord, read_run
 from fedtide.types import Candidates, Ints, Vector
 
 NAME = "trace.jsonl"
@@ -239,7 +240,7 @@ def read_history(folder: Path) -> History:
             f"{path} is of another run than checkpoint.npz beside it, which has another model after period {count}: "
             "restore both from a copy"
         )
-    return History(kept.experiment, kept.rounds, found, kept.user_folder)
+    return History(kept.experiment, kept.rounds, found, kept.versions.files_folder)
 
 
 def candidates_of(rows: ReadyRows, system: System, uploads: Ints | VersionedArray, reports: bool = True) -> Candidates:
