@@ -107,7 +107,7 @@ def check_terms(terms: Terms) -> None:
     if experiment.learning.trainer.name == "dask":
         raise FedtideError(
             "learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
-            f"learning.trainer={backend(experiment)}, which gives the same bits"
+            f"learning.trainer={backend(experiment.learning.trainer)}, which gives the same bits"
         )
     if experiment.radio.access.name != "orthogonal" and settings.capacity != "simulated":
         raise FedtideError(

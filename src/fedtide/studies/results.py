@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 from fedtide import config
 from fedtide.config import Experiment, Part
 from fedtide.errors import FedtideError
-from fedtide.learning.trainer import backend_of
+from fedtide.learning.trainer import backend
 from fedtide.report.summary import evaluated
 from fedtide.runs import UNKNOWN_PATH, Ledger, RoundRecord, provenance
 from fedtide.types import Floats, Ints
@@ -128,8 +128,7 @@ class RunResult:
     @cached_property
     def engine(self) -> str:
         """Who did the steps of the training."""
-        trainer = Part.of(self.experiment.get("learning", {}).get("trainer", "native"))
-        return backend_of(trainer.name, trainer.args)
+        return backend(Part.of(self.experiment.get("learning", {}).get("trainer", "native")))
 
     @cached_property
     def path(self) -> str:

@@ -103,7 +103,7 @@ def run_one(
         experiment = config.experiment(tree)
         _check_name(experiment, name)
         dataset = dataset_of(experiment)
-        with _trained_on(path if engine(experiment) == "native" else None):
+        with _trained_on(path if engine(experiment.learning.trainer) == "native" else None):
             try:
                 done = _simulated(experiment, folder, dataset)
             except RunFolderError as error:
@@ -243,7 +243,7 @@ def run_study(
 def _folder(store: Store, run: Run, path: _PathByRun) -> Path:
     """Where a run under way keeps its checkpoint, on another path beside it; it goes once the result is stored."""
     asked = path.get(run.name)
-    own = asked is None or asked == offered(engine(run.experiment))[0]
+    own = asked is None or asked == offered(engine(run.experiment.learning.trainer))[0]
     return store.folder / ".work" / (run.name if own else f"{run.name}.{asked}")
 
 
