@@ -244,7 +244,7 @@ def test_a_plan(pandas: bool) -> None:
 def test_a_plan_that_waits_for_norms(pandas: bool) -> None:
     plan = fedtide.plan(fedtide.experiment(TINY, **{"policy.scheduler": "best_channel_best_norm"}))
     assert np.isnan(np.asarray(plan.frame()["num_picked"], float)).all()
-    assert "- uploads" in repr(plan)
+    assert "unknown uploads" in repr(plan)
     check_html(plan._repr_html_())
 
 
@@ -270,10 +270,11 @@ def test_compare(compared: fedtide.StudyResult, pandas: bool) -> None:
 def test_a_comparison_shows_itself(compared: fedtide.StudyResult) -> None:
     assert len(repr(compared)) < 400
     assert re.search(
-        r"6 of 6 runs\n  random    0\.\d{4}\n  proposed  0\.\d{4}  [+-]0\.\d{4} ±0\.\d{4} \w", repr(compared)
+        r"6 of 6 runs\n  random    0\.\d{4}  \(others' reference\)\n  proposed  0\.\d{4}  [+-]0\.\d{4} \([+-]0",
+        repr(compared),
     )
     needed = int(compared.table()["seeds_needed"][1])
-    assert f"not resolved (about {needed} seeds would resolve it)" in repr(compared)
+    assert f"; about {needed} would resolve it) not resolved" in repr(compared)
     check_html(compared._repr_html_())
     top, bottom = compared.plot()
     assert len(top.lines) == 2
@@ -407,9 +408,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a key that is none": (lambda: fedtide.experiment(sed=3), "sed is not a key: did you mean seed"),
     "a key twice": (lambda: fedtide.experiment(policy={"limit": 1}, **{"policy.limit": 2}), "given twice"),
     "a group that is none": (lambda: fedtide.experiment(policy=3), "policy=3"),
-    "a key of a made experiment": (lambda: setattr(small().policy, "limit", 3), r'policy.limit cannot .*"policy.limit": 3}\)'),
-    "a seed of a made experiment": (lambda: setattr(small(), "seed", 3), r'^seed cannot be changed.*\*\*{"seed": 3}\)$'),
-    "a key taken away": (lambda: delattr(small().policy, "limit"), "policy.limit cannot be changed"),
+    "a key of a made experiment": (lambda: setattr(small().policy, "limit", 3), "^limit cannot be changed.*make another one"),
+    "a seed of a made experiment": (lambda: setattr(small(), "seed", 3), "^seed cannot be changed"),
+    "a key taken away": (lambda: delattr(small().policy, "limit"), "^limit cannot be changed"),
     "plan of nothing": (lambda: fedtide.plan(None), "NoneType for an experiment"),  # type: ignore[arg-type]
     "plan of no file": (lambda: fedtide.plan("nowhere.yaml"), "there is no experiment file"),
     "load of nothing": (lambda: fedtide.load(None), "None names no run folder"),  # type: ignore[arg-type]
@@ -419,7 +420,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no experiments": (compared_with(experiments={}), "names no experiments"),
     "a list of experiments": (compared_with(experiments=[TINY]), "names no experiments"),
     "an experiment that is none": (compared_with(experiments={"a": 3}), "3 is no experiment"),
-    "a name that is none": (compared_with(experiments={3: TINY}), "the name 3 is no text"),
+    "a name that is none": (compared_with(experiments={3: TINY}), "the name 3: a name has"),
     "an empty name": (compared_with(experiments={" ": TINY}), "a name has 1 to"),
     "a wrong key": (compared_with(experiments={"a": {"policy.limt": 3}}), "did you mean policy.limit"),
     "a seed inside": (compared_with(experiments={"a": {"seed": 3}}), "gives a seed"),
@@ -450,7 +451,7 @@ def test_bad_input_is_one_line(name: str) -> None:
 def test_what_a_comparison_refuses(compared: fedtide.StudyResult) -> None:
     for call, says in (
         (lambda: compared.table("accuracy"), "^metric 'accuracy' is not known"),
-        (lambda: compared.values("accuracy"), "metric='accuracy' is not known"),
+        (lambda: compared.values("accuracy"), "metric 'accuracy' is not known"),
         (lambda: compared.table(against="nobody"), "^against 'nobody' is no variant"),
         (lambda: compared.plot(against="nobody"), "^against 'nobody' is no variant"),
         (lambda: compared.plot("accuracy"), "column='accuracy' is not recorded"),

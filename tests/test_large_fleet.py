@@ -196,7 +196,7 @@ def test_memory_that_is_not_there_is_told_of_before_the_run(
 
 def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedtide.engine.memory import check_room
-    from fedtide.learning.scaffold import Scaffold
+    from fedtide.methods import Scaffold
 
     made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"aggregator": "scaffold"})
     built = system(made)
@@ -213,8 +213,6 @@ def test_an_archive_is_what_numpy_writes() -> None:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     assert bytes(archive({**arrays, "models": rows})) == buffer.getvalue()
-    with pytest.raises(ValueError, match="a row is"):
-        archive({"models": [rows[0], rows[1][:3]]})
 
 
 @pytest.mark.parametrize(("most", "kind"), [(0, "u1"), (255, "u1"), (256, "u2"), (65_536, "u4"), (2**32, "i8")])

@@ -14,9 +14,10 @@ import pytest
 from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.runs import Ledger, RoundRecord
-from fedtide.studies.results import RunResult, from_rounds, same
-from fedtide.studies.statistics import reaching_named
+from fedtide.studies.metrics import metric_named
+from fedtide.studies.results import RunResult, from_rounds
 from helpers import FakeTrainer, small, small_dataset
+from stored import same
 
 NUM_PARAMETERS = 30
 COUNTED = {"radio": {"symbol_rate": 5000.0, "joules_per_symbol": 0.001}, "fleet": {"joules_per_sample": 0.25}}
@@ -115,7 +116,7 @@ def test_stored_results_have_what_was_counted() -> None:
     assert same(plain, older)
     more = {**plain.columns, "bits_down": 1 + plain.columns["bits_down"]}
     assert not same(plain, dataclasses.replace(plain, columns=more))
-    metric = reaching_named("joules_to_0.01")
+    metric = metric_named("joules_to_0.01")
     assert metric is not None
     assert metric(counted) > 0
     assert np.isnan(metric(plain))

@@ -16,12 +16,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedtide.aggregate.base import Around, Cohort
+from fedtide.aggregate.base import Around, Cohort, Inner, InnerArgs
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Memory, Vector, Vectors
-
-Inner = Annotated[str, arg("the aggregator whose step is the pseudo-gradient, one of fedtide's own")]
-InnerArgs = Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")]
 
 
 class Optimizer(Around):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.markup import escape
 
 from fedtide.cli import options
 from fedtide.cli.command import Group, command
@@ -69,15 +68,13 @@ def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store
 
 def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
-    from fedtide.core.files import is_there, refuse_other_kind, write_output
-    from fedtide.pages.choose import are_runs, page_of
+    from fedtide.core.files import refuse_other_kind, write_output
     from fedtide.pages.shell import BEGINNING
+    from fedtide.pages.study import are_runs, page_of
 
-    if to.is_dir():
-        raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
-    if is_there(to.parent / "experiment.yaml") and to.suffix != ".html":  # model.npy, say, would end a run under way
-        raise FedtideError(f"{to} lies in a run folder: name another place, or a file that ends in .html")
     refuse_other_kind(to, BEGINNING, "a page of fedtide")  # before the work
+    if to.suffix != ".html":  # not model.npy, say, which would end a run under way
+        raise FedtideError(f"{to}: the name of a page ends in .html")
     if store is not None and are_runs(paths):
         raise FedtideError(f"--store {store} is where a study's results are, and {paths[0]} is a run: leave it out")
     content = page_of(paths, store).encode()
@@ -89,9 +86,9 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
     import time
 
     from fedtide.core import signals
-    from fedtide.pages.choose import are_runs
     from fedtide.pages.live import serve
     from fedtide.pages.run import check_count
+    from fedtide.pages.study import are_runs
     from fedtide.runs import in_use
 
     if not are_runs(paths):
@@ -149,9 +146,8 @@ def list_scenarios(as_json: bool) -> None:
 
     fedtide scenario list
     """
-    from rich.table import Table
-
     from fedtide import config
+    from fedtide.cli.parts import print_pairs, with_dim
     from fedtide.config import presets
 
     rows = {}
@@ -166,17 +162,16 @@ def list_scenarios(as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column("scenario", style="cyan", no_wrap=True)
-    table.add_column("world", overflow="fold")
-    for name, row in rows.items():
-        made_of = f"{row['data']}, N = {row['num_devices']}, {row['radio']}"
-        table.add_row(name, f"{escape(str(row['about']))}\n[dim]{escape(made_of)}[/]")
-    out.print(table, highlight=False)
+    told = {
+        name: with_dim(str(row["about"]), f"{row['data']}, N = {row['num_devices']}, {row['radio']}")
+        for name, row in rows.items()
+    }
+    print_pairs(told, "")
     out.print(
         "\nfedtide run scenario=NAME [KEY=VALUE]... runs one; keys that you give override it. `fedtide scenario show NAME` "
         "prints its file.",
         highlight=False,
+        markup=False,
         style="dim",
     )
 

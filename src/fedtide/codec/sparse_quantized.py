@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from fedtide.codec.base import (
+    Codec,
     CodedElements,
     NativeCodec,
     Packet,
-    PacketError,
+    floats,
     index_bits,
-    native_inputs,
     packet,
-    unseal,
+    unseal_whole,
 )
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Rng, Vector
-
-# How many elements a bit budget carries (eq:bitQuota).
-
 
 NORM_BITS = 32
 
@@ -78,9 +75,6 @@ def max_kept(num_parameters: int, budget_bits: float, element_bits: int, whole_b
     return int(np.searchsorted(least, budget_bits, side="right")) - 1
 
 
-# The codec.
-
-
 _NORM_BITS = 31  # a norm is not negative: its sign bit is not sent
 
 
@@ -120,7 +114,7 @@ class SparseQuantized(NativeCodec):
         return self._width << 32 | self.num_levels
 
     @property
-    def _most_level(self) -> int:
+    def _most_level(self) -> int:  # type: ignore[override]
         return self.num_levels
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
@@ -142,40 +136,27 @@ class SparseQuantized(NativeCodec):
         """Return what a packet will cost, whatever the update."""
         return self._fitting(num_parameters, budget_bits)[1]
 
-    def encode_many(
-        self, updates: Sequence[Vector], budgets: Sequence[float], rngs: Sequence[Rng], threads: int = 1
-    ) -> list[Packet]:
-        """Sparsify and quantise each update [d] into its budget, with draws from its own generator."""
+    def _has_code(self, num_parameters: int, budget_bits: float) -> bool:
+        return self._fitting(num_parameters, budget_bits)[0] > 0
+
+    def _encode_payloads(
+        self, updates: list[Vector], budgets: list[float], draws: list[Any], threads: int
+    ) -> Sequence[tuple[bytes, int]]:
         sizes = [self._fitting(len(update), budget) for update, budget in zip(updates, budgets, strict=True)]
-        sent = [at for at, (r, _) in enumerate(sizes) if r > 0]
-        payloads = [b""] * len(updates)
-        if sent:
-            rows, draws = native_inputs([updates[at] for at in sent], [rngs[at] for at in sent])
-            kept = [sizes[at][0] for at in sent]
-            made = native.sparse_encode(rows, kept, self.num_levels, self._width, draws, threads)
-            for at, payload in zip(sent, made, strict=True):
-                payloads[at] = payload
-        return [
-            packet(self.code, len(update), r, payload, bits, self._settings)
-            for update, (r, bits), payload in zip(updates, sizes, payloads, strict=True)
-        ]
+        made = native.sparse_encode(updates, [r for r, _ in sizes], self.num_levels, self._width, draws, threads)
+        return [(payload, bits) for payload, (_, bits) in zip(made, sizes, strict=True)]
+
+    def _sealed(self, update: Vector, budget_bits: float, payload: tuple[bytes, int]) -> Packet:
+        r, _ = self._fitting(len(update), budget_bits)
+        return packet(self.code, len(update), r, *payload, self._settings)
 
     def _read(self, packet: Packet) -> Vector | CodedElements:
         d = packet.num_parameters
-        header, payload = unseal(packet.data, self.code, d)
-        r, settings = header.num_kept, self._settings
-        if header.settings != settings:
-            raise PacketError(f"a packet of other settings ({header.settings:#x}) than the reader's {settings:#x}")
-        bits = self._bits(d, r)
-        if header.payload_bits != bits:
-            raise PacketError(f"{r} of {d} elements take {bits} bits; a packet has {header.payload_bits}")
-        return CodedElements(payload, r, bits) if r else np.zeros(d, np.float32)
+        r, payload = unseal_whole(packet, self.code, self._settings, lambda r: self._bits(d, r))
+        return CodedElements(payload, r, self._bits(d, r)) if r else np.zeros(d, np.float32)
 
-    def _decode_payloads(
-        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
-    ) -> tuple[Vector, list[int]]:
-        data, kept, _ = (list(column) for column in zip(*payloads, strict=True))
-        return native.sparse_decode(data, kept, num_parameters, self.num_levels, self._width, threads)
+    def _decode_payloads(self, data: Any, kept: Any, bits: Any, d: int, threads: int) -> tuple[Vector, list[int]]:
+        return native.sparse_decode(data, kept, d, self.num_levels, self._width, threads)
 
 
 @dataclass(frozen=True)
@@ -199,9 +180,19 @@ class Ideal:
 
     def decode(self, packet: Packet) -> Vector:
         """Return the update."""
-        d = packet.num_parameters
-        header, payload = unseal(packet.data, self.code, d)
-        update = np.frombuffer(payload, "<f4").astype(np.float32) if header.payload_bits == 32 * d else None
-        if update is None or not np.isfinite(update).all():
-            raise PacketError(f"a packet does not hold {d} finite numbers of 32 bits")
-        return update
+        _, payload = unseal_whole(packet, self.code, 0, lambda _: 32 * packet.num_parameters)
+        return floats(payload, "<f4")
+
+
+CODECS: Final[
+    dict[str, Callable[..., Codec] | str]
+] = {  # by name; as module:class, those that are imported when they are used
+    "sparse_quantized": SparseQuantized,
+    "dead_zone": "fedtide.codec.dead_zone:DeadZone",
+    "ideal": Ideal,
+    "top_k": "fedtide.codec.published:TopK",
+    "qsgd": "fedtide.codec.published:Qsgd",
+    "sign": "fedtide.codec.published:Sign",
+    "error_feedback": "fedtide.codec.published:ErrorFeedback",
+    "ef21": "fedtide.methods:Ef21",
+}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import httpx
 from flwr.app import ArrayRecord, Message, RecordDict
 
 from fedtide.codec.base import Codec, Packet
@@ -20,13 +21,12 @@ from fedtide.deploy.protocol import (
     Refused,
     TrainOrder,
     UploadOrder,
-    averaged_rate,
     model_record,
     read_ready,
     read_upload,
 )
 from fedtide.deploy.settings import Terms
-from fedtide.deploy.trace import Refusal
+from fedtide.deploy.trace import Period, Refusal
 from fedtide.types import Vector
 
 _log = logging.getLogger("fedtide.deploy")
@@ -34,13 +34,15 @@ _log = logging.getLogger("fedtide.deploy")
 _RETRYABLE: Final = frozenset({2, 3, 8})  # the app raised, the message expired, the app crashed
 _GONE: Final = 5  # Flower has not heard from the node for two heartbeats
 _UPLOAD_TRIES: Final = 3
+_NEWEST_WEIGHT: Final = 0.5  # of the newest measurement of a device's rate
+_TRANSIENT: Final = (httpx.HTTPError, ConnectionError, TimeoutError)
 
 
 class Mailbox:
-    """Flower's Grid, as far as it is used: calls that survive the errors named in `transient`."""
+    """Flower's Grid, as far as it is used: calls that survive a SuperLink that does not answer."""
 
-    def __init__(self, grid: Any, transient: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)) -> None:
-        self._grid, self._transient = grid, transient
+    def __init__(self, grid: Any) -> None:
+        self._grid = grid
 
     def send(self, messages: Sequence[Message]) -> list[str | None]:
         """Push the messages; return an id each, None for what could not be sent."""
@@ -69,7 +71,7 @@ class Mailbox:
     def _try(self, what: str, call: Callable[[], Any], otherwise: Any) -> Any:
         try:
             return call()
-        except self._transient as error:
+        except _TRANSIENT as error:
             _log.warning("could not %s: %s: %s", what, type(error).__name__, error)
             return otherwise
 
@@ -88,6 +90,8 @@ class Seat:
     retry_at: int = 0  # not before this tick
     refused: int = 0  # in a row
     packets: set[bytes] = field(default_factory=set)  # digests of what was accepted, to notice a replay
+    acknowledged: int = 0  # the tick of its last upload that was aggregated
+    trained: int = 0  # the version of its last training that was a candidate
 
     def rest(self) -> None:
         """Forget the order: the node works on nothing that could be used."""
@@ -125,6 +129,9 @@ class Conversation:
     ) -> None:
         self._mailbox, self._terms, self._codec, self._clock = mailbox, terms, codec, clock
         self._num_parameters, self._num_labels = num_parameters, num_labels
+        # A packet that expires on its way would come back as an error: let it come late, and be ignored.
+        upload_ttl = 2 * terms.experiment.timeline.period + 30
+        self._ttl = {TrainOrder.kind: terms.deployment.train_timeout, UploadOrder.kind: upload_ttl}  # seconds
         self._waiting: dict[str, _Sent] = {}  # by message id
         self._present: Mapping[int, str] | None = None  # connected nodes, as last seen; None: unknown
         self._banned: set[int] = set()  # nodes
@@ -135,12 +142,15 @@ class Conversation:
         self.got: dict[int, ReceivedUpdate] = {}  # updates of this period, by device
         self.refusals: list[Refusal] = []  # of this period
 
-    def restore(self, nodes: Mapping[str, int], rate: Mapping[str, float], elapsed: float) -> None:
-        """Go on where another process stopped: who sat where, the rates, and the seconds since the beginning."""
-        for device, node in nodes.items():
-            self.seats[int(device)].node = node
-        self.rate = {int(device): seen for device, seen in rate.items()}
-        self._begun = self._clock() - elapsed
+    def restore(self, periods: Sequence[Period]) -> None:
+        """Go on where another process stopped: what it had seen of the devices, who sat where, the rates, the time."""
+        for period in periods:
+            self.close_period(period)
+        for period in periods[-1:]:
+            for device, node in period.nodes.items():
+                self.seats[int(device)].node = node
+            self.rate = {int(device): seen for device, seen in period.rate.items()}
+            self._begun = self._clock() - period.wall
 
     @property
     def elapsed(self) -> float:
@@ -191,27 +201,15 @@ class Conversation:
     def _is_here(self, seat: Seat) -> bool:
         return seat.node is not None and (self._present is None or seat.node in self._present)
 
-    def order_training(
-        self,
-        done: Container[int],
-        version: int,
-        model: Vector,
-        learning_rate: float,
-        needs: Container[str],
-        acknowledged: Mapping[int, int],
-        trained: Mapping[int, int],
-    ) -> list[int]:
-        """Send this model to the devices that are done, and to all others that are connected and work on nothing.
+    def order_training(self, version: int, model: Vector, learning_rate: float, needs: Container[str]) -> list[int]:
+        """Send this model to all nodes that are connected and work on nothing; return their devices.
 
-        needs: what they report when they are done. acknowledged and trained: by device, the tick of its last upload that was
-        aggregated, and the version of its last training that was a candidate. Returns the devices to which it was sent.
+        needs: what they report when they are done.
         """
         self.look_around()
         self._version = version
         chosen = []
         for seat in self.seats:
-            if seat.ready and seat.device in done:
-                seat.rest()
             if seat.order is None and self._is_here(seat) and version >= seat.retry_at:
                 order = TrainOrder(
                     device=seat.device,
@@ -220,12 +218,11 @@ class Conversation:
                     learning_rate=learning_rate,
                     want_norm="update_sq_norm" in needs,
                     want_loss="loss" in needs,
-                    acknowledged=acknowledged.get(seat.device, 0),
-                    previous=trained.get(seat.device, 0),
+                    acknowledged=seat.acknowledged,
+                    previous=seat.trained,
                 )
                 chosen.append(_Sent(seat, order, self.elapsed))
-        sent = self._send(chosen, self._terms.deployment.train_timeout, model=model_record(model))
-        return [each.seat.device for each in sent]
+        return [sent.seat.device for sent in self._send(chosen, model=model_record(model))]
 
     def ask(self, devices: Sequence[int], bits: Sequence[float], tick: int) -> None:
         """Send the node of every picked device its grant."""
@@ -236,16 +233,18 @@ class Conversation:
             nonce = secrets.token_hex(16)
             grant = UploadOrder(device=device, version=seat.order.version, nonce=nonce, tick=tick, bits=budget)
             asked.append(_Sent(seat, grant, self.elapsed))
-        self._send_grants(asked)
+        self._send(asked)
 
-    def _send_grants(self, asked: Sequence[_Sent]) -> None:
-        # A reply that expires on its way would come back as an error: let it come late, and be ignored.
-        self._send(asked, 2 * self._terms.experiment.timeline.period + 30)
-
-    def _send(self, orders: Sequence[_Sent], patience: float, **more: ArrayRecord) -> list[_Sent]:
+    def _send(self, orders: Sequence[_Sent], **more: ArrayRecord) -> list[_Sent]:
         """Send orders, which then wait for their replies; return those that could be sent."""
         messages = [
-            Message(order.content(**more), seat.node or 0, order.kind, ttl=patience, group_id=str(self._version))
+            Message(
+                order.content(**more),
+                seat.node or 0,
+                order.kind,
+                ttl=self._ttl[order.kind],
+                group_id=str(self._version),
+            )
             for seat, order, *_ in orders
         ]
         sent = {key: each for key, each in zip(self._mailbox.send(messages), orders, strict=True) if key}
@@ -254,8 +253,16 @@ class Conversation:
         self._waiting |= sent
         return list(sent.values())
 
-    def close_period(self) -> None:
-        """Forget what the period gathered; whoever has not answered is too late."""
+    def close_period(self, period: Period) -> None:
+        """Note what was seen of the devices, whose memory goes on from there; whoever has not answered is too late.
+
+        Those that were ready work on nothing from now on.
+        """
+        for device, start in zip(period.ready, period.start, strict=True):
+            self.seats[device].trained = start
+            self.seats[device].rest()
+        for device in period.arrived:
+            self.seats[device].acknowledged = period.tick
         for key, (seat, order, *_) in list(self._waiting.items()):
             if isinstance(order, UploadOrder):
                 _log.warning("node %s (device %d) missed the deadline", seat.node, seat.device)
@@ -316,7 +323,9 @@ class Conversation:
             seat.packets.add(digest)
         seat.refused = 0
         self.got[seat.device] = ReceivedUpdate(packet, update, now)
-        self.rate[seat.device] = averaged_rate(self.rate, seat.device, 8 * len(packet.data), now - sent.at)
+        seen = 8 * len(packet.data) / max(now - sent.at, 1e-3)
+        before = self.rate.get(seat.device, seen)
+        self.rate[seat.device] = before + _NEWEST_WEIGHT * (seen - before)
 
     def _on_error(self, sent: _Sent, code: int, reason: str) -> None:
         """Ask for an upload again; let a node that could not train rest, unless it is gone: it trains when it is back."""
@@ -326,7 +335,7 @@ class Conversation:
         if isinstance(order, TrainOrder):
             self._pause(seat, 0 if code == _GONE else 1)
         elif code in _RETRYABLE and sent.tries < _UPLOAD_TRIES:
-            self._send_grants([sent._replace(at=self.elapsed, tries=sent.tries + 1)])
+            self._send([sent._replace(at=self.elapsed, tries=sent.tries + 1)])
 
     def _pause(self, seat: Seat, failures: int = 1) -> None:
         """A training came to nothing: try again with a newer model, later and later if it goes on."""

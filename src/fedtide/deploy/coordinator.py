@@ -7,13 +7,14 @@ save, and send the new model to every ready node. Nodes that still train are nev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 
 from fedtide import config
+from fedtide.core.files import write_atomically
 from fedtide.deploy import trace
 from fedtide.deploy.conversation import Conversation, Mailbox, ReceivedUpdate, Seat
 from fedtide.deploy.node import loader, remote_fleet
@@ -26,10 +27,10 @@ from fedtide.engine.step import SCALE_BITS, Announced, Delivered, Info, ReadyDev
 from fedtide.engine.system import System, build, make_trainer, parameter_count
 from fedtide.engine.ticks import is_lost, is_sending, learning_rates, link_at, snr_at
 from fedtide.engine.verify_replay import check_answers, check_own_parts
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning import native
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete, write_atomically
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete
 from fedtide.runs.result import Result
 from fedtide.trackers import Trackers
 from fedtide.types import Floats, Grant, Link, Tick, Vector
@@ -44,9 +45,6 @@ class RealDevices:
         self._talk, self._terms, self._system, self._sleep = talk, terms, system, sleep
         self._period = terms.experiment.timeline.period
         self._due: float | None = None  # when the period at hand ends, in seconds since the beginning
-        self._last_ready: Collection[int] = ()  # devices that were ready in the last period
-        self._acknowledged: dict[int, int] = {}  # by device, the tick of its last upload that was aggregated
-        self._trained: dict[int, int] = {}  # by device, the version of its last training that was a candidate
         self._rows: ReadyRows  # of the period at hand
         self._got: dict[int, ReceivedUpdate] = {}  # in the period at hand, by device
 
@@ -62,10 +60,10 @@ class RealDevices:
             self._sleep(self._terms.deployment.poll)
 
     def prepare(self, state: ServerState, tick: Tick) -> ServerState:
-        """Send the newest model to those that were ready and those that work on nothing; wait until the period is over."""
+        """Send the newest model to those that work on nothing, and wait until the period is over."""
         rate = float(learning_rates(self._system, np.array([state.version]))[0])
-        model, needs, ready = state.models[state.version], self._system.policy.needs, self._last_ready
-        sent = self._talk.order_training(ready, state.version, model, rate, needs, self._acknowledged, self._trained)
+        model, needs = state.models[state.version], self._system.policy.needs
+        sent = self._talk.order_training(state.version, model, rate, needs)
         begun = self._talk.elapsed if self._due is None else self._due
         self._due = max(begun + self._period, self._talk.elapsed)
         self._wait_until(self._due, lambda: False)
@@ -145,11 +143,11 @@ class RealDevices:
             found = measured_capacity(self._system, self._talk.rate, self._window, settings.max_capacity)[device]
         return Link(found, found)
 
-    def close_period(self, state: ServerState, info: Info) -> Period:
+    def trace_line(self, state: ServerState, info: Info) -> Period:
         """Return the line of the trace: what the period leaves behind besides its record."""
         rows, grant = info.rows, info.grant
         arrived, picked = rows.device[info.arrived].tolist(), rows.device[grant.picked].tolist()
-        period = Period(
+        return Period(
             **dict(self._rows),
             picked=picked,
             symbols=grant.symbols.tolist(),
@@ -162,15 +160,6 @@ class RealDevices:
             nodes={str(seat.device): seat.node for seat in self._talk.seats if seat.node is not None},
             rate={str(device): rate for device, rate in self._talk.rate.items()},
         )
-        self.note(period)
-        self._talk.close_period()
-        return period
-
-    def note(self, period: Period) -> None:
-        """Note what the server has seen of its devices: their memory goes on from there."""
-        self._last_ready = period.ready
-        self._acknowledged |= dict.fromkeys(period.arrived, period.tick)
-        self._trained |= dict(zip(period.ready, period.start, strict=True))
 
 
 class Coordinator:
@@ -209,7 +198,9 @@ class Coordinator:
             watching.begin(experiment, self._folder, len(ticks))
 
             def save(record: RoundRecord, state: ServerState, info: Info) -> None:
-                writer.append(self._devices.close_period(state, info))
+                period = self._devices.trace_line(state, info)
+                self._talk.close_period(period)
+                writer.append(period)
                 folder.append(record, state)
                 folder.checkpoint()
                 watching.round(record)
@@ -235,28 +226,38 @@ class Coordinator:
         Everything is checked before anything is cut back.
         """
         experiment, settings = self._terms.experiment, self._terms.deployment.model_dump(mode="json")
-        before = trace.read_begun(self._folder, settings)
-        if before is not None and not is_complete(self._folder):
-            check_answers(self._folder, self._system, trace.answered(self._system, before), "in period")
-        saved, count = folder.load(), experiment.fleet.num_devices
+        place, saved, before = self._folder, folder.load(), None
+        if (place / trace.NAME).exists():
+            before = trace.read_history(place)
+            count = len(before.trace.periods)
+            if count and before.trace.header.deployment != settings:
+                raise RunFolderError(f"{place} was begun with other deployment settings; restore them or start anew")
+            if count > 1 and saved is None:
+                raise RunFolderError(
+                    f"{place} has {count} periods in {trace.NAME} but no checkpoint.npz to go on from; restore it or start in "
+                    "a new folder"
+                )
+            if not is_complete(place):
+                check_answers(place, self._system, trace.answered(self._system, before), "in period")
+        elif saved is not None:
+            raise RunFolderError(
+                f"{place} holds a run but no {trace.NAME}: it is a simulation's, or its trace was lost; choose another folder "
+                "or restore the trace"
+            )
         if saved is None or before is None:
+            num_devices = experiment.fleet.num_devices
             header = TraceHeader(
-                num_devices=count,
+                num_devices=num_devices,
                 num_symbols=self._system.num_symbols,
                 isa=native.isa(),
                 deployment=settings,
                 experiment=config.digest(experiment),
             )
-            writer = trace.write_trace(self._folder, trace.Trace(header, []))
-            text = self._terms.deployment.model_dump_json(indent=2)
-            write_atomically(self._folder / "deployment.json", text.encode())
-            return initial_state(self._trainer.initial_model(experiment.seed), count), Ledger(), [], writer
+            writer = trace.write_trace(place, trace.Trace(header, []))
+            write_atomically(place / "deployment.json", self._terms.deployment.model_dump_json(indent=2).encode())
+            return initial_state(self._trainer.initial_model(experiment.seed), num_devices), Ledger(), [], writer
         state, ledger, rounds = saved
         periods = before.trace.periods[: state.version - 1]
-        writer = trace.write_trace(self._folder, before.trace._replace(periods=periods))
-        for period in periods:
-            self._devices.note(period)
-        if periods:
-            self._talk.restore(periods[-1].nodes, periods[-1].rate, periods[-1].wall)
+        self._talk.restore(periods)
         _log.info("continuing at period %d", state.version)
-        return state, ledger, rounds, writer
+        return state, ledger, rounds, trace.write_trace(place, before.trace._replace(periods=periods))

@@ -26,14 +26,12 @@ from fedtide.engine.step import REPORT_BITS, Policy, Rules
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import RATE_SCHEDULES, WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
-from fedtide.methods import check_methods
 from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
 from fedtide.radio.cell import Coverage
 from fedtide.radio.csi import Uplink
 from fedtide.radio.downlink import Downlink, instant
-from fedtide.radio.modem import Shannon
 from fedtide.radio.over_the_air import Access, OverTheAirAccess, separate
 from fedtide.timeline.clock import Ticks, VersionTimes, checked_ticks, make_clock, span_of
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
@@ -110,7 +108,6 @@ def build(
     fleet: Fleet | None = None,
 ) -> System:
     """Load the data and put the system together; nothing is trained. fleet: who holds what, if that is known already."""
-    check_methods(lambda key: config.key_value(experiment, key).name)
     dataset = dataset or load_dataset(experiment, say)
     fleet = fleet or make_fleet(experiment, dataset)
     model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)
@@ -157,7 +154,7 @@ def make_coverage(experiment: Experiment) -> Coverage:
 def make_channel(experiment: Experiment, coverage: Coverage) -> Uplink:
     """Make what the uplinks carry and what the server knows of them."""
     channel: Uplink = make_part(experiment, "channel", run_coverage=coverage)
-    return Uplink(channel, make_part(experiment, "csi"), Shannon())
+    return Uplink(channel, make_part(experiment, "csi"), make_part(experiment, "modem"))
 
 
 def _receiving(
@@ -335,7 +332,7 @@ def make_access(experiment: Experiment) -> Access:
 def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> Model | Callable[[], Any]:
     """Return what is trained on images of this shape [channels height width]: a description, or what makes a module."""
     wanted, part = experiment.learning, experiment.learning.model
-    native = backend(experiment) == "native"
+    native = backend(experiment.learning.trainer) == "native"
     torch = "learning.trainer.inner=torch" if wanted.trainer.name in WRAPPERS else "learning.trainer=torch"
     found = registry.find_part("model", part.name, builtin_parts("model"))
     if part.name in builtin_parts("model") or _describes(found):
@@ -413,7 +410,7 @@ def _count(
     num_labels: int,
     trainer: Trainer | None = None,
 ) -> int:
-    if isinstance(model, Model) and backend(experiment) in builtin_parts("trainer"):
+    if isinstance(model, Model) and backend(experiment.learning.trainer) in builtin_parts("trainer"):
         return num_parameters(model) * WRAPPERS.get(experiment.learning.trainer.name, 1)
     trainer = trainer or trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
     return len(trainer.initial_model(experiment.seed))

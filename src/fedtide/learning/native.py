@@ -15,37 +15,21 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.extension import native
-from fedtide.learning.model import (
-    ChannelDropout,
-    Conv2d,
-    Dropout,
-    Layer,
-    Linear,
-    MaxPool2d,
-    Model,
-    ReLU,
-    initialize,
-    num_labels,
-    num_parameters,
-)
+from fedtide.learning import model as m
 from fedtide.learning.trainer import (
     MOST_THREADS,
-    LocalWork,
     Score,
     TableId,
     Task,
     batches,
-    check_images,
     check_jobs,
+    check_table,
     known_as,
     read_tables,
 )
-from fedtide.parts.arguments import arg, checked_arguments, part_parameters
+from fedtide.parts.arguments import arg
 from fedtide.rng import key, stream
 from fedtide.types import Ints, Job, Samples, Vector
-
-# The numbers are those of `enum class Kind` in native/plan.h.
-_KINDS: Final[dict[type, int]] = {Conv2d: 0, MaxPool2d: 1, ReLU: 2, Dropout: 3, ChannelDropout: 4, Linear: 5}
 
 
 def isas() -> list[str]:
@@ -58,22 +42,24 @@ def isa() -> str:
     return os.environ.get("FEDTIDE_ISA") or isas()[0]
 
 
-def lower(model: Model) -> list[tuple[int, int, int, int, float]]:
-    """Return the layers as the kernel reads them: (kind, size, kernel, padding, p)."""
+def lower(model: m.Model) -> list[tuple[int, int, int, int, float]]:
+    """Return the layers as the kernel reads them: (kind, size, kernel, padding, p), kinds as `enum class Kind` in native/plan.h."""
     return [_lower_layer(layer) for layer in model.layers]
 
 
-def _lower_layer(layer: Layer) -> tuple[int, int, int, int, float]:
-    kind = _KINDS.get(type(layer))
-    if kind is None:
-        raise FedtideError(f"the native trainer has no layer {layer}: set learning.trainer=torch")
-    if isinstance(layer, Conv2d):
-        return (kind, layer.out, layer.kernel, layer.padding, 0.0)
-    if isinstance(layer, MaxPool2d):
-        return (kind, layer.size, 0, 0, 0.0)
-    if isinstance(layer, (Dropout, ChannelDropout)):
-        return (kind, 0, 0, 0, float(layer.p))
-    return (kind, layer.out if isinstance(layer, Linear) else 0, 0, 0, 0.0)
+def _lower_layer(layer: m.Layer) -> tuple[int, int, int, int, float]:
+    match layer:
+        case m.Conv2d(out, kernel, padding):
+            return (0, out, kernel, padding, 0.0)
+        case m.MaxPool2d(size):
+            return (1, size, 0, 0, 0.0)
+        case m.ReLU():
+            return (2, 0, 0, 0, 0.0)
+        case m.Dropout(p) | m.ChannelDropout(p):
+            return (3 if isinstance(layer, m.Dropout) else 4, 0, 0, 0, float(p))
+        case m.Linear(out):
+            return (5, out, 0, 0, 0.0)
+    raise FedtideError(f"the native trainer has no layer {layer}: set learning.trainer=torch")
 
 
 class NativeTrainer:
@@ -89,7 +75,7 @@ class NativeTrainer:
         task: Task,
         momentum: Annotated[float, arg("how much of a step goes into the next one", ge=0, lt=1)] = 0.0,
     ) -> None:
-        if not isinstance(task.model, Model):
+        if not isinstance(task.model, m.Model):
             raise FedtideError(
                 f"the native trainer was given a {type(task.model).__name__} for a model: name one of fedtide's, or "
                 "set learning.trainer=torch"
@@ -98,15 +84,11 @@ class NativeTrainer:
             raise FedtideError(
                 f"the model takes images {task.model.input_shape}, and those of the task are {task.shape}"
             )
-        if task.threads < 1:
-            raise FedtideError(f"threads is {task.threads}; the native trainer needs at least 1")
-        _check_work(task.work)
-        (declared,) = part_parameters(NativeTrainer, given=1)
         self.task: Final = task
-        self.momentum: Final = float(checked_arguments(declared, momentum, "the native trainer"))
+        self.momentum: Final = float(momentum)
         self._isa = _wanted_isa()
         self._layers = lower(task.model)
-        self._num_parameters, self._num_labels = num_parameters(task.model), num_labels(task.model)
+        self._num_parameters, self._num_labels = m.num_parameters(task.model), m.num_labels(task.model)
         self._threads = min(int(task.threads), MOST_THREADS)
         # The tables of the last call, as they were given and as the kernel takes them: those are not checked again.
         self._tables: dict[TableId, tuple[Samples, Samples]] = {}
@@ -118,7 +100,7 @@ class NativeTrainer:
 
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""
-        return initialize(self.task.model, stream(seed, "initial_model"))
+        return m.initialize(self.task.model, stream(seed, "initial_model"))
 
     def train(self, jobs: Sequence[Job]) -> Vector:
         """Return the updates u_k [r d], one row per job."""
@@ -127,12 +109,9 @@ class NativeTrainer:
             return np.empty((0, self._num_parameters), np.float32)
         work, seed = self.task.work, self.task.seed
         samples, rows = self._table(jobs)
-        order = [
-            batches(seed, int(job.device), int(job.version), mine, work) for job, mine in zip(jobs, rows, strict=True)
-        ]
-        keys = [key(seed, "dropout", int(job.device), int(job.version)) for job in jobs]
-        start = np.stack([job.start for job in jobs])
-        rates = np.array([job.learning_rate for job in jobs], np.float64)
+        address = [(seed, int(job.device), int(job.version)) for job in jobs]
+        order = [batches(*each, mine, work) for each, mine in zip(address, rows, strict=True)]
+        keys = [key(seed, "dropout", *each) for _, *each in address]
         visited, visited_start = _joined([visited for visited, _ in order])
         bounds, bounds_start = _joined([bounds for _, bounds in order])
         with _refusals():
@@ -141,8 +120,8 @@ class NativeTrainer:
                 images=samples.images,
                 labels=samples.labels,
                 values=samples.values,
-                start=start,
-                learning_rate=rates,
+                start=np.stack([job.start for job in jobs]),
+                learning_rate=np.array([job.learning_rate for job in jobs], np.float64),
                 keys=np.array(keys, np.uint64),
                 visited=visited,
                 visited_start=visited_start,
@@ -186,12 +165,8 @@ class NativeTrainer:
         self._checked(samples)
 
     def _checked(self, samples: Samples) -> Samples:
-        check_images(samples, self.task.shape, "model")
+        check_table(samples, self.task.shape, "model", ["uint8"])
         images, labels = np.asarray(samples.images), np.asarray(samples.labels)
-        if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
-            raise FedtideError(
-                f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
-            )
         if labels.size and labels.max() >= self._num_labels:
             raise FedtideError(f"label {labels.max()} is out of range: the model gives {self._num_labels} logits")
         values = samples.values if samples.values is None else np.ascontiguousarray(samples.values)
@@ -207,14 +182,10 @@ def _corrections(jobs: Sequence[Job]) -> Vector | None:
 
 def _together(tables: Sequence[Samples]) -> Samples:
     """Return the samples of all tables in one: as bytes if all are and mean the same by them, else as float32."""
-    values, labels = tables[0].values, np.concatenate([each.labels for each in tables])
-    if all(each.values is values or _same(each.values, values) for each in tables):
-        return Samples(np.concatenate([each.images for each in tables]), labels, values)
+    labels = np.concatenate([each.labels for each in tables])
+    if len({None if each.values is None else each.values.tobytes() for each in tables}) == 1:
+        return Samples(np.concatenate([each.images for each in tables]), labels, tables[0].values)
     return Samples(np.concatenate([each.floats() for each in tables]), labels)
-
-
-def _same(one: Vector | None, other: Vector | None) -> bool:
-    return one is not None and other is not None and one.tobytes() == other.tobytes()
 
 
 @contextmanager
@@ -238,12 +209,3 @@ def _wanted_isa() -> str:
             f"FEDTIDE_ISA is {wanted!r}, but this machine and build offer {', '.join(isas())}: choose one of these or unset it"
         )
     return wanted
-
-
-def _check_work(work: LocalWork) -> None:
-    if work.batch_size < 1:
-        raise FedtideError(f"batch_size is {work.batch_size}; it must be at least 1")
-    if (work.steps if work.steps is not None else work.epochs or 0) < 0:
-        raise FedtideError(f"{work} asks for a negative amount of work")
-    if not (np.isfinite(work.proximal) and work.proximal >= 0):
-        raise FedtideError(f"proximal is {work.proximal}; it must be finite and not negative")

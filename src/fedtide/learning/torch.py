@@ -1,28 +1,39 @@
-"""The PyTorch modules of the layers for text: an embedding of codes, and recurrent units."""
+"""The PyTorch trainer: any `nn.Module`, or the module that one of our model descriptions stands for."""
 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedtide.core.faults import error_text
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
-from fedtide.learning.trainer import Score, TableId, Task, batches, check_images, check_jobs, known_as, read_tables
-from fedtide.parts.arguments import arg, checked_arguments, part_parameters
+from fedtide.learning.trainer import Score, TableId, Task, batches, check_jobs, check_table, known_as, read_tables
+from fedtide.parts.arguments import arg, part_parameters
 from fedtide.parts.checks import reported
 from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
+
+_EVALUATION_BATCH = 1000
+
+OptimizerName: TypeAlias = Literal["sgd", "adam", "adamw"]
+_OWNERS: Final[dict[str, tuple[str, ...]]] = {
+    "momentum": ("sgd",),
+    "beta1": ("adam", "adamw"),
+    "beta2": ("adam", "adamw"),
+}
 
 
 class CodeEmbedding(nn.Embedding):
@@ -51,26 +62,6 @@ class LastState(nn.GRU):
         return cast(torch.Tensor, super().forward(x)[1][0])
 
 
-# The PyTorch trainer: any `nn.Module`, or the module that one of our model descriptions stands for.
-
-
-try:
-    import torch
-    from torch import nn
-    from torch.nn.utils import parameters_to_vector, vector_to_parameters
-except ImportError as error:
-    raise FedtideError(f"learning.trainer=torch needs PyTorch ({error}): pip install 'fedtide[torch]'") from error
-
-_EVALUATION_BATCH = 1000
-
-OptimizerName: TypeAlias = Literal["sgd", "adam", "adamw"]
-_OWNERS: Final[dict[str, tuple[str, ...]]] = {
-    "momentum": ("sgd",),
-    "beta1": ("adam", "adamw"),
-    "beta2": ("adam", "adamw"),
-}
-
-
 class SeededDropout(nn.Module):
     """Dropout that draws from a generator of its own, so that jobs on several threads keep their streams apart."""
 
@@ -87,28 +78,25 @@ class SeededDropout(nn.Module):
         return x * kept.to(x.device)
 
 
+_MODULES: Final[dict[type, Callable[[Any, m.Shape], nn.Module]]] = {
+    m.Conv2d: lambda layer, shape: nn.Conv2d(shape[0], layer.out, layer.kernel, padding=layer.padding),
+    m.MaxPool2d: lambda layer, shape: nn.MaxPool2d(layer.size),
+    m.ReLU: lambda layer, shape: nn.ReLU(),
+    m.Dropout: lambda layer, shape: SeededDropout(layer.p, channels=False),
+    m.ChannelDropout: lambda layer, shape: SeededDropout(layer.p, channels=True),
+    m.Linear: lambda layer, shape: nn.Linear(math.prod(shape), layer.out),
+    m.Embedding: lambda layer, shape: CodeEmbedding(layer.symbols, layer.width),
+    m.GRU: lambda layer, shape: LastState(shape[1], layer.out),
+}
+
+
 def build_module(model: m.Model) -> nn.Sequential:
     """Return the module that a description stands for; its parameters lie in the flat vector's order."""
     layers: list[nn.Module] = []
     for layer, shape in zip(model.layers, m.shapes(model)[:-1], strict=True):
-        if isinstance(layer, m.Conv2d):
-            layers.append(nn.Conv2d(shape[0], layer.out, layer.kernel, padding=layer.padding))
-        elif isinstance(layer, m.MaxPool2d):
-            layers.append(nn.MaxPool2d(layer.size))
-        elif isinstance(layer, m.ReLU):
-            layers.append(nn.ReLU())
-        elif isinstance(layer, m.Dropout):
-            layers.append(SeededDropout(layer.p, channels=False))
-        elif isinstance(layer, m.ChannelDropout):
-            layers.append(SeededDropout(layer.p, channels=True))
-        elif isinstance(layer, m.Embedding):
-            layers.append(CodeEmbedding(layer.symbols, layer.width))
-        elif isinstance(layer, m.GRU):
-            layers.append(LastState(shape[1], layer.out))
-        else:
-            if len(shape) > 1:
-                layers.append(nn.Flatten())
-            layers.append(nn.Linear(int(np.prod(shape)), layer.out))
+        if isinstance(layer, m.Linear) and len(shape) > 1:
+            layers.append(nn.Flatten())
+        layers.append(_MODULES[type(layer)](layer, shape))
     return nn.Sequential(*layers)
 
 
@@ -120,7 +108,7 @@ class _Table(NamedTuple):
     values: Any  # what each byte of each channel stands for, tensor [channels 256]; None: float32
 
 
-@dataclass(frozen=True)
+@dataclass
 class TorchTrainer:
     """Trains one device after another in PyTorch, `threads` of them at a time, each on one thread.
 
@@ -137,20 +125,21 @@ class TorchTrainer:
     weight_decay: Annotated[float, arg("pulls every parameter to zero", ge=0)] = 0.0
     beta1: Annotated[float, arg("of adam and adamw: memory of the mean gradient", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, arg("of adam and adamw: memory of the mean squared gradient", ge=0, lt=1)] = 0.999
-    _num_parameters: int = field(init=False, repr=False)
-    _tables: dict[TableId, tuple[Samples, _Table]] = field(init=False, repr=False, default_factory=dict)
-    _halt: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        for each in part_parameters(TorchTrainer, given=1):
-            object.__setattr__(self, each.name, checked_arguments(each, getattr(self, each.name), "the torch trainer"))
-        self._check_options()
-        object.__setattr__(self, "device", _place(self.device))
+        for option, owners in _OWNERS.items():
+            if option in self._options() and self.optimizer not in owners:
+                raise FedtideError(
+                    f"{option}={getattr(self, option)} is an option of {' and '.join(owners)}, and the torch trainer's "
+                    f"optimizer is {self.optimizer}: leave it out or choose optimizer={owners[0]}"
+                )
+        self.device = _place(self.device)
+        self._tables: dict[TableId, tuple[Samples, _Table]] = {}
+        self._halt = threading.Event()
         module = self._module()
-        object.__setattr__(self, "_num_parameters", sum(each.numel() for each in module.parameters()))
-        stateful = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
-        if stateful:
+        self._num_parameters = sum(each.numel() for each in module.parameters())
+        if stateful := [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]:
             raise FedtideError(
                 f"the module keeps state outside its parameters ({', '.join(stateful[:3])}), which devices do not send; "
                 "use GroupNorm or LayerNorm in place of BatchNorm"
@@ -169,15 +158,6 @@ class TorchTrainer:
         """Return what is not as it would be if nothing were given, besides the device."""
         declared = [each for each in part_parameters(TorchTrainer, given=1) if each.name != "device"]
         return {each.name: value for each in declared if (value := getattr(self, each.name)) != each.default}
-
-    def _check_options(self) -> None:
-        """Raise if an option was given that the optimizer does not have."""
-        for option, owners in _OWNERS.items():
-            if option in self._options() and self.optimizer not in owners:
-                raise FedtideError(
-                    f"{option}={getattr(self, option)} is an option of {' and '.join(owners)}, and the torch trainer's "
-                    f"optimizer is {self.optimizer}: leave it out or choose optimizer={owners[0]}"
-                )
 
     def _optimizer(self, parameters: list[Any], learning_rate: float) -> Any:
         """Return a fresh optimizer; None for plain SGD, whose step is written out."""
@@ -233,18 +213,13 @@ class TorchTrainer:
     def train(self, jobs: Sequence[Job]) -> Vector:
         """Return the updates [r d], one row per job."""
         check_jobs(jobs, self._num_parameters)
-        object.__setattr__(self, "_tables", read_tables(jobs, self._tables, self._table))
+        self._tables = read_tables(jobs, self._tables, self._table)
         with self._reported():
             return self._train(jobs)
 
     def check_samples(self, samples: Samples) -> None:
         """Raise if it can neither train nor score on such samples."""
-        check_images(samples, self.task.shape, "task")
-        images, labels = np.asarray(samples.images), np.asarray(samples.labels)
-        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
-            raise FedtideError(
-                f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
-            )
+        check_table(samples, self.task.shape, "task", "iu")
 
     def _table(self, samples: Samples) -> _Table:
         self.check_samples(samples)
@@ -258,20 +233,15 @@ class TorchTrainer:
         else:
             # A user's module may draw from PyTorch's one global generator: then its jobs run one after the other.
             workers = self.task.threads if isinstance(self.task.model, m.Model) else 1
-            with ThreadPoolExecutor(workers) as pool, self._halting(pool):
-                updates = list(pool.map(self._train_one, jobs))
+            with ThreadPoolExecutor(workers) as pool:
+                try:
+                    updates = list(pool.map(self._train_one, jobs))
+                except BaseException:  # jobs on other threads end at their next step when this one is interrupted
+                    self._halt.set()
+                    pool.shutdown(cancel_futures=True)
+                    self._halt.clear()
+                    raise
         return np.stack(updates) if updates else np.empty((0, self._num_parameters), np.float32)
-
-    @contextmanager
-    def _halting(self, pool: ThreadPoolExecutor) -> Iterator[None]:
-        """Make jobs on other threads end at their next step when this one is interrupted."""
-        try:
-            yield
-        except BaseException:
-            self._halt.set()
-            pool.shutdown(cancel_futures=True)
-            self._halt.clear()
-            raise
 
     def _train_one(self, job: Job) -> Vector:
         seed, work = self.task.seed, self.task.work
@@ -313,20 +283,18 @@ class TorchTrainer:
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Score model [d] with dropout off, in fixed batches."""
-        self.check_samples(samples)
-        values = None if samples.values is None else _shared(samples.values).to(self.device)
+        images, labels, values = self._table(samples)
         module = self._module()
         vector_to_parameters(torch.from_numpy(model.copy()).to(self.device), module.parameters())
         module.eval()
         right, loss = 0, 0.0
         with self._reported(), torch.no_grad():
-            for begin in range(0, len(samples.labels), _EVALUATION_BATCH):
+            for begin in range(0, len(labels), _EVALUATION_BATCH):
                 part = slice(begin, begin + _EVALUATION_BATCH)
-                logits = module(_numbers(_shared(samples.images[part]).to(self.device), values))
-                labels = torch.from_numpy(samples.labels[part].astype(np.int64)).to(self.device)
-                right += int((logits.argmax(1) == labels).sum())
-                loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum").double())
-        return Score(right / len(samples.labels), loss / len(samples.labels))
+                logits = module(_numbers(images[part], values))
+                right += int((logits.argmax(1) == labels[part]).sum())
+                loss += float(nn.functional.cross_entropy(logits, labels[part], reduction="sum").double())
+        return Score(right / len(labels), loss / len(labels))
 
 
 def _shared(array: np.ndarray[Any, Any]) -> Any:

@@ -109,6 +109,7 @@ KINDS: Final[dict[str, Kind]] = {
         "what the server knows of the uplinks",
         ("(seed, tick, time, device, snr) -> estimated SNR [m], or Signal(snr [m], estimated_snr [m])",),
     ),
+    "modem": Kind("radio.modem", "what a symbol carries over an uplink", ("(snr) -> capacity in bit/symbol [m]",)),
     "allocation": Kind(
         "radio.allocation",
         "how a tick's symbols are shared",
@@ -198,6 +199,7 @@ KINDS: Final[dict[str, Kind]] = {
 NAMED: Final = {name: kind for name, kind in KINDS.items() if name != "tracker"}
 
 
+@functools.cache
 def builtin_parts(kind: str) -> Mapping[str, Any]:
     """Return ours of a kind, by name: what makes the part, or where it is found (`module:attribute`)."""
     tables: Mapping[str, str] = importlib.import_module("fedtide.builtin").TABLES

@@ -9,48 +9,16 @@ equal draw lots (`largest_by_lot`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import numpy as np
 
 from fedtide import columns
-from fedtide.core.versioned import VersionedArray
 from fedtide.parts.arguments import arg
 from fedtide.parts.checks import remembers
-from fedtide.schedule.certified import STEPS, certify
-from fedtide.schedule.label_variance import label_variance, minimise
+from fedtide.schedule.label_variance import STEPS, certify, label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
-
-
-def make_candidates(
-    num_devices: int,
-    tick: int,
-    device: Ints,
-    start: Ints,
-    num_samples: Ints,
-    label_counts: Ints,
-    estimated_capacity: Floats,
-    uploads: Ints | VersionedArray,
-    reports: Mapping[str, Floats] | None = None,
-) -> Candidates:
-    """Make the rows of the devices [m] ready at a tick, each with the version it started from; uploads so far are [N].
-
-    estimated_capacity: what the server takes the links' capacity for [m]. reports: what the devices say before they are scheduled, by
-    column.
-    """
-    return Candidates(
-        num_devices=num_devices,
-        device=device,
-        num_samples=num_samples,
-        label_counts=label_counts,
-        age=tick - start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
-        missed=tick - uploads[device],
-        capacity=estimated_capacity,
-        tick=tick,
-        **(reports or {}),
-    )
 
 
 def by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
@@ -87,8 +55,6 @@ def largest(value: Floats | Ints, count: int) -> Ints:
     >>> largest(np.array([3, 9, 5, 9]), 3)
     array([1, 3, 2])
     """
-    if len(value) <= SMALL:
-        return np.argsort(-value, kind="stable")[:count]
     top = _top(value, count)
     return top[np.argsort(-value[top], kind="stable")]
 
@@ -206,7 +172,7 @@ class BestOfRandomSubsets:
         return Selection(min(drawn, key=lambda chosen: label_variance(candidates.label_counts[chosen])), False)
 
 
-# The paper's and its baselines are here; the others are in a file each, which is read when it is named.
+# The paper's and those that it compares with are here; the others are imported when they are named.
 SCHEDULERS: Final[dict[str, Any]] = {
     "proposed": Proposed,
     "random": Random,
@@ -214,12 +180,12 @@ SCHEDULERS: Final[dict[str, Any]] = {
     "best_channel_best_norm": BestChannelBestNorm,
     "age_based": AgeBased,
     "best_of_random_subsets": BestOfRandomSubsets,
-    "round_robin": "fedtide.schedule.channel_aware:RoundRobin",
-    "proportional_fair": "fedtide.schedule.channel_aware:ProportionalFair",
-    "threshold": "fedtide.schedule.channel_aware:Threshold",
-    "soft_rate_label": "fedtide.schedule.channel_aware:SoftRateLabel",
-    "whittle_age": "fedtide.schedule.age:WhittleAge",
-    "drift_plus_penalty": "fedtide.schedule.age:DriftPlusPenalty",
-    "max_loss": "fedtide.schedule.loss:MaxLoss",
-    "oort": "fedtide.schedule.loss:Oort",
+    "round_robin": "fedtide.schedule.baselines:RoundRobin",
+    "proportional_fair": "fedtide.schedule.baselines:ProportionalFair",
+    "threshold": "fedtide.schedule.baselines:Threshold",
+    "soft_rate_label": "fedtide.schedule.baselines:SoftRateLabel",
+    "whittle_age": "fedtide.schedule.baselines:WhittleAge",
+    "drift_plus_penalty": "fedtide.schedule.baselines:DriftPlusPenalty",
+    "max_loss": "fedtide.schedule.baselines:MaxLoss",
+    "oort": "fedtide.schedule.baselines:Oort",
 }
