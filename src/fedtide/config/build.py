@@ -16,8 +16,8 @@ from fedtide.config.keys import Experiment, all_keys, dump, has_all_keys
 from fedtide.config.presets import PRESETS
 from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
 from fedtide.config.values import Part, explain_validation
-from fedtide.core.reading import files_beside, locate_file, read_file
-from fedtide.core.yaml12 import plain_tree, shown
+from fedtide.core.files import files_beside, locate_file
+from fedtide.core.yaml12 import plain_tree, read_file, shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import NO_DEFAULT, given_elsewhere, part_parameters
