@@ -11,8 +11,7 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.data.holdings import Flat, label_counts
-from fedtide.data.partition_checks import checked_partition
+from fedtide.data.holdings import Flat, checked_partition, label_counts
 from fedtide.deploy.node import partition as loader
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError

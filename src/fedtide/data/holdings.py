@@ -7,32 +7,18 @@ A partition answers with one array of sample numbers for each device. Ours lie o
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.errors import FedtideError
-from fedtide.parts.arguments import arg
+from fedtide.errors import FedtideError, TrainingError
+from fedtide.parts.user_code import as_array, reported
 from fedtide.types import Ints
 
 LabelArray = npt.NDArray[np.integer[Any]]
-SizeSpread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
-
-
-def check_size_spread(size_spread: float) -> None:
-    """Raise if sizes cannot spread like this."""
-    if not (size_spread >= 0 and math.isfinite(size_spread)):
-        raise FedtideError(f"size_spread = {size_spread}: must be 0 (equal sizes) or a positive number, such as 0.5")
-
-
-def check_concentration(concentration: float) -> None:
-    """Raise if this is not a parameter of a Dirichlet distribution."""
-    if not (concentration > 0 and math.isfinite(concentration)):
-        raise FedtideError(f"concentration = {concentration}: must be a positive number, such as 0.5")
 
 
 class Holdings(Protocol):
@@ -64,13 +50,6 @@ def is_virtual(given: Any) -> TypeGuard[Virtual]:
     return callable(getattr(given, "num_samples", None)) and callable(getattr(given, "label_counts", None))
 
 
-def number_of(device: int, num_devices: int) -> int:
-    """Return the number of a device, which may be counted from the end; IndexError if there is none."""
-    if not -num_devices <= device < num_devices:
-        raise IndexError(f"device {device} of {num_devices}")
-    return device % num_devices
-
-
 @dataclass(frozen=True, eq=False)
 class Flat:
     """Sample numbers, one device after the other."""
@@ -82,7 +61,7 @@ class Flat:
         return len(self.offsets) - 1
 
     def __getitem__(self, device: int) -> Ints:
-        at = number_of(device, len(self))
+        at = range(len(self))[device]  # from the end if it is negative; IndexError if there is none
         return self.samples[self.offsets[at] : self.offsets[at + 1]]
 
     def __iter__(self) -> Iterator[Ints]:
@@ -94,7 +73,7 @@ def flat(owner: Ints, samples: Ints, num_devices: int) -> Flat:
     """Return who holds what, given the device that each of these samples belongs to [n]."""
     order = np.lexsort((samples, owner))
     sizes = np.bincount(owner, minlength=num_devices)
-    return Flat(np.asarray(samples[order], np.int64), offsets_of(sizes))
+    return Flat(np.asarray(samples[order], np.int64), np.concatenate([[0], np.cumsum(sizes)]))
 
 
 def holding_rows(table: Ints) -> Flat:
@@ -145,6 +124,136 @@ class Counted:
         return np.asarray(self[:], dtype)
 
 
-def offsets_of(sizes: Ints) -> Ints:
-    """Return where parts of these sizes begin, and where the last one ends [N+1]."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+# What a user's partition answers.
+
+
+def checked_partition(
+    answer: Any, labels: LabelArray, num_labels: int, num_devices: int, dealer: Any, label: str
+) -> Holdings:
+    """Return what a user's partition dealt out as ascending sample numbers of our own; raise if that cannot be.
+
+    dealer: the part, under guard: what is computed later is asked for under the same guard, and looked at then.
+    """
+    with reported("partition", dealer.name, dealer):
+        if not is_virtual(answer) and not isinstance(answer, Flat):
+            if not isinstance(answer, Iterable):
+                raise FedtideError(
+                    f"{label} returned a {type(answer).__name__}: return one array of sample numbers each"
+                )
+            answer = list(itertools.islice(answer, num_devices + 1))  # it may not end by itself
+        count = len(answer)
+    if count != num_devices:
+        dealt = count if count < num_devices else f"more than {num_devices}"
+        raise FedtideError(f"{label} dealt to {dealt} devices: there are fleet.num_devices={num_devices}")
+    if is_virtual(answer):
+        ours = type(answer).__module__.startswith("fedtide.")
+        return answer if ours else _CheckedHoldings(answer, labels, num_labels, num_devices, dealer, label)
+    if isinstance(answer, Flat):  # of ours, with arguments or from a user's function: right if it is of this data
+        _refuse_range(answer.samples, len(labels), f"{label} gives device 0")
+    else:
+        gives = f"{label} gives device"
+        parts = [_sample_numbers(part, len(labels), f"{gives} {device}") for device, part in enumerate(answer)]
+        owner = np.repeat(np.arange(num_devices), [len(part) for part in parts])
+        answer = flat(owner, np.concatenate(parts), num_devices)
+    if not getattr(dealer, "shares_samples", False):
+        _refuse_shared(answer, label)
+    held: Flat = answer
+    return held
+
+
+def refuse_random_partition(held: Holdings, again: Any, label: str) -> None:
+    """Raise if a user's partition deals otherwise when it is called again. Of many devices the first are looked at."""
+    some = range(min(len(held), 1000))
+    other = again if hasattr(again, "__getitem__") else [*itertools.islice(again, len(some))]
+    if len(other) < len(some) or not all(np.array_equal(held[k], np.sort(other[k])) for k in some):
+        raise TrainingError(
+            f"{label} deals otherwise when it is called again with the same arguments: draw only by address, "
+            "fedtide.rng.stream(seed, ...)"
+        )
+
+
+def _refuse_shared(held: Flat, label: str) -> None:
+    """Raise if two devices hold the same sample."""
+    device = np.repeat(np.arange(len(held)), np.diff(held.offsets))
+    order = np.argsort(held.samples, kind="stable")
+    for at in np.flatnonzero(np.diff(held.samples[order]) == 0)[:1]:
+        one, two = device[order[at : at + 2]]
+        raise FedtideError(
+            f"{label} gives sample {held.samples[order[at]]} to the devices {one} and {two}: give each sample to one device, "
+            "or declare shares_samples = True on the partition"
+        )
+
+
+def _sample_numbers(given: Any, num_samples: int, gives: str) -> Ints:
+    """Return the sample numbers of one device, ascending; raise if they are none."""
+    part = as_array(given)
+    if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
+        raise FedtideError(f"{gives} {part.dtype}{list(part.shape)}; it needs a vector of at least one sample number")
+    _refuse_range(part, num_samples, gives)
+    if len(np.unique(part)) != len(part):
+        raise FedtideError(f"{gives} some samples twice")
+    return np.sort(part).astype(np.int64)
+
+
+def _refuse_range(part: Any, num_samples: int, gives: str) -> None:
+    if len(part) and not 0 <= part.min() <= part.max() < num_samples:
+        raise FedtideError(f"{gives} sample numbers from {part.min()} to {part.max()}; there are {num_samples} samples")
+
+
+@dataclass(frozen=True, eq=False)
+class _CheckedHoldings:
+    """A user's virtual holdings: whatever they answer is looked at before it is used."""
+
+    held: Any
+    labels: LabelArray
+    num_labels: int
+    num_devices: int
+    dealer: Any  # under guard
+    label: str
+
+    def __len__(self) -> int:
+        return self.num_devices
+
+    def __getitem__(self, device: int) -> Ints:
+        device = range(self.num_devices)[device]
+        with reported("partition", self.dealer.name, self.dealer):
+            given = self.held[device]
+        gives = f"{self.label} gives device {device}"
+        found = _sample_numbers(given, len(self.labels), gives)
+        counts, told = (
+            np.bincount(self.labels[found], minlength=self.num_labels),
+            self.label_counts(np.array([device]))[0],
+        )
+        if not np.array_equal(counts, told):
+            raise FedtideError(
+                f"{gives} samples with labels {counts.tolist()}, and its label_counts are {told.tolist()}"
+            )
+        return found
+
+    def num_samples(self, device: Ints) -> Ints:
+        """Return |S_k| [m]."""
+        found = self._whole("num_samples", device, device.shape)
+        if len(found) and not 1 <= found.min() <= found.max() <= len(self.labels):
+            raise FedtideError(
+                f"{self.label}: num_samples are from {found.min()} to {found.max()}; each device needs 1 to {len(self.labels)}"
+            )
+        return found
+
+    def label_counts(self, device: Ints) -> Ints:
+        """Return b_k [m c]."""
+        found = self._whole("label_counts", device, (len(device), self.num_labels))
+        wrong = np.flatnonzero((found.min(axis=1, initial=0) < 0) | (found.sum(axis=1) != self.num_samples(device)))
+        for at in wrong[:1]:
+            raise FedtideError(
+                f"{self.label} gives device {device[at]} label_counts {found[at].tolist()}: they must add up to its num_samples"
+            )
+        return found
+
+    def _whole(self, name: str, device: Ints, shape: tuple[int, ...]) -> Ints:
+        with reported("partition", self.dealer.name, self.dealer):
+            found = as_array(getattr(self.held, name)(device))
+        if found.dtype.kind not in "iu" or found.shape != shape:
+            raise FedtideError(
+                f"{self.label}: {name} answered {found.dtype}{list(found.shape)}; it needs whole numbers {list(shape)}"
+            )
+        return np.asarray(found, np.int64)

@@ -17,16 +17,29 @@ import numpy as np
 
 from fedtide import columns
 from fedtide.core.memory_budget import require
-from fedtide.data.holdings import Flat, SizeSpread, check_concentration, check_size_spread, flat, number_of
+from fedtide.data.dataset import check_range
+from fedtide.data.holdings import Flat, flat
 from fedtide.errors import FedtideError
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Ints
 
+SizeSpread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
 Each = Annotated[int, arg("samples that a device holds, with size_spread on average", ge=1, le=10**8)]
 
 # (seed, device [m], size [m]) -> how many samples of each label that there is each device holds [m p]; rows sum to size
 Drawn: TypeAlias = Callable[[int, Ints, Ints], Ints]
+
+
+def check_sizes(num_devices: int, size_spread: float) -> None:
+    """Raise if there are no such devices, or sizes cannot spread like this."""
+    check_range("num_devices", num_devices, 1, 10**12)
+    check_range("size_spread", size_spread, 0, 1e9)
+
+
+def check_concentration(concentration: float) -> None:
+    """Raise if this is not a parameter of a Dirichlet distribution."""
+    check_range("concentration", concentration, 1e-300, 1e300)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +77,7 @@ class Shared:
         return whole
 
     def __getitem__(self, device: int) -> Ints:
-        number = np.array([number_of(device, len(self))])
+        number = np.array([range(len(self))[device]])
         counts, offsets = self._of_present(number)[0].tolist(), self.pools.offsets.tolist()
         units = columns.uniform(self.seed, "virtual samples", number, np.arange(sum(counts))).tolist()
         found: list[int] = []
@@ -193,13 +206,8 @@ def _shared(
     dataset: Dataset, num_devices: int, seed: int, samples_per_device: int, size_spread: float, drawn: Drawn
 ) -> Shared:
     labels = dataset.train.labels
-    if num_devices < 1:
-        raise FedtideError(f"num_devices = {num_devices}: there must be at least one device")
-    if not 1 <= samples_per_device <= len(labels):
-        raise FedtideError(
-            f"samples_per_device = {samples_per_device}: must be from 1 to the number of samples, {len(labels)}"
-        )
-    check_size_spread(size_spread)
+    check_sizes(num_devices, size_spread)
+    check_range("samples_per_device", samples_per_device, 1, len(labels))
     require(8.0 * num_devices, f"what {num_devices:,} devices hold", "lower fleet.num_devices")
     present, inverse = np.unique(labels, return_inverse=True)
     pools = flat(inverse, np.arange(len(labels)), len(present))
