@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.aggregate.base import Cohort, lift
-from fedtide.engine import checks
+from fedtide.parts import checks
 
 NUM_DEVICES = 30
 
@@ -32,9 +32,9 @@ def stepped(
     for first in range(0, len(updates), lot):
         rows = slice(first, min(first + lot, len(updates)))
         acc = part.add(acc, rows, starts[rows], updates[rows])
-    new, after = checks.pair(part.finish(state, acc, model), "part")
+    new, after = checks.checked_pair(part.finish(state, acc, model), "part")
     assert all(np.array_equal(kept[name], state[name]) for name in kept)  # what was is left as it was
-    return new, checks.memory(after, state, "part")
+    return new, checks.checked_memory(after, state, "part")
 
 
 def aggregated(aggregator: Any, model: Any, starts: Any, updates: Any, weights: Any, age: Any, **more: Any) -> Any:

@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedtide import config
-from fedtide.engine import checks
-from fedtide.parts import registry
+from fedtide.parts import checks, registry
 from fedtide.parts.arguments import NO_DEFAULT, part_parameters
 from fedtide.radio.cell import Equal
+from fedtide.timeline import clock
+from fedtide.types import Tick
 from trace_files import needed
 
 # Values of parameters that have no default. A new part whose parameter is not here needs a line.
@@ -54,18 +55,23 @@ def without_memory(asked: Any, *init: Any, method: str = "", last: tuple[Any, ..
     types, and that the answer depends on it alone, is checked on the way.
     """
     call = getattr(asked, method) if method else asked
-    if not registry.remembers(asked):
+    if not checks.remembers(asked):
         return call  # type: ignore[no-any-return]
 
     def ask(*given: Any) -> Any:
         begun = checks.first_memory(asked, "part", *init)
         for name, again in checks.first_memory(asked, "part", *init).items():
             assert np.array_equal(again, begun[name])
-        answer, after = checks.checked_pair(call(checks.copied_memory(begun), *given, *last), begun, "part")
-        checks.checked_pair(call(checks.copied_memory(after), *given, *last), begun, "part")  # it can go on from there
+        answer, after = checks.call_part(asked, "part", begun, None, given, last, method)
+        checks.call_part(asked, "part", after, None, given, last, method)  # it can go on from there
         return answer
 
     return ask
+
+
+def checked_ticks(ticks: Iterable[Tick], num_devices: int, horizon: float) -> list[Tick]:
+    """Return all ticks; raise if a timeline breaks its contract or does not come to its end."""
+    return list(clock.checked_ticks(ticks, num_devices, horizon))
 
 
 def frozen(values: Any, kind: Any = np.int64) -> Any:

@@ -16,9 +16,9 @@ from fedtide import config
 from fedtide.engine.system import build
 from fedtide.pages import run_view
 from fedtide.timeline.timelines import Buffered
-from fedtide.timeline.user_timeline import checked_ticks
 from fedtide.types import Job
 from helpers import FakeTrainer, run, small, small_dataset, ticks_of
+from promises import checked_ticks
 
 BUFFER = {"framework": "fedbuff", "timeline": {"buffer_size": 3}, "codec": {"name": "ideal"}}
 sixteenths = st.integers(1, 40).map(lambda n: n / 16)

@@ -15,7 +15,7 @@ from fedtide.engine.simulated_devices import Simulated
 from fedtide.engine.step import ServerState, initial_state, step
 from fedtide.engine.system import build, parameter_count
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.parts import registry
+from fedtide.parts import checks, registry
 from fedtide.runs import Ledger, RoundRecord, Scores, costs, read_rounds, round_record
 from fedtide.runs import folder as run_folder
 from fedtide.runs.checkpoint import read_checkpoint
@@ -151,7 +151,7 @@ BAD = [
     ("not a mapping", LATER.format(bad="[1, 2]"), "gave a list for memory: give a mapping"),
     ("None", LATER.format(bad="None"), "gave a NoneType for memory"),
     ("objects", LATER.format(bad="{'v': np.array([object()]), 'n': n}"), r"memory\['v'\] is .*no array of numbers"),
-    ("words", LATER.format(bad="{'v': 'abc', 'n': n}"), r"memory\['v'\] is abc, which is no array of numbers"),
+    ("words", LATER.format(bad="{'v': 'abc', 'n': n}"), r"memory\['v'\] is 'abc', which is no array of numbers"),
     ("unequal lengths", LATER.format(bad="{'v': [[1], [2, 3]], 'n': n}"), r"memory\['v'\] is .*no array of numbers"),
     (
         "NaN",
@@ -171,8 +171,8 @@ BAD = [
     ),
     ("a new name", LATER.format(bad="{**good, 'w': 1}"), r"memory\['w'\] is new; memory keeps the names.*\(n, v\)"),
     ("a lost name", LATER.format(bad="{'n': n}"), r"memory\['v'\] is gone"),
-    ("a name that is none", LATER.format(bad="{**good, 'a/b': 1}"), "the name a/b: names are words"),
-    ("a name beyond ASCII", LATER.format(bad="{**good, '\u03b2': 1}"), "the name \u03b2: names are words"),
+    ("a name that is none", LATER.format(bad="{**good, 'a/b': 1}"), "the name 'a/b': names are words"),
+    ("a name beyond ASCII", LATER.format(bad="{**good, '\u03b2': 1}"), "the name '\u03b2': names are words"),
     (
         "no tuple",
         "model if n >= 4 else (model, good)",
@@ -300,7 +300,7 @@ def test_a_part_without_memory_stays_a_plain_function(tmp_path: Path) -> None:
         wanted = mine(tmp_path, source, kind)
         made = registry.part(kind, f"{tmp_path / 'mine.py'}:mine", {})
         assert inspect.isfunction(made.policy)
-        assert not registry.remembers(made)
+        assert not checks.remembers(made)
         simulated(wanted, tmp_path / kind)
         state = state_of(tmp_path / kind, wanted)
         assert not state.memory

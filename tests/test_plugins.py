@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks, registry
 from fedtide.parts.registry import resolve
 from fedtide.parts.user_code import source_digest
 
@@ -139,7 +139,7 @@ def test_a_guarded_policy_is_the_policy_itself(file: Path) -> None:
     assert not hasattr(guarded, "nothing")
     assert copy.copy(guarded) == guarded
     assert guarded.label == f"scheduler='{file}:first'"
-    assert user_code.part_label("scheduler", guarded) == f"{guarded.label} ({file}:4)"
+    assert checks.part_label("scheduler", guarded) == f"{guarded.label} ({file}:4)"
 
 
 def test_ours_is_guarded_only_with_a_users_arguments() -> None:
@@ -150,7 +150,7 @@ def test_ours_is_guarded_only_with_a_users_arguments() -> None:
         == registry.part("aggregator", "mix", {"mixing": 0.3}).policy
     )
     assert registry.part("aggregator", "mix", {}, known=AGGREGATORS) == Mix()
-    assert user_code.part_label("aggregator", Mix()) == "the aggregator"
+    assert checks.part_label("aggregator", Mix()) == "the aggregator"
     with pytest.raises(FedtideError, match=r"aggregator='mix': mixing='much' cannot be: .*share of the device's model"):
         registry.part("aggregator", "mix", {"mixing": "much"})
     wrong = registry.part("aggregator", "mix", {"mixing": 10.0**200, "staleness": -(10.0**200)})

@@ -11,13 +11,13 @@ import pytest
 
 import fedtide
 from fedtide.engine.step import Policy
-from fedtide.parts import registry
+from fedtide.parts import checks, registry
 from fedtide.parts.kinds import builtin_parts
 from fedtide.runs import RoundRecord
 from helpers import FakeTrainer, small, small_dataset
 from remembering import OUTAGE
 
-MEMORY = [name for name in builtin_parts("scheduler") if registry.remembers(registry.resolve("scheduler", name, {}))]
+MEMORY = [name for name in builtin_parts("scheduler") if checks.remembers(registry.resolve("scheduler", name, {}))]
 ASKING = [
     name for name in builtin_parts("scheduler") if Policy(registry.resolve("scheduler", name, {}), 1, None, None).needs
 ]

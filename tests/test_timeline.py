@@ -15,9 +15,9 @@ from fedtide.engine.system import build
 from fedtide.errors import FedtideError
 from fedtide.timeline.clock import make_clock, start_times
 from fedtide.timeline.timelines import Buffered, PerArrival, Periodic, Synchronous, Timeline
-from fedtide.timeline.user_timeline import checked_ticks
 from fedtide.types import Clock, Floats, Ints, Tick
 from helpers import run, small, small_dataset, ticks_of
+from promises import checked_ticks
 
 # Sixteenths: exact in binary, so that ties are ties; thirds of a period and more periods than one all occur.
 sixteenths = st.integers(1, 64).map(lambda n: n / 16)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.engine import checks
+from fedtide.parts import checks
 from fedtide.parts.kinds import builtin_parts
 from fedtide.radio import over_the_air
 from promises import frozen, part
@@ -27,7 +27,7 @@ def test_contract(name: str) -> None:
         def heard(snr: np.ndarray, seed: int = seed) -> np.ndarray:
             rng = np.random.default_rng(seed)
             answer = made(frozen(updates, np.float32), frozen(weights, float), frozen(snr, float), rng)
-            return checks.vector(answer, d, "access")
+            return checks.checked_vector(answer, d, "access")
 
         assert np.array_equal(heard(snr), heard(snr))  # it draws from what it is given alone,
         # and of strong devices the sum is heard as it is

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.engine.checks import checked_shares
+from fedtide.parts.checks import Guarded
 from fedtide.parts.kinds import builtin_parts
 from promises import frozen, part
 
@@ -18,7 +18,7 @@ links = st.lists(st.floats(0, 40), max_size=12)
 
 @pytest.mark.parametrize("name", builtin_parts("allocation"))
 def test_contract(name: str) -> None:
-    allocation = part("allocation", name)
+    allocation = Guarded("allocation", name, part("allocation", name))
 
     @settings(max_examples=60)
     @given(links, st.floats(0, 1e9), st.randoms())
@@ -27,7 +27,7 @@ def test_contract(name: str) -> None:
 
         def ask(order: list[int]) -> Any:  # finite, not negative, of the right shape, no more than there are
             given = frozen(capacity[order], float)
-            return checked_shares(allocation(given, num_symbols), given, num_symbols, "allocation")
+            return allocation(given, num_symbols)
 
         order = list(range(len(values)))
         shares = ask(order)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.engine.checks import CheckedChannel
+from fedtide.parts.checks import Guarded
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Link
 from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
@@ -22,7 +22,7 @@ def snr(answer: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("name", builtin_parts("channel"))
 def test_contract(name: str) -> None:
-    channel = CheckedChannel(part("channel", name), "channel")  # finite, not negative, of the right shape
+    channel = Guarded("channel", name, part("channel", name))  # finite, not negative, of the right shape
     devices = st.lists(st.integers(0, NUM_DEVICES - 1), min_size=1, max_size=8)
 
     @settings(max_examples=30)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.engine.checks import CheckedCsi
+from fedtide.parts.checks import Guarded
 from fedtide.parts.kinds import builtin_parts
 from fedtide.radio.csi import is_perfect
 from fedtide.types import Signal
@@ -19,7 +19,7 @@ from promises import NUM_DEVICES, depends_on_its_arguments_alone, frozen, part
 @pytest.mark.parametrize("name", builtin_parts("csi"))
 @pytest.mark.parametrize("column", Signal._fields)
 def test_contract(name: str, column: str) -> None:
-    csi = CheckedCsi(part("csi", name), "csi")
+    csi = Guarded("csi", name, part("csi", name))
     rows = st.lists(st.tuples(st.integers(0, NUM_DEVICES - 1), st.floats(0, 1e6)), min_size=1, max_size=8)
 
     @settings(max_examples=30)

@@ -22,7 +22,7 @@ import killed_parts
 import remembering
 from companions import with_companions
 from fedtide.aggregate.base import lift
-from fedtide.parts import registry
+from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.runs import read_rounds
 from fedtide.runs.checkpoint import read_checkpoint
@@ -75,7 +75,7 @@ def remembers(case: str) -> bool:
     kind, _, name = case.partition("-")
     if kind == "aggregator" and name != "nested":  # all of them have `init`, and most begin with nothing
         return bool(lift(registry.resolve(kind, name, {})).init(np.zeros(4, np.float32), 2))
-    return name in ("own", "nested") or registry.remembers(registry.find_part(kind, name, builtin_parts(kind)))
+    return name in ("own", "nested") or checks.remembers(registry.find_part(kind, name, builtin_parts(kind)))
 
 
 @pytest.mark.parametrize(

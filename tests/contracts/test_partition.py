@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.data.holdings import Holdings, checked_partition, is_virtual, label_counts
+from fedtide.parts.checks import Guarded
 from fedtide.parts.kinds import builtin_parts
-from fedtide.parts.user_code import Guarded
 from fedtide.types import Dataset, Samples
 from promises import frozen, part
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from fedtide import columns
 from fedtide.parts import registry
 from fedtide.parts.kinds import builtin_parts
-from fedtide.timeline.user_timeline import checked_ticks
 from fedtide.types import Clock, Floats, Ints
 from helpers import EXAMPLES, constant_clock
-from promises import made
+from promises import checked_ticks, made
 
 OURS = {name: made(maker) for name, maker in builtin_parts("timeline").items()}
 OTHERS = {

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.engine import checks
 from fedtide.errors import FedtideError
 from fedtide.learning.model import MODELS, Model, num_parameters
 from fedtide.learning.trainer import WRAPPERS, LocalWork, Task
+from fedtide.parts import checks
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Job, Samples, Trained
 from helpers import small_dataset
@@ -60,7 +60,7 @@ class Forgetful:
         assert isinstance(answer, Trained)
         assert len(answer.memory) == len(jobs)
         for after in answer.memory:
-            checks.memory(after, begun, "trainer")
+            checks.checked_memory(after, begun, "trainer")
         return answer.updates
 
 

@@ -232,7 +232,7 @@ def test_femnist_before_it_is_divided(tmp_path, inner):
         ('{"users": [], "user_data": {}}', "holds no samples"),
         (
             '{"users": ["a"], "user_data": {"a": {"x": [[1, 2]], "y": [1]}}}',
-            r"user_data\.a\.x\.0\.1 Input should be less than or equal to 1",
+            r"x\.0\.1 Input should be less than or",
         ),
         ('{"users": ["a"], "user_data": {"a": {"x": [["q"]], "y": [1]}}}', "Input should be a valid number"),
         (

@@ -16,7 +16,7 @@ from fedtide.deploy.node import partition as loader
 from fedtide.engine.system import build
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.pages.run_view import view_run
-from fedtide.parts.user_code import Guarded
+from fedtide.parts.checks import Guarded
 from fedtide.runs.manifest import fleet_digest
 from helpers import EXAMPLES, small, small_dataset
 

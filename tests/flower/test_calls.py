@@ -27,12 +27,12 @@ def calls_of_a_period(folder: Path) -> Counter[str]:
         if event == "call" and code.co_filename.startswith(SOURCE) and not code.co_name.startswith("<"):
             found[f"{code.co_filename.removeprefix(SOURCE)}:{code.co_name}"] += 1
 
-    def on_round(status: Any) -> None:
-        if status.record.index == 4:
+    def on_round(record: Any) -> None:
+        if record.index == 4:
             sys.setprofile(count)
-        if status.record.index == 5:
+        if record.index == 5:
             sys.setprofile(None)
-            assert len(status.record.picked) == 3
+            assert len(record.picked) == 3
 
     try:
         Federation(terms(), folder, (3.0,) * 6, on_round).coordinator().run()

@@ -201,7 +201,7 @@ def test_killed_and_started_again(tmp_path: Path, when: int) -> None:
     """A new ServerApp goes on at the next period; what nodes did for the old one is not awaited."""
     folder = tmp_path / "run"
 
-    def die(status: object) -> None:
+    def die(record: object) -> None:
         if len(read_rounds(folder)) == when:
             raise Killed
 
@@ -239,7 +239,7 @@ def test_killed_between_trace_and_checkpoint(tmp_path: Path, monkeypatch: pytest
 def test_seats_survive_a_restart_of_the_server(tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
-    def die(status: object) -> None:
+    def die(record: object) -> None:
         if len(read_rounds(folder)) == 4:
             raise Killed
 

@@ -108,19 +108,3 @@ def test_only_a_trace_can_be_replayed(tmp_path: Path) -> None:
 def test_a_replay_needs_no_flower() -> None:
     code = "import sys; sys.modules['flwr'] = None; import fedtide.deploy.replay"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "column", "says"),
-    [("max_loss", "loss", "losses"), ("best_channel_best_norm", "update_sq_norm", "update norms")],
-)
-def test_a_trace_without_what_the_scheduler_looks_at(tmp_path: Path, scheduler: str, column: str, says: str) -> None:
-    folder = tmp_path / "run"
-    Federation(terms({"policy": {"scheduler": scheduler}}), folder).coordinator().run()
-    assert replay(folder).first_difference is None
-    recorded = trace.read_trace(folder)
-    trace.write_trace(
-        folder, recorded._replace(periods=[each.model_copy(update={column: None}) for each in recorded.periods])
-    )
-    with pytest.raises(RunFolderError, match=f"do not agree on whether it looks at {says}; restore"):
-        replay(folder)

@@ -13,10 +13,10 @@ import pytest
 import fedtide
 from companions import with_companions
 from fedtide import config
-from fedtide.engine import checks
 from fedtide.engine.system import build, make_trainer
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import TRAINERS
+from fedtide.parts import checks
 from helpers import run, small, small_dataset
 
 COMBINE = "def mine(model, starts, updates, weights, age):\n"
@@ -209,7 +209,7 @@ class Stubborn:
 )
 def test_an_answer_that_holds_no_plain_numbers_is_the_policy_s_fault(answer: Any) -> None:
     with pytest.raises(TrainingError, match=r"mine returned .*must give the 30 numbers"):
-        checks.vector(answer, 30, "mine")
+        checks.checked_vector(answer, 30, "mine")
 
 
 @pytest.mark.parametrize("shape", [(0, 8, 8), (1, 0, 8), (1, 8, 0)])

@@ -18,7 +18,7 @@ from fedtide.learning import native
 from fedtide.learning.model import MODELS, num_parameters
 from fedtide.learning.scaffold import Scaffold
 from fedtide.learning.trainer import LocalWork, Task
-from fedtide.parts import registry
+from fedtide.parts import checks
 from fedtide.runs import RoundRecord
 from fedtide.types import Job
 from helpers import small, small_dataset
@@ -312,4 +312,4 @@ def test_the_records_say_who_trained() -> None:
     assert trainer_name(make_trainer(build(wanted, dataset=DATA))).startswith("scaffold around native, scale=")
     assert instruction_path(wanted) == native.isa()
     assert instruction_path(config.experiment(wanted, {"learning": {"trainer": {"inner": "torch"}}})) is None
-    assert registry.remembers(make_trainer(build(wanted, dataset=DATA)))
+    assert checks.remembers(make_trainer(build(wanted, dataset=DATA)))

@@ -48,8 +48,8 @@ def deployed_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
 
     made: dict[bool, Path] = {}
 
-    def stop(status: Any) -> None:
-        if status.record.index == 5:
+    def stop(record: Any) -> None:
+        if record.index == 5:
             raise KeyboardInterrupt
 
     def make(whole: bool) -> Path:

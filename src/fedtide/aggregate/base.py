@@ -23,7 +23,7 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.methods import METHODS
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks, registry
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Memory, Vector, Vectors, read_only, readonly_copy
 
@@ -90,7 +90,7 @@ class Lifted:
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return what the function remembers at first."""
-        made: Memory = self.part.init(model) if registry.remembers(self.part) else {}
+        made: Memory = self.part.init(model) if checks.remembers(self.part) else {}
         return made
 
     def start(self, state: Memory, model: Vector, cohort: Cohort) -> Rows:
@@ -114,7 +114,7 @@ class Lifted:
             readonly_copy(cohort.weights),
             readonly_copy(cohort.age),
         )
-        if not registry.remembers(self.part):
+        if not checks.remembers(self.part):
             return self.part(*given), state
         copy = {name: value.copy() for name, value in state.items()}
         answer: tuple[Vector, Memory] = self.part(copy, *given, readonly_copy(cohort.device))
@@ -123,7 +123,7 @@ class Lifted:
 
 def lift(part: Any) -> Any:
     """Return an aggregator as it is, and a plain function as an aggregator."""
-    made = part.policy if isinstance(part, user_code.Guarded) else part
+    made = part.policy if isinstance(part, checks.Guarded) else part
     return Lifted(part) if callable(made) else part
 
 

@@ -21,7 +21,7 @@ from fedtide.cli.console import out, print_json, print_table
 from fedtide.config import presets as config_presets
 from fedtide.config.presets import scenario_names
 from fedtide.errors import FedtideError, did_you_mean
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks, registry
 from fedtide.parts.arguments import NO_DEFAULT, Parameter
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.report.terminal import TableColumn
@@ -91,7 +91,7 @@ def described(kind: str) -> dict[str, Any]:
 def _described(kind: str, name: str, origin: str) -> dict[str, Any]:
     """Describe one part; one that cannot be loaded here, or raises when it is looked at, says so itself."""
     try:
-        with user_code.reported(kind, name, None):
+        with checks.reported(kind, name, None):
             found = registry.find_part(kind, name, builtin_parts(kind))
             about = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
             declared = [

@@ -11,7 +11,7 @@ import numpy as np
 from fedtide.codec.base import Codec, Packet
 from fedtide.core.reading import is_own_file
 from fedtide.errors import FedtideError
-from fedtide.parts import registry
+from fedtide.parts import checks, registry
 from fedtide.parts.arguments import arg
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Memory, Rng, Vector
@@ -26,7 +26,7 @@ def inner_codec(wrapper: str, name: str, args: Mapping[str, Any] | None, filled:
             f"codec={wrapper!r}: inner={name!r} names a file, whose content would not be known to belong to the run; name one "
             "of ours or package.module:name"
         )
-    if registry.remembers(registry.find_part("codec", name, builtin_parts("codec"))):
+    if checks.remembers(registry.find_part("codec", name, builtin_parts("codec"))):
         raise FedtideError(f"codec={wrapper!r}: inner={name!r} has a memory of its own; name a codec without")
     codec: Codec = registry.part(
         "codec", name, args or {}, lambda key: filled[key] if key in filled else registry.nothing(key)

@@ -143,6 +143,8 @@ def _line(error: Any, fields: Mapping[str, FieldInfo], kind: str, unknown: Calla
         return str(error["ctx"]["error"])
     if error["type"] == "extra_forbidden":
         return f"{key} is not a {kind}{unknown(key)}"
+    if error["type"] == "missing":
+        return f"{key} is missing"
     if error["type"] in ("model_type", "model_attributes_type"):
         return f"{key}={shown(error['input'])}{unknown(key)}"
     field = fields.get(".".join(path[:2])) or fields.get(path[0] if path else "")

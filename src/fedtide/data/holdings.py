@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.parts.user_code import as_array, reported
+from fedtide.parts.checks import as_array, reported
 from fedtide.types import Ints
 
 LabelArray = npt.NDArray[np.integer[Any]]

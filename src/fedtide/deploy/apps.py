@@ -29,7 +29,7 @@ from fedtide.deploy.settings import from_run_config
 from fedtide.deploy.trace import PartWithMemory
 from fedtide.errors import FedtideError
 from fedtide.learning import native
-from fedtide.parts import registry
+from fedtide.parts import checks
 from fedtide.runs import machine_fault
 from fedtide.types import Memory
 
@@ -82,7 +82,7 @@ def train(message: Message, context: Context) -> Message:
     forgot: list[PartWithMemory] = (
         ["trainer"] if seen and before is None and (worker.updates_on_ack or after is not None) else []
     )
-    if order.acknowledged and acknowledged.memory is None and registry.remembers(worker.codec):
+    if order.acknowledged and acknowledged.memory is None and checks.remembers(worker.codec):
         forgot.append("codec")
     counts = worker.label_counts(part, _secret(own, state))
     ready = ReadyReply(
@@ -162,26 +162,18 @@ def recall(state: RecordDict, kind: str, device: int, seen: int) -> Memory | Non
 
     None if that is nothing yet, or was forgotten.
     """
-    note = state.get(f"{kind}-memory")
-    if not isinstance(note, ConfigRecord) or note["device"] != device:
-        return None
-    sides = [side for side in ("after", "before") if note[side] == seen]
-    record = state.get(f"{kind}-{sides[0]}") if sides else None
-    if not isinstance(record, ArrayRecord):
-        return None
-    return {name: np.array(array.numpy()) for name, array in record.items()}
+    record = state.get(f"{kind}-{device}-{seen}")
+    return {name: np.array(array.numpy()) for name, array in record.items()} if record is not None else None
 
 
 def store_memory(state: RecordDict, kind: str, device: int, before: Use, after: Use) -> None:
     """Keep what a part remembered before a use and remembers after it; nothing of a part without memory."""
-    for name in (f"{kind}-before", f"{kind}-after", f"{kind}-memory"):
-        if name in state:
-            del state[name]
-    for side, use in (("before", before), ("after", after)):
-        if use.memory is not None:
-            arrays = {name: Array(np.array(array, order="C")) for name, array in use.memory.items()}
-            state[f"{kind}-{side}"] = ArrayRecord(arrays)
-            state[f"{kind}-memory"] = ConfigRecord({"device": device, "before": before.number, "after": after.number})
+    for name in [name for name in state if name.startswith(f"{kind}-")]:
+        del state[name]
+    for number, memory in (before, after):
+        if memory is not None:
+            arrays = {name: Array(np.array(array, order="C")) for name, array in memory.items()}
+            state[f"{kind}-{device}-{number}"] = ArrayRecord(arrays)
 
 
 client_app = ClientApp()

@@ -1,4 +1,7 @@
-"""Orders out, replies in: who works on what, what arrived, what was refused. Knows nodes and messages, no learning."""
+"""Orders out, replies in: which node plays which device, who works on what, what arrived, what was refused.
+
+Knows nodes and messages, no learning. A device's seat outlives its node: whoever takes it next plays the same device.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,14 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message, RecordDict
 
 from fedtide.codec.base import Codec, Packet
 from fedtide.deploy.protocol import (
-    TRAIN,
-    UPLOAD,
+    ReadyReply,
     Refused,
     TrainOrder,
     UploadOrder,
@@ -23,7 +25,6 @@ from fedtide.deploy.protocol import (
     read_ready,
     read_upload,
 )
-from fedtide.deploy.seats import Seat, Seats
 from fedtide.deploy.settings import Terms
 from fedtide.deploy.trace import Refusal
 from fedtide.types import Vector
@@ -43,10 +44,8 @@ class Mailbox:
 
     def send(self, messages: Sequence[Message]) -> list[str | None]:
         """Push the messages; return an id each, None for what could not be sent."""
-        if not messages:
-            return []
-        ids = [key or None for key in self._try("send", lambda: list(self._grid.push_messages(messages)), [])]
-        return [*ids, *[None] * (len(messages) - len(ids))][: len(messages)]
+        nothing: list[str | None] = [None] * len(messages)
+        return self._try("send", lambda: list(self._grid.push_messages(messages)), nothing) if messages else nothing
 
     def fetch(self, ids: Sequence[str]) -> tuple[list[Message], list[str]]:
         """Return the replies to these messages that have come, and the ids of those whose reply cannot be read.
@@ -75,22 +74,41 @@ class Mailbox:
             return otherwise
 
 
+@dataclass(eq=False)
+class Seat:
+    """One device number and what is known of the node that plays it."""
+
+    device: int
+    node: int | None = None
+    life: str = ""  # when the node's present life began; another one means that it restarted and forgot
+    order: TrainOrder | None = None  # what it works on, or has finished
+    ready: ReadyReply | None = None  # once it has finished
+    ready_at: float = 0.0
+    failures: int = 0  # in a row
+    retry_at: int = 0  # not before this tick
+    refused: int = 0  # in a row
+    packets: set[bytes] = field(default_factory=set)  # digests of what was accepted, to notice a replay
+
+    def rest(self) -> None:
+        """Forget the order: the node works on nothing that could be used."""
+        self.order = self.ready = None
+
+
+class _Sent(NamedTuple):
+    """An order that waits for its reply."""
+
+    seat: Seat
+    order: TrainOrder | UploadOrder
+    at: float  # seconds since the beginning
+    tries: int = 1
+
+
 class ReceivedUpdate(NamedTuple):
     """An update that arrived."""
 
     packet: Packet
     update: Vector  # [d]
     at: float  # seconds since the beginning
-
-
-@dataclass
-class _Asked:
-    """A grant that waits for its packet."""
-
-    seat: Seat
-    grant: UploadOrder
-    sent_at: float
-    tries: int = 1
 
 
 class Conversation:
@@ -107,20 +125,22 @@ class Conversation:
     ) -> None:
         self._mailbox, self._terms, self._codec, self._clock = mailbox, terms, codec, clock
         self._num_parameters, self._num_labels = num_parameters, num_labels
-        self._orders: dict[str, Seat] = {}  # message id -> who trains
-        self._asked: dict[str, _Asked] = {}  # message id -> who uploads
+        self._waiting: dict[str, _Sent] = {}  # by message id
         self._present: Mapping[int, str] | None = None  # connected nodes, as last seen; None: unknown
+        self._banned: set[int] = set()  # nodes
         self._version = 1  # of the newest model
         self._begun = clock()
-        self.seats = Seats(terms.experiment.fleet.num_devices, {})
+        self.seats = [Seat(device) for device in range(terms.experiment.fleet.num_devices)]
         self.rate: dict[int, float] = {}  # bit/s seen on uploads, by device
         self.got: dict[int, ReceivedUpdate] = {}  # updates of this period, by device
         self.refusals: list[Refusal] = []  # of this period
 
-    def restore(self, nodes: Mapping[int, int], rate: Mapping[int, float], elapsed: float) -> None:
+    def restore(self, nodes: Mapping[str, int], rate: Mapping[str, float], elapsed: float) -> None:
         """Go on where another process stopped: who sat where, the rates, and the seconds since the beginning."""
-        self.seats = Seats(self._terms.experiment.fleet.num_devices, nodes)
-        self.rate, self._begun = dict(rate), self._clock() - elapsed
+        for device, node in nodes.items():
+            self.seats[int(device)].node = node
+        self.rate = {int(device): seen for device, seen in rate.items()}
+        self._begun = self._clock() - elapsed
 
     @property
     def elapsed(self) -> float:
@@ -128,26 +148,48 @@ class Conversation:
         return self._clock() - self._begun
 
     @property
-    def is_waiting(self) -> bool:
+    def awaits_uploads(self) -> bool:
         """Is a packet still on its way?"""
-        return bool(self._asked)
+        return any(isinstance(sent.order, UploadOrder) for sent in self._waiting.values())
 
     # -- out --------------------------------------------------------------------------------------------------------
 
+    def num_connected(self) -> int:
+        """Return how many nodes are connected now."""
+        return len(self._mailbox.nodes() or {})
+
     def look_around(self) -> None:
-        """Find out who is connected, and give new nodes a seat."""
+        """Find out who is connected, and give new nodes a seat.
+
+        A seat is free that was never taken, else one whose node is gone; nodes without a seat wait for one. A node that
+        restarted with its key keeps its seat, but has forgotten what it held.
+        """
         self._present = self._mailbox.nodes()
-        for seat in self.seats.place(self._present or {}):
+        present, changed = self._present or {}, []
+        for seat in self.seats:
+            life = seat.life if seat.node is None else present.get(seat.node, seat.life)
+            if seat.life and life != seat.life:
+                changed.append(seat)
+            seat.life = life
+        waiting = sorted(present.keys() - {seat.node for seat in self.seats} - self._banned)
+        free = [seat for seat in self.seats if seat.node is None]
+        free += [seat for seat in self.seats if seat.node is not None and seat.node not in present]
+        for node, seat in zip(waiting, free, strict=False):
+            seat.node, seat.life = node, present[node]
+            seat.failures = seat.retry_at = seat.refused = 0
+            changed.append(seat)
+        for seat in changed:
+            seat.rest()
             _log.info("node %s plays device %d", seat.node, seat.device)
-            self._orders = {key: each for key, each in self._orders.items() if each is not seat}
+        self._waiting = {key: sent for key, sent in self._waiting.items() if sent.seat not in changed}
 
     def ready(self) -> list[Seat]:
         """Return the seats whose nodes are ready and connected, by device."""
         self.look_around()
-        return [seat for seat in self.seats.all if seat.state == "ready" and self._is_here(seat)]
+        return [seat for seat in self.seats if seat.ready and self._is_here(seat)]
 
     def _is_here(self, seat: Seat) -> bool:
-        return self._present is None or seat.node in self._present
+        return seat.node is not None and (self._present is None or seat.node in self._present)
 
     def order_training(
         self,
@@ -167,164 +209,140 @@ class Conversation:
         self.look_around()
         self._version = version
         chosen = []
-        for seat in self.seats.all:
-            if seat.state == "ready" and seat.device in done:
+        for seat in self.seats:
+            if seat.ready and seat.device in done:
                 seat.rest()
-            if seat.state == "idle" and seat.node is not None and self._is_here(seat) and version >= seat.retry_at:
-                chosen.append(seat)
-        orders = [
-            TrainOrder(
-                device=seat.device,
-                version=version,
-                nonce=secrets.token_hex(16),
-                learning_rate=learning_rate,
-                want_norm="update_sq_norm" in needs,
-                want_loss="loss" in needs,
-                acknowledged=acknowledged.get(seat.device, 0),
-                previous=trained.get(seat.device, 0),
-            )
-            for seat in chosen
-        ]
-        record, patience = model_record(model), self._terms.deployment.train_timeout
-        messages = [
-            Message(order.content(model=record), seat.node or 0, TRAIN, ttl=patience, group_id=str(version))
-            for seat, order in zip(chosen, orders, strict=True)
-        ]
-        sent = []
-        for seat, order, key in zip(chosen, orders, self._mailbox.send(messages), strict=True):
-            if key is not None:
-                seat.state, seat.order, seat.sent_at = "working", order, self._clock()
-                self._orders[key] = seat
-                sent.append(seat.device)
-        return sent
+            if seat.order is None and self._is_here(seat) and version >= seat.retry_at:
+                order = TrainOrder(
+                    device=seat.device,
+                    version=version,
+                    nonce=secrets.token_hex(16),
+                    learning_rate=learning_rate,
+                    want_norm="update_sq_norm" in needs,
+                    want_loss="loss" in needs,
+                    acknowledged=acknowledged.get(seat.device, 0),
+                    previous=trained.get(seat.device, 0),
+                )
+                chosen.append(_Sent(seat, order, self.elapsed))
+        sent = self._send(chosen, self._terms.deployment.train_timeout, model=model_record(model))
+        return [each.seat.device for each in sent]
 
-    def ask(self, picked: Sequence[Seat], bits: Sequence[float], tick: int) -> None:
-        """Send every picked node its grant."""
+    def ask(self, devices: Sequence[int], bits: Sequence[float], tick: int) -> None:
+        """Send the node of every picked device its grant."""
         asked = []
-        for seat, budget in zip(picked, bits, strict=True):
+        for device, budget in zip(devices, bits, strict=True):
+            seat = self.seats[device]
             assert seat.order is not None  # it is ready
-            version, nonce = seat.order.version, secrets.token_hex(16)
-            grant = UploadOrder(device=seat.device, version=version, nonce=nonce, tick=tick, bits=budget)
-            asked.append(_Asked(seat, grant, self._clock()))
+            nonce = secrets.token_hex(16)
+            grant = UploadOrder(device=device, version=seat.order.version, nonce=nonce, tick=tick, bits=budget)
+            asked.append(_Sent(seat, grant, self.elapsed))
         self._send_grants(asked)
 
-    def _send_grants(self, asked: list[_Asked]) -> None:
+    def _send_grants(self, asked: Sequence[_Sent]) -> None:
         # A reply that expires on its way would come back as an error: let it come late, and be ignored.
-        patience = 2 * self._terms.experiment.timeline.period + 30
+        self._send(asked, 2 * self._terms.experiment.timeline.period + 30)
+
+    def _send(self, orders: Sequence[_Sent], patience: float, **more: ArrayRecord) -> list[_Sent]:
+        """Send orders, which then wait for their replies; return those that could be sent."""
         messages = [
-            Message(each.grant.content(), each.seat.node or 0, UPLOAD, ttl=patience, group_id=str(each.grant.tick))
-            for each in asked
+            Message(order.content(**more), seat.node or 0, order.kind, ttl=patience, group_id=str(self._version))
+            for seat, order, *_ in orders
         ]
-        for each, key in zip(asked, self._mailbox.send(messages), strict=True):
-            if key is not None:
-                self._asked[key] = each
+        sent = {key: each for key, each in zip(self._mailbox.send(messages), orders, strict=True) if key}
+        for seat, order, *_ in sent.values():
+            seat.order = order if isinstance(order, TrainOrder) else seat.order
+        self._waiting |= sent
+        return list(sent.values())
 
     def close_period(self) -> None:
         """Forget what the period gathered; whoever has not answered is too late."""
-        for each in self._asked.values():
-            _log.warning("node %s (device %d) missed the deadline", each.seat.node, each.seat.device)
-        self._asked.clear()
+        for key, (seat, order, *_) in list(self._waiting.items()):
+            if isinstance(order, UploadOrder):
+                _log.warning("node %s (device %d) missed the deadline", seat.node, seat.device)
+                del self._waiting[key]
         self.got, self.refusals = {}, []
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Take in what has come; give up orders that are too old."""
-        replies, unreadable = self._mailbox.fetch([*self._orders, *self._asked])
+        """Take in what has come; give up trainings that are too old."""
+        replies, unreadable = self._mailbox.fetch([*self._waiting])
         for key in unreadable:
-            self._on_unreadable(key)
+            self._take_in(self._waiting.pop(key), None)
         for message in replies:
-            key = message.metadata.reply_to_message_id
-            if key in self._orders:
-                self._on_ready(self._orders.pop(key), message)
-            elif key in self._asked:
-                self._on_upload(self._asked.pop(key), message)
+            sent = self._waiting.pop(message.metadata.reply_to_message_id, None)
+            if sent is not None:
+                self._take_in(sent, message)
             else:
                 _log.warning("node %s sent a reply that nobody waits for", message.metadata.src_node_id)
-        limit = self._clock() - self._terms.deployment.train_timeout
-        for key, seat in list(self._orders.items()):
-            if seat.sent_at < limit:
-                del self._orders[key]
-                self._failed(seat, "trained for too long")
+        oldest = self.elapsed - self._terms.deployment.train_timeout
+        for key, (seat, order, at, _) in list(self._waiting.items()):
+            if isinstance(order, TrainOrder) and at < oldest:
+                del self._waiting[key]
+                _log.warning("node %s (device %d) trained for too long", seat.node, seat.device)
+                self._pause(seat)
 
-    def _on_unreadable(self, key: str) -> None:
-        """A reply is there, but Flower cannot unpack it."""
-        if key in self._orders:
-            seat = self._orders.pop(key)
-            self._failed(seat, "")
-        else:
-            seat = self._asked.pop(key).seat
-        self._refuse(seat, "a reply that cannot be unpacked")
-
-    def _on_ready(self, seat: Seat, message: Message) -> None:
-        """A node has finished, or failed."""
-        assert seat.order is not None  # an order without a reply is an order
-        if message.has_error():
-            reason = " ".join(str(message.error.reason).split())[:300]  # a node's own words
-            self._failed(seat, f"error {message.error.code}: {reason}", message.error.code)
-            return
-        num_labels, num_devices = self._num_labels, self._terms.experiment.fleet.num_devices
+    def _take_in(self, sent: _Sent, message: Message | None) -> None:
+        """A node has finished, a packet has come, or an error in their place. None: Flower cannot unpack it."""
+        seat, order, settings = sent.seat, sent.order, self._terms.deployment
         try:
-            self._check_sender(seat, message)
-            seat.ready = read_ready(message.content, seat.order, num_labels, num_devices, self._terms.deployment)
+            if message is None:
+                raise Refused("a reply that cannot be unpacked")
+            if message.has_error():
+                self._on_error(sent, message.error.code, str(message.error.reason))
+                return
+            if message.metadata.src_node_id != seat.node:
+                raise Refused(f"the reply comes from node {message.metadata.src_node_id}")
+            if not message.has_content():
+                raise Refused("the reply is empty")
+            if isinstance(order, UploadOrder):
+                self._on_upload(sent, order, message.content)
+            else:
+                seat.ready = read_ready(message.content, order, self._num_labels, len(self.seats), settings)
+                seat.ready_at, seat.failures = self.elapsed, 0
         except Refused as error:
-            self._failed(seat, "")
+            if isinstance(order, TrainOrder):
+                self._pause(seat)
             self._refuse(seat, str(error))
-            return
-        seat.state, seat.ready_at, seat.failures = "ready", self.elapsed, 0
 
-    def _on_upload(self, asked: _Asked, message: Message) -> None:
-        """A packet has come, or an error in its place."""
-        seat, now = asked.seat, self._clock()
-        if message.has_error():
-            code = message.error.code
-            _log.warning("node %s (device %d) could not upload: error %d", seat.node, seat.device, code)
-            if code in _RETRYABLE and asked.tries < _UPLOAD_TRIES:
-                self._send_grants([_Asked(seat, asked.grant, now, asked.tries + 1)])
-            return
-        try:
-            self._check_sender(seat, message)
-            packet, update = read_upload(
-                message.content, asked.grant, self._codec, self._num_parameters, self._terms.deployment
-            )
-            self._check_new(seat, packet, update)
-        except Refused as error:
-            self._refuse(seat, str(error))
-            return
-        seat.refused = 0
-        self.got[seat.device] = ReceivedUpdate(packet, update, self.elapsed)
-        self.rate[seat.device] = averaged_rate(self.rate, seat.device, 8 * len(packet.data), now - asked.sent_at)
-
-    def _check_sender(self, seat: Seat, message: Message) -> None:
-        if message.metadata.src_node_id != seat.node:
-            raise Refused(f"the reply comes from node {message.metadata.src_node_id}")
-        if not message.has_content():
-            raise Refused("the reply is empty")
-
-    def _check_new(self, seat: Seat, packet: Packet, update: Vector) -> None:
-        """Refuse a packet that this device has sent before; an empty one may come again."""
+    def _on_upload(self, sent: _Sent, grant: UploadOrder, content: RecordDict) -> None:
+        """Keep an update, unless this device has sent the packet before; an empty one may come again."""
+        seat, now = sent.seat, self.elapsed
+        packet, update = read_upload(content, grant, self._codec, self._num_parameters, self._terms.deployment)
         digest = hashlib.sha256(packet.data).digest()
         if digest in seat.packets:
             raise Refused("a packet that was sent before")
         if update.any():
             seat.packets.add(digest)
+        seat.refused = 0
+        self.got[seat.device] = ReceivedUpdate(packet, update, now)
+        self.rate[seat.device] = averaged_rate(self.rate, seat.device, 8 * len(packet.data), now - sent.at)
 
-    def _failed(self, seat: Seat, why: str, code: int = 2) -> None:
+    def _on_error(self, sent: _Sent, code: int, reason: str) -> None:
+        """Ask for an upload again; let a node that could not train rest, unless it is gone: it trains when it is back."""
+        seat, order = sent.seat, sent.order
+        why = " ".join(reason.split())[:300]  # a node's own words
+        _log.warning("node %s (device %d) failed to %s: error %d: %s", seat.node, seat.device, order.kind, code, why)
+        if isinstance(order, TrainOrder):
+            self._pause(seat, 0 if code == _GONE else 1)
+        elif code in _RETRYABLE and sent.tries < _UPLOAD_TRIES:
+            self._send_grants([sent._replace(at=self.elapsed, tries=sent.tries + 1)])
+
+    def _pause(self, seat: Seat, failures: int = 1) -> None:
         """A training came to nothing: try again with a newer model, later and later if it goes on."""
-        if why:
-            _log.warning("node %s (device %d) did not train: %s", seat.node, seat.device, why)
         seat.rest()
-        if code == _GONE:
-            return  # it gets a model as soon as it is back
-        seat.failures += 1
-        pause = min(2 ** min(seat.failures - 1, 30), self._terms.deployment.retry_limit) - 1
-        seat.retry_at = self._version + 1 + pause
+        seat.failures += failures
+        if failures:
+            pause = min(2 ** min(seat.failures - 1, 30), self._terms.deployment.retry_limit)
+            seat.retry_at = self._version + pause
 
     def _refuse(self, seat: Seat, why: str) -> None:
-        """Log and count a reply that is not believed."""
+        """Log and count a reply that is not believed; ignore its node from now on if there were too many."""
         _log.warning("node %s (device %d) refused: %s", seat.node, seat.device, why)
         self.refusals.append(Refusal(device=seat.device, node=seat.node or 0, why=why))
         seat.refused += 1
         if seat.refused == self._terms.deployment.ban_after:
             _log.warning("node %s (device %d) is ignored from now on", seat.node, seat.device)
-            self.seats.ban(seat)
+            self._banned.add(seat.node or 0)
+            seat.node, seat.life = None, ""
+            seat.rest()

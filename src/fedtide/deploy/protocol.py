@@ -20,14 +20,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from pydantic import FailFast, Field, ValidationError
 
 from fedtide.codec.base import HEADER_BYTES, Codec, Packet, most_bits, received
+from fedtide.config.keys import explain_validation
+from fedtide.core.faults import error_text
 from fedtide.deploy.settings import Deployment
-from fedtide.deploy.trace import MAX_COUNT, PartWithMemory, ShortWord, StrictModel, explain_record
+from fedtide.deploy.trace import MAX_COUNT, PartWithMemory, ShortWord, StrictModel
 from fedtide.engine.system import System
 from fedtide.errors import FedtideError
 from fedtide.radio.modem import shannon_capacity
 from fedtide.types import Floats, Vector
 
-TRAIN, UPLOAD = "train", "query.upload"
 _NEWEST_WEIGHT = 0.5  # of the newest rate measurement
 MIN_CAPACITY = 1e-6  # bit/symbol; a link that was seen to work is never taken for dead
 _MAX_LOSS = 1e12  # nats
@@ -42,31 +43,39 @@ class _Message(StrictModel):
     """The fields of one record in a Flower message."""
 
     record: ClassVar[str]  # its name in the message
+    kind: ClassVar[str]  # of Flower's message, if it is an order
+
+    device: int
+    version: int  # of the model that it is about
+    nonce: str
 
     def content(self, **more: ArrayRecord) -> RecordDict:
         """Return Flower's content: this record, without what is at its default, and others."""
         return RecordDict({self.record: ConfigRecord(self.model_dump(exclude_defaults=True)), **more})
 
     @classmethod
-    def read(cls, content: RecordDict) -> Self:
-        """Read the record; raise Refused if there is none, or if a field is missing, unknown or of another type."""
+    def read(cls, content: RecordDict, order: _Message | None = None) -> Self:
+        """Read the record; raise Refused if there is none, if a field is wrong, or if it answers another order."""
         record = content.get(cls.record)
         if not isinstance(record, ConfigRecord):
             raise Refused(f"the reply has no record {cls.record!r}")
         try:
-            return cls.model_validate(dict(record))
+            found = cls.model_validate(dict(record))
         except ValidationError as error:
-            raise Refused(explain_record(error)) from error
+            raise Refused(explain_validation(error, cls.model_fields, "field")) from error
+        for name in ("device", "version", "tick", "nonce") if order else ():
+            answer, wanted = getattr(found, name, None), getattr(order, name, None)
+            if answer != wanted:
+                what = "something else" if name == "nonce" else f"{reprlib.repr(answer)}, not {wanted}"
+                raise Refused(f"the reply is for another order: {name} is {what}")
+        return found
 
 
 class TrainOrder(_Message):
     """Train from this model and hold the update."""
 
-    record = "order"
+    record, kind = "order", "train"
 
-    device: int
-    version: int
-    nonce: str
     learning_rate: float
     want_norm: bool = False
     want_loss: bool = False
@@ -80,16 +89,13 @@ class ReadyReply(_Message):
 
     record = "ready"
 
-    device: int
-    version: int
-    nonce: str
-    num_samples: Annotated[int, Field(ge=1)]
+    num_samples: int
     label_counts: Annotated[list[Annotated[int, Field(ge=0, le=MAX_COUNT)]], FailFast()]  # [c]
-    data: Annotated[int, Field(ge=-1)]  # which partition it holds; -1: its own
+    data: int  # which partition it holds; -1: its own
     isa: ShortWord
     capacity: float | None = None  # bit/symbol, if the node knows
     update_sq_norm: float | None = None
-    loss: Annotated[float, Field(ge=0, le=_MAX_LOSS)] | None = None  # of the model it received, on its own samples
+    loss: float | None = None  # of the model it received, on its own samples
     # the parts whose last use that the server has seen is not remembered
     forgot: Annotated[list[PartWithMemory], FailFast()] = Field(default=[])
 
@@ -97,11 +103,8 @@ class ReadyReply(_Message):
 class UploadOrder(_Message):
     """Send the update you hold in at most so many bits."""
 
-    record = "grant"
+    record, kind = "grant", "query.upload"
 
-    device: int
-    version: int
-    nonce: str
     tick: int
     bits: float
 
@@ -111,9 +114,6 @@ class UploadReply(_Message):
 
     record = "upload"
 
-    device: int
-    version: int
-    nonce: str
     tick: int
     packet: bytes
 
@@ -133,68 +133,51 @@ def read_ready(
     content: RecordDict, order: TrainOrder, num_labels: int, num_devices: int, settings: Deployment
 ) -> ReadyReply:
     """Return the row that a node reports, or raise Refused. What was not asked for is dropped."""
-    ready = ReadyReply.read(content)
-    _check_answer(ready, order, "device", "version", "nonce")
-    if len(ready.label_counts) != num_labels:
-        raise Refused(f"label_counts has {len(ready.label_counts)} entries for {num_labels} labels")
-    if ready.num_samples > settings.max_samples:
-        raise Refused(f"num_samples is {ready.num_samples}; max_samples is {settings.max_samples}")
-    if sum(ready.label_counts) != ready.num_samples:
-        raise Refused(f"label_counts adds up to {sum(ready.label_counts)}, num_samples is {ready.num_samples}")
-    # Only a loader of one's own knows data without a number; a replay could not find it.
-    if not (0 if settings.loader == "partition" else -1) <= ready.data < num_devices:
-        raise Refused(f"data is {ready.data}; it must be a part of the data from 0 to {num_devices - 1}")
-    # One dead link takes all symbols of a period: a node without a link cannot say so, and is no candidate.
-    reported = settings.capacity == "reported"
-    if reported and not (ready.capacity is not None and MIN_CAPACITY <= ready.capacity <= settings.max_capacity):
-        raise Refused(f"capacity is {ready.capacity}; it must be from {MIN_CAPACITY:g} to {settings.max_capacity:g}")
-    norm, most = ready.update_sq_norm, settings.max_update_norm**2
-    if order.want_norm and not (norm is not None and 0 <= norm <= most):
-        raise Refused(f"update_sq_norm is {norm}; it must be from 0 to {most:g}")
-    if order.want_loss and ready.loss is None:
-        raise Refused("loss was asked for and is missing")
-    asked = {
-        "capacity": ready.capacity if reported else None,
-        "update_sq_norm": norm if order.want_norm else None,
-        "loss": ready.loss if order.want_loss else None,
+    ready = ReadyReply.read(content, order)
+    counts, total = ready.label_counts, ready.num_samples
+    if len(counts) != num_labels or sum(counts) != total:
+        raise Refused(
+            f"label_counts has {len(counts)} entries for {num_labels} labels and adds up to {sum(counts)}; "
+            f"num_samples is {total}"
+        )
+    ranges: dict[str, tuple[bool, float, float]] = {  # whether it was asked for, least, most
+        "num_samples": (True, 1, settings.max_samples),
+        # Only a loader of one's own knows data without a number; a replay could not find it.
+        "data": (True, 0 if settings.loader == "partition" else -1, num_devices - 1),
+        # One dead link takes all symbols of a period: a node without a link cannot say so, and is no candidate.
+        "capacity": (settings.capacity == "reported", MIN_CAPACITY, settings.max_capacity),
+        "update_sq_norm": (order.want_norm, 0, settings.max_update_norm**2),
+        "loss": (order.want_loss, 0, _MAX_LOSS),
     }
-    return ready.model_copy(update=asked)
+    for name, (asked, least, most) in ranges.items():
+        value = getattr(ready, name)
+        if asked and (value is None or not least <= value <= most):
+            raise Refused(f"{name} is {value}; it must be from {least:g} to {most:g}")
+    return ready.model_copy(update={name: None for name, (asked, *_) in ranges.items() if not asked})
 
 
 def read_upload(
     content: RecordDict, grant: UploadOrder, codec: Codec, num_parameters: int, settings: Deployment
 ) -> tuple[Packet, Vector]:
     """Return the packet and the update [d] that the server reads from it, or raise Refused."""
-    upload = UploadReply.read(content)
-    _check_answer(upload, grant, "device", "version", "tick", "nonce")
+    upload = UploadReply.read(content, grant)
     budget = most_bits(codec, num_parameters, grant.bits)
     if len(upload.packet) > HEADER_BYTES + _SLACK_BYTES + budget / 8:
         raise Refused(f"a packet of {len(upload.packet)} bytes for a grant of {grant.bits:.0f} bits")
     try:
         packet = received(upload.packet, num_parameters)
-        if packet.bits > budget:
-            raise Refused(f"a packet of {packet.bits} bits for a grant of {grant.bits:.0f}")
         with np.errstate(over="ignore"):
             update = np.asarray(codec.decode(packet)).astype(np.float32, copy=False)
-    except FedtideError as error:
-        raise Refused(" ".join(str(error).split())[:400]) from error
     except Exception as error:  # whatever decoding rubbish raises; one node must not end the federation
-        why = " ".join(str(error).split())[:200]
-        raise Refused(f"a packet that cannot be decoded ({type(error).__name__}: {why})") from error
+        raise Refused(f"a packet that cannot be decoded ({error_text(error)})") from error
+    if packet.bits > budget:
+        raise Refused(f"a packet of {packet.bits} bits for a grant of {grant.bits:.0f}")
     if update.shape != (num_parameters,) or not np.isfinite(update).all():
         raise Refused(f"a packet that is not {num_parameters} finite numbers")
     norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
     if norm > settings.max_update_norm:
         raise Refused(f"an update of norm {norm:.3g}; max_update_norm is {settings.max_update_norm:g}")
     return packet, update
-
-
-def _check_answer(reply: ReadyReply | UploadReply, asked: TrainOrder | UploadOrder, *fields: str) -> None:
-    for name in fields:
-        found, wanted = getattr(reply, name), getattr(asked, name)
-        if found != wanted:
-            shown = "something else, not the nonce" if name == "nonce" else f"{reprlib.repr(found)}, not {wanted}"
-            raise Refused(f"the reply is for another order: {name} is {shown}")
 
 
 # -- link capacities that are measured on uploads -------------------------------------------------------------------

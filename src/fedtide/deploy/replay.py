@@ -21,7 +21,7 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.settings import check_timeline, deployment
-from fedtide.deploy.trace import Period, Trace, fingerprint, read_history, recorded_candidates
+from fedtide.deploy.trace import Period, candidates_of, fingerprint, read_history
 from fedtide.engine.loop import Loop, Sink
 from fedtide.engine.over_the_air import aircomp_sum, analog_packets
 from fedtide.engine.sending import Packed, decode_lot, encode_lot, without
@@ -38,7 +38,6 @@ from fedtide.runs import RoundRecord, RunFolder, costs, machine_fault
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
-_REPORTS = {"update_sq_norm": "update norms", "loss": "losses"}  # columns of a trace that a scheduler may ask for
 
 
 @dataclass
@@ -69,8 +68,7 @@ class RecordedDevices:
     def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
         """Return the rows of the trace; train first what a scheduler or a trainer's memory asks for."""
         period, needs, faithful = self.periods[tick.index - 1], self.system.policy.needs, self.faithful
-        num_devices, num_labels = self.system.fleet.num_devices, self.system.dataset.num_labels
-        rows = recorded_candidates(period, num_devices, num_labels, state.uploads, faithful)
+        rows = candidates_of(period, self.system, state.uploads, faithful)
         updates, memory = np.empty((0, 0), np.float32), _remembered(state, period)
         wants_norms = "update_sq_norm" in needs and not faithful
         if trained := updates_state_on_train(self.trainer) or wants_norms:
@@ -179,7 +177,6 @@ def replay(
         load = loader(deployment(recorded.header.deployment).loader)
         system = build(experiment, dataset=load(experiment, None), fleet=remote_fleet(experiment))
         system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
-        _check_fit(system, recorded, faithful)
         trainer = make_trainer(system, threads)
         devices = RecordedDevices(system, trainer, periods, lambda part: load(experiment, part).train, faithful)
         state = initial_state(trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
@@ -248,18 +245,3 @@ def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:
                     f"{key} is part of what happened and cannot be changed in a replay; change {', '.join(_CHANGEABLE)}"
                 )
     return config.experiment(config.lay(config.dump(original), changes))
-
-
-def _check_fit(system: System, recorded: Trace, faithful: bool) -> None:
-    """Raise if a trace has more periods than the experiment, or lacks what its scheduler looks at."""
-    if len(recorded.periods) > len(system.ticks):
-        raise RunFolderError(
-            f"the trace has {len(recorded.periods)} periods and timeline.horizon ends after {len(system.ticks)}: "
-            "it is of another experiment; restore experiment.yaml"
-        )
-    for name, words in _REPORTS.items() if faithful else ():
-        needed = name in system.policy.needs
-        if any((getattr(each, name) is not None) != needed for each in recorded.periods):
-            raise RunFolderError(
-                f"the trace and the scheduler do not agree on whether it looks at {words}; restore experiment.yaml"
-            )

@@ -2,19 +2,16 @@
 
 trace.jsonl is written and synced before the checkpoint of the same period, and cut back to it when a run continues. Every
 line ends with its seal, a SHA-256 of the line and of the seal before it: a line that was changed, lost or moved is noticed.
-A trace is copied between machines and edited by hand, so nothing in it is taken for granted.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
-import reprlib
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -24,19 +21,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.core import reading
+from fedtide.config.keys import explain_validation
 from fedtide.core.versioned import VersionedArray
-from fedtide.deploy.settings import deployment
-from fedtide.engine.step import REPORT_BITS, ServerState
+from fedtide.engine.step import REPORT_BITS
 from fedtide.engine.system import System
 from fedtide.engine.verify_replay import Answered
-from fedtide.errors import FedtideError, RunFolderError
+from fedtide.errors import RunFolderError
 from fedtide.runs import RoundRecord, machine_fault, read_run, write_atomically
 from fedtide.schedule.schedulers import make_candidates
 from fedtide.types import Candidates, Ints, Vector
 
 NAME = "trace.jsonl"
-TRACE_FORMAT = 1
 _SEAL = re.compile(rb',"seal":"([0-9a-f]{64})"\}\Z')
 MAX_COUNT = 2**53  # whole numbers stay exact in the scheduler's float64
 
@@ -73,8 +68,8 @@ class Refusal(StrictModel):
     why: str
 
 
-class Period(StrictModel):
-    """One aggregation. Columns run over the ready devices [m] or the picked ones [r], ascending. None is not written."""
+class ReadyRows(StrictModel):
+    """What a period was planned with. Columns run over the ready devices [m], ascending. None is not written."""
 
     tick: int
     wall: _Amount  # seconds since the federation began
@@ -90,21 +85,22 @@ class Period(StrictModel):
     capacity: list[_Amount]  # bit/symbol [m]
     update_sq_norm: list[_Amount] | None = None  # [m]
     loss: list[_Amount] | None = None  # [m]
+    forgot: dict[PartWithMemory, list[_Device]] | None = None  # the ready devices whose memory was lost
+
+
+class Period(ReadyRows):
+    """One aggregation. Columns run over the picked devices [r], ascending."""
+
     picked: list[_Device]  # [r]
     symbols: list[_Amount]  # [r]
     bits: list[_Amount]  # granted [r]
     arrived: list[_Device]  # the picked devices whose update was aggregated
     arrived_at: list[_Amount]  # seconds since the beginning
     lost: list[_Device] | None = None  # the picked devices that sent over a link which did not carry it
-    forgot: dict[PartWithMemory, list[_Device]] | None = None  # the ready devices whose memory was lost
     refused: list[Refusal]
     model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # SHA-256 of the model after this period
     nodes: dict[str, _Node]  # device number -> node number, as known at the end of the period
     rate: dict[str, _Amount]  # device number -> bit/s seen on its uploads
-
-
-_PER_READY = ("start", "node", "data", "isa", "ready_at", "learning_rate", "num_samples", "label_counts", "capacity",
-              "update_sq_norm", "loss")  # fmt: skip
 
 
 class Trace(NamedTuple):
@@ -119,17 +115,6 @@ def fingerprint(model: Vector) -> str:
     return hashlib.sha256(model.astype("<f4").tobytes()).hexdigest()
 
 
-def explain_record(error: ValidationError) -> str:
-    """Say in one short line what is wrong with a record from outside: field, value, reason."""
-    found = error.errors(include_url=False)[0]
-    field = ".".join(str(part) if str(part).isidentifier() else reprlib.repr(part) for part in found["loc"])
-    if found["type"] == "missing":
-        return f"it lacks {field}"
-    if found["type"] == "extra_forbidden":
-        return f"it has {field}, which is no field of it"
-    return f"{field} is {reprlib.repr(found['input'])}: {found['msg'][0].lower()}{found['msg'][1:]}"
-
-
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
@@ -141,40 +126,27 @@ def write_trace(folder: Path, trace: Trace) -> Writer:
         data += line
     if not path.exists() or path.read_bytes() != data:  # a finished run can lie on a disk that is read only
         write_atomically(path, data)
-    return Writer(path, seal, len(data))
+    return Writer(path, seal)
 
 
 @dataclass
 class Writer:
-    """Adds periods to a trace: a line is there whole or not at all."""
+    """Adds periods to a trace. Half a line, which a kill or a full disk may leave, does not count when it is read."""
 
     path: Path
     seal: bytes  # of the last line
-    length: int  # bytes of all lines
 
     def append(self, period: Period) -> None:
         """Add one period and sync it."""
-        line, seal = _line(period, self.seal)
+        line, self.seal = _line(period, self.seal)
         try:
-            with open(self.path, "r+b", buffering=0) as file:
-                if file.seek(0, os.SEEK_END) != self.length:
-                    raise RunFolderError(
-                        f"{self.path} was changed by someone else since the last period ({file.tell():,} bytes, not "
-                        f"{self.length:,}): restore it and start again"
-                    )
-                try:
-                    left = line
-                    while left:
-                        left = left[file.write(left) :]
-                    os.fsync(file.fileno())
-                except OSError:
-                    with contextlib.suppress(OSError):  # what is left of the line is dropped when it is read
-                        file.truncate(self.length)
-                    raise
+            with open(self.path, "ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
             fault = machine_fault(self.path, "written", error)
             raise RunFolderError(f"{fault}; everything up to the period before is saved: start again") from error
-        self.seal, self.length = seal, self.length + len(line)
 
 
 def _line(record: BaseModel, before: bytes) -> tuple[bytes, bytes]:
@@ -193,9 +165,9 @@ def _sealed(body: bytes, before: bytes) -> bytes:
 
 
 def read_trace(folder: Path) -> Trace:
-    """Read a trace, of a finished federation or not; a last line without end does not count.
+    """Read a trace, of a finished federation or not; check the seal and the fields of every line. Nothing is changed.
 
-    Every line is checked: its fields, its seal and its place. Nothing is changed.
+    A last line without end does not count.
     """
     path = folder / NAME
     try:
@@ -204,88 +176,30 @@ def read_trace(folder: Path) -> Trace:
         raise RunFolderError(f"{folder} holds no {NAME}: only a deployment's run folder can be replayed") from error
     except OSError as error:
         raise machine_fault(path, "read", error) from error
-    number, seal = 1, b""
-    periods: list[Period] = []
-    try:
-        if not lines:
-            raise ValueError("it has no whole line")
-        _check_format(path, lines[0])
-        tree, seal = _unsealed(lines[0], seal)
-        header = TraceHeader.model_validate(tree)
-        for number, line in enumerate(lines[1:], 2):
-            tree, seal = _unsealed(line, seal)
-            period = Period.model_validate(tree)
-            _check_period(period, number - 1, header.num_devices)
-            if periods and period.wall < periods[-1].wall:
-                raise ValueError(f"wall is {period.wall}, before the {periods[-1].wall} of the line before")
-            periods.append(period)
-    except ValueError as error:  # ValidationError is one, too
-        problem = explain_record(error) if isinstance(error, ValidationError) else error
-        raise RunFolderError(f"{path} is damaged (line {number}: {problem}); restore it from a copy") from error
-    return Trace(header, periods)
+    seal, records = b"", list[Any]()
+    for number, line in enumerate(lines or [b""], 1):
+        kind: type[StrictModel] = Period if records else TraceHeader
+        try:
+            body, seal = _unsealed(line, seal)
+            records.append(kind.model_validate_json(body))
+        except ValueError as error:  # ValidationError is one, too
+            fields = kind.model_fields
+            problem = explain_validation(error, fields, "field") if isinstance(error, ValidationError) else error
+            raise RunFolderError(
+                f"{path} is damaged or of another version (line {number}: {problem}); restore it from a copy"
+            ) from error
+    return Trace(records[0], records[1:])
 
 
-def _check_format(path: Path, line: bytes) -> None:
-    tree = reading.parse_json(line)
-    version = tree.get("format") if isinstance(tree, dict) else None
-    if type(version) is not int or version < 1:
-        raise ValueError("it is not the first line of a trace, which names its format")
-    if version != TRACE_FORMAT:
-        raise RunFolderError(
-            f"{path} is of format {version}, and this version reads format {TRACE_FORMAT}: use the fedtide that wrote it"
-        )
-
-
-def _unsealed(line: bytes, before: bytes) -> tuple[Any, bytes]:
-    """Return what a line says, and its seal; raise if the seal does not fit."""
+def _unsealed(line: bytes, before: bytes) -> tuple[bytes, bytes]:
+    """Return what a line says, as JSON, and its seal; raise if the seal does not fit."""
     found = _SEAL.search(line)
     if found is None:
         raise ValueError("it does not end with its seal")
     body = line[: found.start()] + b"}"
     if _sealed(body, before) != found[1]:
         raise ValueError("it does not fit its seal: it, or a line before it, was changed, lost or moved")
-    return reading.parse_json(body), found[1]
-
-
-def _check_period(period: Period, tick: int, num_devices: int) -> None:
-    """Raise ValueError unless the columns of period `tick` fit together, in a federation of N devices."""
-    if period.tick != tick:
-        raise ValueError(f"tick is {period.tick}; the periods must count 1, 2, ... and this is the {tick}th")
-    ready, picked, arrived = period.ready, period.picked, period.arrived
-    _check_devices("ready", ready, range(num_devices), f"0 to {num_devices - 1}")
-    _check_devices("picked", picked, ready, "ready")
-    _check_devices("arrived", arrived, picked, "picked")
-    _check_devices("lost", period.lost or (), {*picked} - {*arrived}, "picked without having arrived")
-    for kind, devices in (period.forgot or {}).items():
-        _check_devices(f"forgot.{kind}", devices, ready, "ready")
-    for names, rows in ((_PER_READY, ready), (("symbols", "bits"), picked), (("arrived_at",), arrived)):
-        for name in names:
-            column = getattr(period, name)
-            if column is not None and len(column) != len(rows):
-                raise ValueError(f"{name} has {len(column)} entries; it must have {len(rows)}")
-    if max(period.start, default=1) > tick:
-        raise ValueError(f"start has {max(period.start)}; nobody can train from a version after {tick}")
-    if max(period.data, default=0) >= num_devices:
-        raise ValueError(f"data has {max(period.data)}; the parts are 0 to {num_devices - 1}")
-    for device, counts, total in zip(ready, period.label_counts, period.num_samples, strict=True):
-        if len(counts) != len(period.label_counts[0]) or sum(counts) != total:
-            raise ValueError(
-                f"label_counts of device {device} has {len(counts)} entries and adds up to {sum(counts)}; num_samples is {total}"
-            )
-    known = {str(device) for device in range(num_devices)}
-    for name, keys in (("nodes", period.nodes), ("rate", period.rate)):
-        if strange := [key for key in keys if key not in known]:
-            raise ValueError(f"{name} has the key {reprlib.repr(strange[0])}; the devices are 0 to {num_devices - 1}")
-    if strangers := [refusal.device for refusal in period.refused if refusal.device >= num_devices]:
-        raise ValueError(f"refused has device {strangers[0]}; the devices are 0 to {num_devices - 1}")
-
-
-def _check_devices(name: str, devices: Sequence[int], allowed: Collection[int], where: str) -> None:
-    for place, device in enumerate(devices):
-        if device not in allowed:
-            raise ValueError(f"{name} has device {device}, which is not in {where}")
-        if place and device <= devices[place - 1]:
-            raise ValueError(f"{name} has {device} after {devices[place - 1]}; devices must ascend")
+    return body, found[1]
 
 
 # -- the run folder as a whole --------------------------------------------------------------------------------------
@@ -301,7 +215,7 @@ class History(NamedTuple):
 
 
 def read_history(folder: Path) -> History:
-    """Read a federation, finished, stopped or going on; raise if its files do not fit together. Nothing is changed.
+    """Read a federation, finished, stopped or going on; raise if its files are not of one run. Nothing is changed.
 
     The trace alone, with experiment.yaml beside it, can be read too: then there is nothing more to check it against.
     """
@@ -313,33 +227,28 @@ def read_history(folder: Path) -> History:
     # In the reverse order of writing, so that a federation that is going on fits together too.
     kept = read_run(folder)
     header, periods = found = read_trace(folder)
-    try:
-        deployment(header.deployment)
-    except FedtideError as error:
-        raise RunFolderError(f"{path} is damaged (line 1: {error}); restore it from a copy") from error
     wanted = config.digest(kept.experiment)
-    if header.num_devices != kept.experiment.fleet.num_devices or header.experiment != wanted:
+    if header.experiment != wanted:
         raise RunFolderError(
             f"{path} is of another run than experiment.yaml beside it, whose digest is {wanted}: restore the one or the other"
         )
-    if len(periods) < len(kept.rounds) or (kept.complete and len(periods) != len(kept.rounds)):
+    count = len(kept.rounds)
+    if len(periods) < count or (kept.complete and len(periods) != count):
         raise RunFolderError(
-            f"{path} has {len(periods)} periods and rounds.jsonl {len(kept.rounds)}: lines were lost; restore it from a copy"
+            f"{path} has {len(periods)} periods and rounds.jsonl {count}: lines were lost; restore it from a copy"
         )
-    for period, record in zip(periods, kept.rounds, strict=False):
-        if problem := _difference(period, record):
-            raise RunFolderError(
-                f"{path} does not fit rounds.jsonl: in period {period.tick} {problem} differs; restore both from a copy"
-            )
-    if kept.checkpoint is not None:
-        _check_state(path, periods, kept.checkpoint.state)
+    if count and kept.checkpoint is not None and fingerprint(kept.checkpoint.model) != periods[count - 1].model:
+        raise RunFolderError(
+            f"{path} is of another run than checkpoint.npz beside it, which has another model after period {count}: "
+            "restore both from a copy"
+        )
     return History(kept.experiment, kept.rounds, found, kept.user_folder)
 
 
 def read_begun(folder: Path, settings: Mapping[str, Any]) -> History | None:
     """Return what a federation with these settings can go on from; None if nothing has happened in this folder yet.
 
-    Raises if the folder is a simulation's, if its files do not fit together, or if they were made with other settings.
+    Raises if the folder is a simulation's, if its files are not of one run, or if they were made with other settings.
     """
     if not (folder / NAME).exists():
         kept = read_run(folder)
@@ -361,69 +270,28 @@ def read_begun(folder: Path, settings: Mapping[str, Any]) -> History | None:
     return history
 
 
-def _difference(period: Period, record: RoundRecord) -> str | None:
-    """Name what a period and the round of the same tick do not agree on."""
-    place = {device: row for row, device in enumerate(period.ready)}
-    picked = [place[device] for device in period.picked]
-    silent = {*period.picked} - {*period.arrived, *(period.lost or ())}
-    same = {
-        "ready": period.ready == record.ready,
-        "picked": period.picked == record.picked,
-        "start": [period.tick - period.start[row] for row in picked] == record.age,
-        "capacity": [period.capacity[row] for row in picked] == record.capacity,
-        "symbols": period.symbols == record.symbols,
-        "bits": period.bits == record.budget_bits,
-        "arrived": not any(
-            weight or sent
-            for device, weight, sent in zip(record.picked, record.weight, record.sent_bits, strict=True)
-            if device in silent
-        ),
-        "lost": (period.lost or []) == list(record.lost),
-    }
-    return next((name for name, fits in same.items() if not fits), None)
+def candidates_of(rows: ReadyRows, system: System, uploads: Ints | VersionedArray, reports: bool = True) -> Candidates:
+    """Return what the scheduler sees in a period. uploads: how often each device was aggregated before [N].
 
-
-def _check_state(path: Path, periods: Sequence[Period], state: ServerState) -> None:
-    """Raise unless the checkpoint's models are those of the trace, and its uploads those that arrived."""
-    models = {period.tick + 1: period.model for period in periods}
-    for version, model in state.models.items():
-        if version > 1 and models.get(version) != fingerprint(model):
-            raise RunFolderError(
-                f"{path} does not fit checkpoint.npz: it has another model after period {version - 1}; "
-                "restore both from a copy"
-            )
-    uploads = np.zeros(len(state.uploads), np.int64)
-    for period in periods[: state.version - 1]:
-        uploads[period.arrived] += 1
-    if not np.array_equal(uploads, state.uploads):
+    reports: with the update norms and losses on record.
+    """
+    device, num_labels = np.array(rows.ready, np.int64), system.dataset.num_labels
+    if any(len(counts) != num_labels for counts in rows.label_counts):
         raise RunFolderError(
-            f"{path} does not fit checkpoint.npz, which counts other arrivals: restore both from a copy"
-        )
-
-
-def recorded_candidates(
-    period: Period, num_devices: int, num_labels: int, uploads: Ints | VersionedArray, reports: bool = True
-) -> Candidates:
-    """Return what the scheduler saw in a period. uploads: how often each device had been aggregated before [N]."""
-    device = np.array(period.ready, np.int64)
-    if any(len(row) != num_labels for row in period.label_counts):
-        raise RunFolderError(
-            f"the trace counts {len(period.label_counts[0])} labels in period {period.tick}, and the data has {num_labels}: "
+            f"the trace counts {len(rows.label_counts[0])} labels in period {rows.tick}, and the data has {num_labels}: "
             "the loader gives other data than the devices had"
         )
-    reported = {
-        name: np.array(column) for name in REPORT_BITS if reports and (column := getattr(period, name)) is not None
-    }
+    columns = {name: getattr(rows, name) for name in REPORT_BITS if reports}
     return make_candidates(
-        num_devices,
-        period.tick,
+        system.fleet.num_devices,
+        rows.tick,
         device,
-        np.array(period.start, np.int64),
-        np.array(period.num_samples, np.int64),
-        np.array(period.label_counts, np.int64).reshape(len(device), num_labels),
-        np.array(period.capacity, np.float64),
+        np.array(rows.start, np.int64),
+        np.array(rows.num_samples, np.int64),
+        np.array(rows.label_counts, np.int64).reshape(len(device), num_labels),
+        np.array(rows.capacity, np.float64),
         uploads,
-        reported,
+        {name: np.array(column, np.float64) for name, column in columns.items() if column is not None},
     )
 
 
@@ -431,7 +299,7 @@ def answered(system: System, history: History) -> Iterator[Answered]:
     """Return what the policies of a federation saw and answered so far."""
     uploads = np.zeros(system.fleet.num_devices, np.int64)
     for period, record in zip(history.trace.periods, history.rounds, strict=False):
-        rows = recorded_candidates(period, system.fleet.num_devices, system.dataset.num_labels, uploads)
+        rows = candidates_of(period, system, uploads)
         weight = dict(zip(record.picked, record.weight, strict=True))
         yield Answered(rows, period.picked, period.arrived, [weight[device] for device in period.arrived])
         uploads[period.arrived] += 1

@@ -10,7 +10,7 @@ from fedtide.core.memory_budget import require
 from fedtide.engine.system import System
 from fedtide.engine.training import updates_state_on_train
 from fedtide.learning.trainer import Trainer, samples_per_training
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks
 from fedtide.types import Vector
 
 _COPIES: Final = (
@@ -49,7 +49,7 @@ def _check_models(system: System, num_parameters: int) -> None:
 
 def _check_server(system: System, model: Vector) -> None:
     aggregator = system.policy.aggregator
-    if not user_code.is_ours(aggregator):
+    if not checks.is_ours(aggregator):
         return
     size = _size(aggregator.init(model.copy(), system.fleet.num_devices))
     require(
@@ -73,7 +73,7 @@ def _check_devices(system: System, trainer: Trainer, num_parameters: int) -> Non
         ),
     }
     for kind, (part, name, touched) in named.items():
-        if not registry.remembers(part) or not user_code.is_ours(part):
+        if not checks.remembers(part) or not checks.is_ours(part):
             continue
         start: Any = part
         require(

@@ -11,9 +11,8 @@ import numpy as np
 from fedtide.codec.base import Packet
 from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
-from fedtide.engine import checks
 from fedtide.errors import FedtideError
-from fedtide.parts import user_code
+from fedtide.parts import checks
 from fedtide.radio.over_the_air import ANALOG_SYMBOLS_PER_PARAMETER, MIN_SNR, Access, symbols_on_air
 from fedtide.rng import stream
 from fedtide.types import Floats, Vector, Vectors, read_only, readonly_copy
@@ -43,7 +42,7 @@ def _number(access: Access, name: str, default: float, least: float, wanted: str
     value = getattr(access, name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
         raise FedtideError(
-            f"{user_code.part_label('access', access)} has {name}={shown(value)}: it must be a number {wanted}"
+            f"{checks.part_label('access', access)} has {name}={shown(value)}: it must be a number {wanted}"
         )
 
 
@@ -65,7 +64,7 @@ def aircomp_sum(access: Access, seed: int, tick: int, snr: Floats) -> Callable[[
     def heard(updates: Vectors, weights: Floats) -> Vector:
         rows = np.stack(list(updates))
         answer = access(read_only(rows), readonly_copy(weights), readonly_copy(snr), stream(seed, "air", tick))
-        return checks.vector(answer, rows.shape[1], user_code.part_label("access", access))
+        return checks.checked_vector(answer, rows.shape[1], checks.part_label("access", access))
 
     return heard
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from fedtide.codec.base import Codec, Packet, checked_packet, most_bits
 from fedtide.core import versioned
-from fedtide.engine import checks
 from fedtide.errors import TrainingError
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks
 from fedtide.rng import stream
 from fedtide.types import Floats, Memory, Vector, Vectors, readonly_copy
 
@@ -22,22 +21,14 @@ def encode_update(
     memory: what this device's codec remembers, None at its first upload. Returned with what it remembers now (None for a
     codec without memory). Raises if a user's codec returns something else than a packet, or more bits than were granted.
     """
-    rng = stream(seed, "compress", device, tick)
-    if registry.remembers(codec):
-        label = user_code.part_label("codec", codec)
-        before = checks.first_memory(codec, "codec", len(update)) if memory is None else memory
-        call: Any = codec.encode
-        found, memory = checks.checked_pair(
-            call(checks.copied_memory(before), readonly_copy(update), bits, rng), before, label
-        )
-    else:
-        found, memory = codec.encode(readonly_copy(update), bits, rng), None
+    given = readonly_copy(update), bits, stream(seed, "compress", device, tick)
+    found, memory = checks.call_part(codec, "codec", memory, len(update), given, method="encode")
     return _checked(codec, found, len(update), bits, device, tick), memory
 
 
 def _checked(codec: Codec, found: Any, num_parameters: int, bits: float, device: int, tick: int) -> Packet:
     """Return what a codec encoded to; raise if it is no packet, or one of more bits than were granted."""
-    label = user_code.part_label("codec", codec)
+    label = checks.part_label("codec", codec)
     if not isinstance(found, Packet):
         raise TrainingError(f"{label} encoded to a {type(found).__name__}: return fedtide.codec.base.packet(...)")
     packet = checked_packet(found, num_parameters, label)
@@ -92,7 +83,7 @@ def decode_lot(
     if packets and _takes_many(codec):
         many: Any = codec
         return many.decode_many(packets, threads), devices
-    if user_code.is_ours(codec):
+    if checks.is_ours(codec):
         updates = [codec.decode(packet) for packet in packets]
     else:
         updates = [decode_update(codec, packet, packet.num_parameters) for packet in packets]
@@ -109,9 +100,9 @@ def without(lot: Packed, lost: Collection[int]) -> Packed:
 
 def _takes_many(codec: Any) -> bool:
     """Say whether a codec of ours takes several updates at once. It has to say so where it says how it encodes one."""
-    return user_code.is_ours(codec) and "encode_many" in vars(type(codec))
+    return checks.is_ours(codec) and "encode_many" in vars(type(codec))
 
 
 def decode_update(codec: Codec, packet: Packet, num_parameters: int) -> Vector:
     """Decode an update; raise if a codec returns something else than d finite numbers."""
-    return checks.vector(codec.decode(packet), num_parameters, user_code.part_label("codec", codec))
+    return checks.checked_vector(codec.decode(packet), num_parameters, checks.part_label("codec", codec))

@@ -13,7 +13,6 @@ import numpy as np
 from fedtide.aggregate.base import lift
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
-from fedtide.engine import checks
 from fedtide.engine.loop import Loop, Sink
 from fedtide.engine.memory import check_room
 from fedtide.engine.simulated_devices import Simulated
@@ -31,7 +30,8 @@ from fedtide.engine.validate_args import (
 from fedtide.engine.verify_replay import Answered, check_answers, check_own_parts
 from fedtide.errors import DivergedError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
-from fedtide.parts.user_code import as_array, callback
+from fedtide.parts import checks
+from fedtide.parts.checks import as_array, callback
 from fedtide.radio.over_the_air import separate
 from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, costs, identity, is_complete
 from fedtide.runs.result import Result
@@ -150,7 +150,7 @@ def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:
         raise TrainingError(
             f"{label} began with an array of shape {model.shape}: initial_model gives a vector of float32"
         )
-    return checks.vector(model, len(model), f"{label}: initial_model")
+    return checks.checked_vector(model, len(model), f"{label}: initial_model")
 
 
 def _check_complete(run: RunFolder, state: ServerState, num_ticks: int) -> None:

@@ -27,7 +27,7 @@ from fedtide.engine.training import (
 )
 from fedtide.errors import DivergedError
 from fedtide.learning.trainer import Trainer
-from fedtide.parts import user_code
+from fedtide.parts import checks
 from fedtide.radio.over_the_air import separate
 from fedtide.runs import trainer_name
 from fedtide.types import Floats, Grant, Ints, Job, Link, Tick, Vector
@@ -73,7 +73,7 @@ class Simulated:
 
     def refuse_dice(self, state: ServerState, tick: Tick | None) -> None:
         """Raise if a trainer of the user's own trains the first devices of a tick otherwise when it is asked again."""
-        if tick is not None and not user_code.is_ours(self.trainer):
+        if tick is not None and not checks.is_ours(self.trainer):
             jobs = self._jobs(state, tick.ready[:2], tick.start[:2])
             testing.refuse_dice(self.trainer, jobs, trainer_label(self.trainer))
 
@@ -223,9 +223,9 @@ def _culprit(system: System, trainer: Trainer, state: ServerState) -> str:
     learning = system.experiment.learning
     largest = max(float(np.abs(model).max()) for model in state.models.values())
     for kind, policy in (("aggregator", system.policy.aggregator), ("codec", system.codec)):
-        if largest > _DIVERGED_WEIGHT and not user_code.is_ours(policy):
+        if largest > _DIVERGED_WEIGHT and not checks.is_ours(policy):
             return (
-                f"the global model holds values up to {largest:.3g}; look at {user_code.part_label(kind, policy)}, "
+                f"the global model holds values up to {largest:.3g}; look at {checks.part_label(kind, policy)}, "
                 "which made it"
             )
     if learning.proximal * learning.learning_rate >= 2 and learning.learning_rate <= 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from fedtide.aggregate.base import Aggregator, Cohort
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, counts, versioned_array, versioned_dict
-from fedtide.engine import checks
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks
 from fedtide.radio.allocation import Allocation, EqualBits
 from fedtide.rng import stream
 from fedtide.schedule.schedulers import Scheduler
@@ -24,7 +23,6 @@ from fedtide.types import (
     Ints,
     Memory,
     Rng,
-    Selection,
     Tick,
     Vector,
     Vectors,
@@ -192,7 +190,7 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
     if len(uploads.arriving):
         cohort = weigh(rules, state, rows, uploads.arriving, memory)
         weights, aggregator, lent = cohort.weights, policy.aggregator, read_only(model)
-        label = user_code.part_label("aggregator", aggregator)
+        label = checks.part_label("aggregator", aggregator)
         starts = [state.models[version] for version in (tick.index - cohort.age).tolist()]
         before = memory.get("aggregator")
         if before is None:
@@ -206,10 +204,10 @@ def step(rules: Rules, state: ServerState, tick: Tick, exchange: Exchange) -> tu
             acc = aggregator.add(acc, rows_of_lot, starts[rows_of_lot], updates)
             state, count = state._replace(devices=devices), rows_of_lot.stop
             sent.update(lot_sent)
-        answer, after = checks.pair(aggregator.finish(before, acc, lent), label)
-        model = checks.vector(answer, len(model), label)
+        answer, after = checks.checked_pair(aggregator.finish(before, acc, lent), label)
+        model = checks.checked_vector(answer, len(model), label)
         if before:
-            memory["aggregator"] = checks.memory(after, before, label)
+            memory["aggregator"] = checks.checked_memory(after, before, label)
     onward = tick.received[0] if tick.received else None
     state = next_state(state, rows.device, rows.device[uploads.arriving], model, memory, onward)
     reported = uploads.control_bits + float(len(rows.device) * sum(REPORT_BITS[name] for name in policy.needs))
@@ -220,16 +218,11 @@ def weigh(rules: Rules, state: ServerState, rows: Candidates, arriving: Ints, me
     """Return those of the candidates whose updates arrive, with their weights; a weighting's memory goes on in `memory`."""
     weighting, num_devices = rules.policy.weighting, len(state.held)
     device, age, num_samples = (readonly_copy(each[arriving]) for each in (rows.device, rows.age, rows.num_samples))
-    label, call = user_code.part_label("weighting", weighting), cast(Any, weighting)
-    if registry.remembers(weighting):
-        before = (
-            memory["weighting"] if "weighting" in memory else checks.first_memory(weighting, "weighting", num_devices)
-        )
-        answer = call(checks.copied_memory(before), num_samples, age, device)
-        answer, memory["weighting"] = checks.checked_pair(answer, before, label)
-    else:
-        answer = call(num_samples, age)
-    weights = read_only(checks.weights(answer, len(age), label))
+    before, given = memory.get("weighting"), (num_samples, age)
+    answer, after = checks.call_part(weighting, "weighting", before, num_devices, given, (device,))
+    if after is not None:
+        memory["weighting"] = after
+    weights = read_only(checks.checked_weights(answer, len(age), checks.part_label("weighting", weighting)))
     rates, rate = np.ones(len(age)), 1.0
     if rules.rates is not None:
         rates, rate = rules.rates(rows.tick - age), float(rules.rates(np.array([rows.tick]))[0])
@@ -246,26 +239,18 @@ def plan_step(
 ) -> Grant:
     """Choose who uploads and share the symbols; raise if a part breaks its contract. memory: the scheduler's."""
     ready, scheduler = len(candidates.device), policy.scheduler
-    label = user_code.part_label("scheduler", scheduler)
-    remembers = registry.remembers(scheduler)
-    if remembers and memory is None:
-        memory = checks.first_memory(scheduler, "scheduler", candidates.num_devices)
     most = min(policy.limit, ready)  # |Pi| <= min(R, |K|)
     if most == 0:
+        if memory is None and checks.remembers(scheduler):
+            memory = checks.first_memory(scheduler, "scheduler", candidates.num_devices)
         return Grant(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), memory=memory)
     # Ours do not write to what they are given; of a large fleet a copy of it would take longer than most schedules.
-    lend = read_only if ready > LARGE_FLEET_DEVICES and user_code.is_ours(scheduler) else readonly_copy
+    lend = read_only if ready > LARGE_FLEET_DEVICES and checks.is_ours(scheduler) else readonly_copy
     columns: dict[str, Any] = {
         key: lend(each) for key, each in candidates._asdict().items() if isinstance(each, np.ndarray)
     }
     seen = candidates._replace(**columns)
-    if memory is not None:
-        call: Any = scheduler
-        answer, memory = checks.checked_pair(call(checks.copied_memory(memory), seen, most, rng), memory, label)
-    else:
-        answer = scheduler(seen, most, rng)
-    selection = answer if isinstance(answer, Selection) else Selection(answer)
-    picked = checks.positions(selection.picked, most, ready, label)
-    symbols, bits = allocation(candidates.capacity[picked], num_symbols)
-    proved, metrics = checks.truth(selection.proved_minimal, label), checks.metrics(selection.metrics, label)
-    return Grant(picked, symbols, bits, proved, memory, metrics)
+    answer, memory = checks.call_part(scheduler, "scheduler", memory, candidates.num_devices, (seen, most, rng))
+    chosen = checks.checked_selection(answer, most, ready, checks.part_label("scheduler", scheduler))
+    symbols, bits = allocation(candidates.capacity[chosen.picked], num_symbols)
+    return Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)

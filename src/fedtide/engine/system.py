@@ -28,13 +28,13 @@ from fedtide.devices.availability import Availability, always
 from fedtide.devices.duration import Duration, first_duration, redraws
 from fedtide.devices.energy import Energy
 from fedtide.devices.fleet import Fleet
-from fedtide.engine import checks, over_the_air
+from fedtide.engine import over_the_air
 from fedtide.engine.step import REPORT_BITS, Policy, Rules
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import RATE_SCHEDULES, WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
 from fedtide.methods import check_methods
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
 from fedtide.radio.cell import Coverage
@@ -42,8 +42,7 @@ from fedtide.radio.csi import Uplink
 from fedtide.radio.downlink import Downlink, instant
 from fedtide.radio.modem import Shannon
 from fedtide.radio.over_the_air import Access, OverTheAirAccess, separate
-from fedtide.timeline import user_timeline
-from fedtide.timeline.clock import Ticks, VersionTimes, make_clock, span_of
+from fedtide.timeline.clock import Ticks, VersionTimes, checked_ticks, make_clock, span_of
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
 
 _NUM_SAMPLES = ("fleet.num_samples", "fleet.samples_per_job")  # what durations may ask of the data that was dealt out
@@ -181,10 +180,10 @@ def _receiving(
 def load_dataset(experiment: Experiment, say: Callable[[str], None] = _silent, images: bool = True) -> Dataset:
     """Load the data set that an experiment names; a plan can do without the images."""
     made: Any = experiment_part(experiment, "data", run_say=say, run_images=images)
-    loaded: Dataset = made.policy if isinstance(made, user_code.Guarded) else made
+    loaded: Dataset = made.policy if isinstance(made, checks.Guarded) else made
     if (name := experiment.part("data").name) in (ours := builtin_parts("data")):
         return loaded
-    return checked_dataset(loaded, made.label + user_code.source_place(registry.find_part("data", name, ours)))
+    return checked_dataset(loaded, made.label + checks.source_place(registry.find_part("data", name, ours)))
 
 
 def durations(experiment: Experiment, num_samples: Ints | None = None) -> Floats:
@@ -211,14 +210,10 @@ def _asks(experiment: Experiment, kind: str, keys: tuple[str, ...]) -> bool:
 
 
 def make_part(experiment: Experiment, kind: str, **more: Any) -> Any:
-    """Make a part of the world, with checks around a user's own; ours run bare."""
+    """Make a part of the world; a user's own is asked twice."""
     made = experiment_part(experiment, kind, **more)
-    if not isinstance(made, user_code.Guarded):
-        return made
-    checked = checks.CHECKS[kind](made, user_code.part_label(kind, made))
-    if not user_code.is_ours(made):
-        testing.refuse_impure({kind: made}, experiment.fleet.num_devices, 1, 1)
-    return checked
+    testing.refuse_impure({kind: made}, experiment.fleet.num_devices, 1, 1)
+    return made
 
 
 def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
@@ -235,13 +230,11 @@ def make_fleet(experiment: Experiment, dataset: Dataset) -> Fleet:
     dealer = experiment_part(experiment, "partition", fleet_durations=duration)
     lent = dataset.lent()
     dealt = dealer(lent, count, experiment.seed)
-    if isinstance(dealer, user_code.Guarded):
+    if isinstance(dealer, checks.Guarded):
         labels, num_labels = dataset.train.labels, dataset.num_labels
-        dealt = checked_partition(dealt, labels, num_labels, count, dealer, user_code.part_label("partition", dealer))
-        if not user_code.is_ours(dealer):
-            refuse_random_partition(
-                dealt, dealer(lent, count, experiment.seed), user_code.part_label("partition", dealer)
-            )
+        dealt = checked_partition(dealt, labels, num_labels, count, dealer, checks.part_label("partition", dealer))
+        if not checks.is_ours(dealer):
+            refuse_random_partition(dealt, dealer(lent, count, experiment.seed), checks.part_label("partition", dealer))
     duration = durations(experiment, sizes_of(dealt)) if duration is None else duration
     return holding(duration, dealt, dataset)
 
@@ -266,18 +259,18 @@ def _ticks(
     clock = make_clock(experiment.seed, count, wanted.horizon, duration, availability, receive)
     made: Any = experiment_part(experiment, "timeline")
     uneven = redraws(duration) or not always(availability) or receive is not None
-    label = user_code.part_label("timeline", made)
+    label = checks.part_label("timeline", made)
 
     def play() -> Iterable[Tick]:
         # Of uneven times nobody knows beforehand how many ticks they make.
         if not own and not uneven:
             ticks: Iterable[Tick] = made(clock)
             return ticks
-        return user_timeline.checking(made(clock), count, wanted.horizon, label, not own)
+        return checked_ticks(made(clock), count, wanted.horizon, label, not own)
 
-    own = not user_code.is_ours(made)
+    own = not checks.is_ours(made)
     ticks: Sequence[Tick]
-    with user_code.reported("timeline", wanted.name.name, made):  # a generator raises only as it is read
+    with checks.reported("timeline", wanted.name.name, made):  # a generator raises only as it is read
         # A user's own is gone through once: nobody knows whether it would go the same way again.
         ticks = list(play()) if own else Ticks(play, count, made.span(clock, not uneven))
     usual = (
@@ -327,7 +320,7 @@ def make_policy(experiment: Experiment) -> Policy:
     needs = getattr(scheduler, "needs", ())
     if not isinstance(needs, tuple | list) or not all(isinstance(each, str) and each in REPORT_BITS for each in needs):
         raise FedtideError(
-            f"{user_code.part_label('scheduler', scheduler)} has needs={needs!r}: it must be a tuple of what "
+            f"{checks.part_label('scheduler', scheduler)} has needs={needs!r}: it must be a tuple of what "
             "devices can report, "
             f"{', '.join(map(repr, REPORT_BITS))}"
         )
@@ -355,7 +348,7 @@ def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) 
     if part.name in builtin_parts("model") or _describes(found):
         model = _described(experiment, found, (shape[0], shape[1], shape[2]), num_labels)
         if part.name not in builtin_parts("model"):
-            check_model(model, shape, num_labels, f"model={part.name!r}{user_code.source_place(found)}")
+            check_model(model, shape, num_labels, f"model={part.name!r}{checks.source_place(found)}")
         model = model if wanted.dropout else without_dropout(model)
         num_parameters(model)  # raises if the layers do not fit the images
         if native and needs_torch(model):
@@ -375,7 +368,7 @@ def _described(experiment: Experiment, found: Any, shape: tuple[int, int, int], 
     all_args = registry.arguments(
         found, args, lambda key: _key(experiment, "model", name, key), f"model={name!r}", len(given)
     )
-    with user_code.reported("model", name, found):
+    with checks.reported("model", name, found):
         model = found(shape, num_labels, **all_args)
     if not isinstance(model, Model):
         raise FedtideError(f"model={name!r} made a {type(model).__name__}: return a fedtide.learning.model.Model")

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedtide.core.versioned import versioned_dict
-from fedtide.engine import checks
+from fedtide.core.yaml12 import shown
 from fedtide.engine.step import ServerState
 from fedtide.engine.system import System
 from fedtide.errors import TrainingError
 from fedtide.learning.trainer import Score, Trainer
-from fedtide.parts import registry, user_code
-from fedtide.parts.user_code import as_array, short_answer
+from fedtide.parts import checks
+from fedtide.parts.checks import as_array
 from fedtide.runs import Scores, trainer_name
 from fedtide.types import Job, Memory, Samples, Tick, Trained, Vector, Vectors, read_only, readonly_copy
 
@@ -45,7 +45,7 @@ DeviceMemory: TypeAlias = Mapping[str, Mapping[int, Memory]]  # what devices rem
 
 def train_jobs(trainer: Trainer, jobs: Sequence[Job], devices: DeviceMemory) -> tuple[Vector, DeviceMemory]:
     """Train jobs of different devices; return the updates [r d], and what devices remember then."""
-    own = registry.remembers(trainer)
+    own = checks.remembers(trainer)
     known = versioned_dict(devices.get("trainer", {})) if own else {}
     memory: dict[int, Memory] = {}
     for job in jobs if own else ():
@@ -64,25 +64,25 @@ def train_jobs(trainer: Trainer, jobs: Sequence[Job], devices: DeviceMemory) -> 
         return _checked(answer, jobs, trainer), devices
     label, given = trainer_label(trainer), answer.memory if isinstance(answer, Trained) else None
     if not isinstance(given, list | tuple) or len(given) != len(jobs):
-        what = f"Trained with {short_answer(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
+        what = f"Trained with {shown(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
         raise TrainingError(
             f"{label} has memory and returned {what}: return Trained(updates, memory), a row and a memory for each of the "
             f"{len(jobs)} jobs"
         )
     updates = _checked(answer.updates, jobs, trainer)
     for job, after in zip(jobs, given, strict=True):
-        memory[job.device] = checks.memory(after, memory[job.device], label)
+        memory[job.device] = checks.checked_memory(after, memory[job.device], label)
     return updates, {**devices, "trainer": versioned_dict(known).after(memory)}
 
 
 def updates_state_on_ack(trainer: Trainer) -> bool:
     """Say whether what a trainer remembers of a device goes on with what arrives, not with every training."""
-    return registry.remembers(trainer) and callable(getattr(trainer, "arrived", None))
+    return checks.remembers(trainer) and callable(getattr(trainer, "arrived", None))
 
 
 def updates_state_on_train(trainer: Trainer) -> bool:
     """Say whether a trainer has to train every ready device, picked or not, since its memory goes on with it."""
-    return registry.remembers(trainer) and not updates_state_on_ack(trainer)
+    return checks.remembers(trainer) and not updates_state_on_ack(trainer)
 
 
 def acknowledge(trainer: Trainer, devices: DeviceMemory, device: Sequence[int], updates: Vectors) -> DeviceMemory:
@@ -98,14 +98,14 @@ def after_arrival(trainer: Trainer, memory: Memory | None, update: Vector) -> Me
     """Return what a trainer remembers of a device whose update [d] the server has, as it reads it."""
     before = checks.first_memory(trainer, "trainer", len(update)) if memory is None else memory
     call: Any = trainer
-    return checks.memory(
+    return checks.checked_memory(
         call.arrived(checks.copied_memory(before), readonly_copy(update)), before, trainer_label(trainer)
     )
 
 
 def close(trainer: Trainer) -> None:
     """Let a trainer go that holds something, such as the processes of a cluster."""
-    made = trainer.policy if isinstance(trainer, user_code.Guarded) else trainer
+    made = trainer.policy if isinstance(trainer, checks.Guarded) else trainer
     if callable(let_go := getattr(made, "close", None)):
         let_go()
 
@@ -125,9 +125,9 @@ def _checked(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vector:
 
 def trainer_label(trainer: Trainer) -> str:
     """Name a trainer in an error message about its answer."""
-    if isinstance(trainer, user_code.Guarded):
-        return user_code.part_label("trainer", trainer)
-    return f"the trainer {trainer_name(trainer)}{user_code.source_place(trainer)}"
+    if isinstance(trainer, checks.Guarded):
+        return checks.part_label("trainer", trainer)
+    return f"the trainer {trainer_name(trainer)}{checks.source_place(trainer)}"
 
 
 # How good a model is.

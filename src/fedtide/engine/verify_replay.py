@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fedtide import testing
-from fedtide.engine import checks
 from fedtide.engine.step import plan_step
 from fedtide.engine.system import System
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks
 from fedtide.rng import stream
 from fedtide.runs import StatefulError
 from fedtide.types import Candidates, readonly_copy
@@ -51,7 +50,7 @@ def check_answers(path: Path, system: System, answered: Iterable[Answered], call
     """
     policy = system.policy
     scheduler, weighting = (
-        not user_code.is_ours(part) and not registry.remembers(part)  # memory is on record
+        not checks.is_ours(part) and not checks.remembers(part)  # memory is on record
         for part in (policy.scheduler, policy.weighting)
     )
     if not (scheduler or weighting):
@@ -62,11 +61,11 @@ def check_answers(path: Path, system: System, answered: Iterable[Answered], call
             rng = stream(system.experiment.seed, "schedule", rows.tick)
             grant = plan_step(policy, rows, system.num_symbols, rng, system.allocation)
             if rows.device[grant.picked].tolist() != picked:
-                label = user_code.part_label("scheduler", policy.scheduler)
+                label = checks.part_label("scheduler", policy.scheduler)
                 raise StatefulError(path, f"{label} picks other devices {when}")
         if weighting and arrived:
             came = rows.device.searchsorted(arrived)
-            label = user_code.part_label("weighting", policy.weighting)
+            label = checks.part_label("weighting", policy.weighting)
             answer = policy.weighting(readonly_copy(rows.num_samples[came]), readonly_copy(rows.age[came]))
-            if checks.weights(answer, len(came), label).tolist() != weight:
+            if checks.checked_weights(answer, len(came), label).tolist() != weight:
                 raise StatefulError(path, f"{label} gives other weights {when}")

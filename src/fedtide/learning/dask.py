@@ -32,7 +32,7 @@ from fedtide.learning.trainer import (
     read_tables,
     samples_per_training,
 )
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks, registry, user_code
 from fedtide.parts.arguments import arg
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Job, Memory, Samples, Trained, Vector
@@ -71,7 +71,7 @@ class DaskTrainer:
         self._link: _Link | None = None
         self._tables: dict[TableId, tuple[Samples, str]] = {}  # of the last call, with their names on the workers
         self._length = len(self._inner.initial_model(task.seed))
-        if registry.remembers(self._inner):
+        if checks.remembers(self._inner):
             self.init = self._inner.init
         if callable(getattr(self._inner, "arrived", None)):
             self.arrived = self._inner.arrived

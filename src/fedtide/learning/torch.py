@@ -20,7 +20,7 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
 from fedtide.learning.trainer import Score, TableId, Task, batches, check_images, check_jobs, known_as, read_tables
 from fedtide.parts.arguments import arg, checked_arguments, part_parameters
-from fedtide.parts.user_code import reported
+from fedtide.parts.checks import reported
 from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
 

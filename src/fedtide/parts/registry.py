@@ -25,17 +25,9 @@ from fedtide.core.reading import is_file
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts.arguments import NO_DEFAULT, Parameter, checked_arguments, given_elsewhere, part_parameters
+from fedtide.parts.checks import Guarded, is_of_ours, remembers, reported, where
 from fedtide.parts.kinds import KINDS, builtin_parts
-from fedtide.parts.user_code import (
-    Guarded,
-    attribute,
-    is_of_ours,
-    near,
-    reading,
-    reported,
-    where,
-)
-from fedtide.parts.user_code import user_code_folder as policy_folder
+from fedtide.parts.user_code import attribute, near, reading, user_code_folder
 
 Fill: TypeAlias = Callable[[str], Any]  # the value of an experiment's key
 
@@ -67,11 +59,6 @@ def calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
     if known.fold and hasattr(made, "start") and not callable(made):
         return known.calls_of_fold
     return known.calls_with_memory if known.memory and remembers(made) else known.calls
-
-
-def remembers(part: Any) -> bool:
-    """Say whether a part has memory: whether it has `init`, which makes it."""
-    return callable(getattr(part, "init", None))
 
 
 def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
@@ -178,7 +165,7 @@ def _is_there(place: Any) -> bool:
     """Say whether something names a file or a folder, in the working folder or beside the form that names it."""
     if not isinstance(place, str | Path) or not str(place).strip():
         return False
-    return os.path.exists(place) or os.path.exists(policy_folder() / place)
+    return os.path.exists(place) or os.path.exists(user_code_folder() / place)
 
 
 def _make(kind: str, name: str, found: Any, args: Mapping[str, Any], fill: Fill) -> Any:

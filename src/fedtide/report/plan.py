@@ -14,7 +14,7 @@ from fedtide.codec.base import checked_kept
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.engine.system import System, parameter_count
 from fedtide.engine.ticks import planned, planned_bits
-from fedtide.parts import user_code
+from fedtide.parts import checks
 from fedtide.radio.allocation import symbols_sent
 from fedtide.radio.over_the_air import separate
 from fedtide.report.summary import ages_in_words, mean
@@ -31,7 +31,7 @@ def plan_rows(system: System) -> list[dict[str, Any]]:
     A large fleet's ready devices are counted by age, not listed. lost is None if it depends on the training.
     """
     named = system.fleet.num_devices <= LARGE_FLEET_DEVICES
-    d, codec = parameter_count(system), user_code.part_label("codec", system.codec)
+    d, codec = parameter_count(system), checks.part_label("codec", system.codec)
     rows = []
     for tick, candidates, grant, lost in planned(system):
         row: dict[str, Any] = {"index": tick.index, "time": tick.time, "num_ready": len(tick.ready)}

@@ -33,12 +33,11 @@ from fedtide.core.reading import is_own_file
 from fedtide.data.fetch import folder_digest
 from fedtide.data.holdings import is_virtual
 from fedtide.devices.fleet import Fleet
-from fedtide.engine.checks import CHECKED
 from fedtide.engine.system import System, make_channel, make_coverage, make_part
 from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
 from fedtide.learning.trainer import backend
-from fedtide.parts import user_code
+from fedtide.parts import checks, user_code
 from fedtide.parts.user_code import file_digest, source_digest
 from fedtide.timeline.clock import Ticks, span_of, start_times
 from fedtide.types import Dataset
@@ -221,17 +220,15 @@ def _digest(arrays: Iterable[Any]) -> str:
 
 def _described(part: Any) -> str:
     """Name a part with its settings, in the same words in every process; a user's own settings are in the experiment."""
-    if isinstance(part, CHECKED):
-        return _described(part.part)
-    if isinstance(part, user_code.Guarded):
-        ours = user_code.is_ours(part)
+    if isinstance(part, checks.Guarded):
+        ours = checks.is_ours(part)
         return f"{part.name} {_described(part.policy) if ours else _type_label(part.policy, is_own_file(part.name))}"
     if dataclasses.is_dataclass(part) and type(part).__module__.startswith("fedtide."):
         names = [field.name for field in dataclasses.fields(part) if field.compare]
         inside = (f"{name}={_described(getattr(part, name))}" for name in names)
         return f"{type(part).__qualname__}({', '.join(inside)})"
     if callable(part):
-        return _type_label(part) + ("" if user_code.is_ours(part) else _settings(part))
+        return _type_label(part) + ("" if checks.is_ours(part) else _settings(part))
     return _plain(part) or repr(part)
 
 
@@ -261,8 +258,8 @@ def _plain(value: Any) -> str:
 
 def trainer_name(trainer: Any) -> str:
     """Name a trainer: native and torch are ours; one of your own is known by its class, and by its `name` if it has one."""
-    own = isinstance(trainer, user_code.Guarded) and is_own_file(trainer.name)
-    trainer = trainer.policy if isinstance(trainer, user_code.Guarded) else trainer
+    own = isinstance(trainer, checks.Guarded) and is_own_file(trainer.name)
+    trainer = trainer.policy if isinstance(trainer, checks.Guarded) else trainer
     kind = type(trainer)
     if kind.__module__.startswith("fedtide.learning."):
         return str(getattr(trainer, "name", kind.__module__.rpartition(".")[2]))

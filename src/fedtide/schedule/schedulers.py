@@ -18,7 +18,7 @@ import numpy as np
 from fedtide import columns
 from fedtide.core.versioned import VersionedArray
 from fedtide.parts.arguments import arg
-from fedtide.parts.registry import remembers
+from fedtide.parts.checks import remembers
 from fedtide.schedule.certified import STEPS, certify
 from fedtide.schedule.label_variance import label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection

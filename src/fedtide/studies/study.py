@@ -16,7 +16,7 @@ from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.help_text import documented
-from fedtide.parts.user_code import callback
+from fedtide.parts.checks import callback
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.report import notebook
 from fedtide.report.frames import columns_of, frame

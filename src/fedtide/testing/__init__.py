@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from fedtide.errors import FedtideError, TrainingError
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS
 from fedtide.types import Candidates, Job, Memory, Samples
 
@@ -51,17 +51,17 @@ def check(part: Any, kind: str | None = None, args: Mapping[str, Any] | None = N
 def refuse_impure(parts: Mapping[str, Any], num_devices: int, num_labels: int, num_parameters: int) -> None:
     """Raise if a user's own part, by kind, answers otherwise when it is asked again. What it raises, the run will say."""
     for kind, part in parts.items():
-        if user_code.is_ours(part):
+        if checks.is_ours(part):
             continue
         asked = _copied(getattr(part, "__wrapped__", part))
         ask = questions(kind, asked, num_devices, num_labels, num_parameters)
         for problem in [] if ask is None else _problems(asked, ask):
-            raise TrainingError(f"{user_code.part_label(kind, part)} {problem}: {_REMEDY}")
+            raise TrainingError(f"{checks.part_label(kind, part)} {problem}: {_REMEDY}")
 
 
 def refuse_dice(trainer: Any, jobs: list[Job], label: str) -> None:
     """Raise if a user's own trainer trains the same jobs otherwise when it is asked again."""
-    if user_code.is_ours(trainer) or not jobs:
+    if checks.is_ours(trainer) or not jobs:
         return
     asked = _copied(trainer)
     if any("another answer" in problem for problem in _problems(asked, _training(asked, jobs), times=1)):
@@ -141,7 +141,7 @@ def questions(
 
     def ask(asked: Any) -> Any:
         lent = [np.random.default_rng(5) if isinstance(each, str) else _readonly(each) for each in (*given, *last)]
-        if not registry.remembers(asked):
+        if not checks.remembers(asked):
             return asked(*lent[: len(given)])
         memory: Memory = {name: np.array(value) for name, value in asked.init(*map(_readonly, init)).items()}
         return asked(memory, *lent)
@@ -151,7 +151,7 @@ def questions(
 
 def _encoded(codec: Any, update: Any) -> Any:
     given, rng = (_readonly(update), _BUDGET_BITS), np.random.default_rng(5)
-    if registry.remembers(codec):
+    if checks.remembers(codec):
         packet, memory = codec.encode(codec.init(len(update)), *given, rng)
         return packet, memory, codec.decode(packet)
     packet = codec.encode(*given, rng)
@@ -170,7 +170,7 @@ def _jobs(trainer: Any) -> list[Job]:
 def _training(trainer: Any, jobs: list[Job]) -> Ask:
     def ask(asked: Any) -> Any:
         lent = [job._replace(start=_readonly(job.start), indices=_readonly(job.indices)) for job in jobs]
-        if registry.remembers(asked):
+        if checks.remembers(asked):
             lent = [job._replace(memory=asked.init(len(job.start))) for job in lent]
         return asked.train(lent)
 
@@ -242,5 +242,5 @@ def _plain(answer: Any) -> Any:
         return [_plain(getattr(answer, each.name)) for each in fields(answer)]
     if isinstance(answer, str | bytes | int | float | bool) or answer is None:
         return answer
-    found = user_code.as_array(answer)
+    found = checks.as_array(answer)
     return type(answer).__name__ if found.dtype == object else (found.dtype.str, found.shape, found.tobytes())

@@ -1,17 +1,20 @@
-"""The clock: what a timeline is told of the devices, and the ticks of a run one after the other."""
+"""The clock: what a timeline is told of the devices, the ticks of a run one after the other, and whether they can be."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from fedtide.config.effort import LARGE_FLEET_DEVICES
+from fedtide.config.effort import LARGE_FLEET_DEVICES, MOST_TICKS
+from fedtide.core.yaml12 import shown
 from fedtide.devices.availability import Availability, always
 from fedtide.devices.duration import Duration, first_duration, redraws
+from fedtide.errors import FedtideError
 from fedtide.types import Clock, Floats, Ints, Tick
 
 # What a timeline is told of the devices: how long each takes from receiving a model until it is ready.
@@ -184,3 +187,68 @@ def span_of(ticks: Sequence[Tick]) -> Span:
 def start_times(ticks: Iterable[Tick]) -> Floats:
     """Return when each model version came to be [len(ticks)+2], by version number (0 is unused, 1 exists at time 0)."""
     return np.array([0.0, 0.0, *(tick.time for tick in ticks)])
+
+
+# Whether ticks can be. Looked at while they go on: of a user's timeline, or where jobs differ in length, nobody knows how many.
+
+
+_LOOK_EVERY: Final = 100_000  # ticks
+_HOPELESS: Final = 3 * MOST_TICKS  # ticks that a timeline would have at its pace so far
+
+
+def checked_ticks(
+    ticks: Iterable[Tick], num_devices: int, horizon: float, label: str = "the timeline", ours: bool = False
+) -> Iterator[Tick]:
+    """Return the ticks in our own types one by one, or raise if a timeline breaks the contract or does not come to its end.
+
+    The contract: indices 1, 2, ..., no time travel, nothing beyond the horizon, no device ready before it began.
+    ours: devices that were away may begin with a newer model than the one that was there when they were last ready.
+    """
+    version = np.ones(num_devices, np.int64)
+    before, at_once = 0.0, 0
+    for index, given in enumerate(ticks, 1):
+        try:
+            time, ready, start = float(given.time), _whole_numbers(given.ready), _whole_numbers(given.start)
+        except Exception as error:  # it has no such columns, or they do not become arrays of whole numbers
+            raise FedtideError(
+                f"{label} is inconsistent at tick {index}: it is {shown(given)}; give Tick(index, time, ready, start) with a "
+                "number for the time and whole numbers for who is ready and where from"
+            ) from error
+        received = getattr(given, "received", None)
+        at_once = at_once + 1 if time == before else 1
+        problem = None
+        if given.index != index:
+            problem = f"tick {index} says its index is {given.index}"
+        elif not (math.isfinite(time) and time >= before):
+            problem = f"its time {time} lies before the previous tick's {before}"
+        elif time > horizon * (1 + 1e-9):
+            problem = f"its time {time} lies beyond timeline.horizon={horizon}"
+        elif len(ready) and (np.any(np.diff(ready) <= 0) or ready[0] < 0 or ready[-1] >= num_devices):
+            problem = f"its ready devices {shown(ready.tolist())} are not ascending, distinct and below {num_devices}"
+        elif not ours and not np.array_equal(version[ready], start):
+            problem = f"its start versions {shown(start.tolist())} should be {shown(version[ready].tolist())}"
+        elif received is not None and not np.isin(received[0], (index, index + 1)).all():
+            problem = f"its devices go on with versions {shown(received[0])}, not with {index} or {index + 1}"
+        elif at_once > max(num_devices, 1000):
+            problem = f"{at_once:,} ticks lie at time {time:g}: its clock stands still"
+        elif index > MOST_TICKS:
+            problem = f"it has more than {MOST_TICKS:,} ticks, at time {time:g} of {horizon:g}; lower timeline.horizon"
+        elif index % _LOOK_EVERY == 0 and index * horizon > _HOPELESS * time:
+            count = index * (horizon / time) if time > 0 else math.inf
+            problem = (
+                f"at its pace it would have about {count:.3g} ticks (at most {MOST_TICKS:,}); lower timeline.horizon"
+            )
+        if problem:
+            raise FedtideError(f"{label} is inconsistent at tick {index}: {problem}")
+        yield Tick(index, time, ready, start, received)
+        version[ready] = index + 1 if received is None else received[0]
+        before = time
+
+
+def _whole_numbers(given: Any) -> Ints:
+    """Return a column of whole numbers [m]; raise if it is none."""
+    found = np.asarray(given)
+    made = found.astype(np.int64, copy=False)
+    if found.ndim != 1 or found.dtype.kind not in "iuf" or not np.array_equal(made, found):
+        raise ValueError
+    return made

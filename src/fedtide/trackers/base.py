@@ -21,7 +21,7 @@ from fedtide.core.faults import error_text, said
 from fedtide.core.files import write_atomically
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.parts import registry, user_code
+from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS
 from fedtide.runs.record import RoundRecord
 from fedtide.types import read_only
@@ -151,7 +151,7 @@ def _make(wanted: str | Mapping[str, Any] | object) -> LiftedTracker:
         return _named(name, args)
     name = getattr(wanted, "__name__", None) or type(wanted).__name__
     if inspect.isclass(wanted):
-        with user_code.reported("tracker", name, wanted):
+        with checks.reported("tracker", name, wanted):
             return lifted_tracker(name, wanted())
     return lifted_tracker(name, wanted)
 
@@ -160,14 +160,14 @@ def _named(name: str, args: Mapping[str, Any]) -> LiftedTracker:
     found = registry.find_part("tracker", name, TRACKERS)
     if inspect.isroutine(found):  # a function of the record
         return lifted_tracker(name, functools.partial(found, **args) if args else found)
-    with user_code.reported("tracker", name, found):  # making it, and even looking at it, may run code of its own
+    with checks.reported("tracker", name, found):  # making it, and even looking at it, may run code of its own
         made = registry.resolve("tracker", name, args)
     return lifted_tracker(name, made)
 
 
 def lifted_tracker(name: str, made: Any) -> LiftedTracker:
     """Return a tracker with all three methods; raise if it has none of them, or cannot be called as it will be."""
-    with user_code.reported("tracker", name, made):  # even looking at an object may run code of its own
+    with checks.reported("tracker", name, made):  # even looking at an object may run code of its own
         offered = {method: getattr(made, method, None) for method in _CALLS}
         found: dict[str, Any] = {method: call for method, call in offered.items() if callable(call)}
         if not found and callable(made):
