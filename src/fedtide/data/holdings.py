@@ -18,6 +18,7 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts.checks import as_array, reported
 from fedtide.types import Ints
 
+_COMPARED_DEVICES = 1000  # of a user's partition, that are looked at twice
 LabelArray = npt.NDArray[np.integer[Any]]
 
 
@@ -74,11 +75,6 @@ def flat(owner: Ints, samples: Ints, num_devices: int) -> Flat:
     order = np.lexsort((samples, owner))
     sizes = np.bincount(owner, minlength=num_devices)
     return Flat(np.asarray(samples[order], np.int64), np.concatenate([[0], np.cumsum(sizes)]))
-
-
-def holding_rows(table: Ints) -> Flat:
-    """Return devices that each hold one row [N s]."""
-    return Flat(np.sort(table, axis=1).reshape(-1), np.arange(len(table) + 1) * table.shape[1])
 
 
 def sizes_of(held: Holdings) -> Ints:
@@ -146,8 +142,17 @@ def checked_partition(
         dealt = count if count < num_devices else f"more than {num_devices}"
         raise FedtideError(f"{label} dealt to {dealt} devices: there are fleet.num_devices={num_devices}")
     if is_virtual(answer):
-        ours = type(answer).__module__.startswith("fedtide.")
-        return answer if ours else _CheckedHoldings(answer, labels, num_labels, num_devices, dealer, label)
+        if type(answer).__module__.startswith("fedtide."):
+            return answer
+        held = _CheckedHoldings(answer, num_devices, len(labels), num_labels, dealer, label)
+        some = np.arange(min(num_devices, _COMPARED_DEVICES))
+        counts = label_counts(labels, [held[k] for k in some.tolist()], num_labels)
+        told = held.label_counts(some)
+        if not np.array_equal(told, counts) or not np.array_equal(held.num_samples(some), counts.sum(axis=1)):
+            raise FedtideError(
+                f"{label}: num_samples and label_counts are not those of the samples that it gives devices"
+            )
+        return held
     if isinstance(answer, Flat):  # of ours, with arguments or from a user's function: right if it is of this data
         _refuse_range(answer.samples, len(labels), f"{label} gives device 0")
     else:
@@ -157,13 +162,13 @@ def checked_partition(
         answer = flat(owner, np.concatenate(parts), num_devices)
     if not getattr(dealer, "shares_samples", False):
         _refuse_shared(answer, label)
-    held: Flat = answer
-    return held
+    dealt_out: Flat = answer
+    return dealt_out
 
 
 def refuse_random_partition(held: Holdings, again: Any, label: str) -> None:
     """Raise if a user's partition deals otherwise when it is called again. Of many devices the first are looked at."""
-    some = range(min(len(held), 1000))
+    some = range(min(len(held), _COMPARED_DEVICES))
     other = again if hasattr(again, "__getitem__") else [*itertools.islice(again, len(some))]
     if len(other) < len(some) or not all(np.array_equal(held[k], np.sort(other[k])) for k in some):
         raise TrainingError(
@@ -205,9 +210,9 @@ class _CheckedHoldings:
     """A user's virtual holdings: whatever they answer is looked at before it is used."""
 
     held: Any
-    labels: LabelArray
-    num_labels: int
     num_devices: int
+    num_train: int  # samples in all
+    num_labels: int
     dealer: Any  # under guard
     label: str
 
@@ -218,42 +223,22 @@ class _CheckedHoldings:
         device = range(self.num_devices)[device]
         with reported("partition", self.dealer.name, self.dealer):
             given = self.held[device]
-        gives = f"{self.label} gives device {device}"
-        found = _sample_numbers(given, len(self.labels), gives)
-        counts, told = (
-            np.bincount(self.labels[found], minlength=self.num_labels),
-            self.label_counts(np.array([device]))[0],
-        )
-        if not np.array_equal(counts, told):
-            raise FedtideError(
-                f"{gives} samples with labels {counts.tolist()}, and its label_counts are {told.tolist()}"
-            )
-        return found
+        return _sample_numbers(given, self.num_train, f"{self.label} gives device {device}")
 
     def num_samples(self, device: Ints) -> Ints:
         """Return |S_k| [m]."""
-        found = self._whole("num_samples", device, device.shape)
-        if len(found) and not 1 <= found.min() <= found.max() <= len(self.labels):
-            raise FedtideError(
-                f"{self.label}: num_samples are from {found.min()} to {found.max()}; each device needs 1 to {len(self.labels)}"
-            )
-        return found
+        return self._numbers("num_samples", device, device.shape, 1)
 
     def label_counts(self, device: Ints) -> Ints:
         """Return b_k [m c]."""
-        found = self._whole("label_counts", device, (len(device), self.num_labels))
-        wrong = np.flatnonzero((found.min(axis=1, initial=0) < 0) | (found.sum(axis=1) != self.num_samples(device)))
-        for at in wrong[:1]:
-            raise FedtideError(
-                f"{self.label} gives device {device[at]} label_counts {found[at].tolist()}: they must add up to its num_samples"
-            )
-        return found
+        return self._numbers("label_counts", device, (len(device), self.num_labels), 0)
 
-    def _whole(self, name: str, device: Ints, shape: tuple[int, ...]) -> Ints:
+    def _numbers(self, name: str, device: Ints, shape: tuple[int, ...], least: int) -> Ints:
         with reported("partition", self.dealer.name, self.dealer):
             found = as_array(getattr(self.held, name)(device))
-        if found.dtype.kind not in "iu" or found.shape != shape:
+        if found.dtype.kind not in "iu" or found.shape != shape or found.min(initial=least) < least:
             raise FedtideError(
-                f"{self.label}: {name} answered {found.dtype}{list(found.shape)}; it needs whole numbers {list(shape)}"
+                f"{self.label}: {name} answered {found.dtype}{list(found.shape)}; it needs whole numbers {list(shape)} of at "
+                f"least {least}"
             )
         return np.asarray(found, np.int64)

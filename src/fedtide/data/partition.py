@@ -19,10 +19,9 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from fedtide.data.dataset import check_range
-from fedtide.data.holdings import Flat, Holdings, LabelArray, flat, holding_rows
+from fedtide.data.holdings import Flat, Holdings, LabelArray, flat
 from fedtide.data.virtual import (
     SizeSpread,
-    check_concentration,
     check_sizes,
     virtual_dirichlet,
     virtual_iid,
@@ -120,7 +119,7 @@ def slow_labels(
     for pool, group in zip(pools, groups, strict=True):
         kept = _thin(rng.permutation(pool), place, size * len(group))
         samples[rng.permutation(group)] = kept.reshape(len(group), size)
-    return holding_rows(samples)
+    return flat(np.repeat(np.arange(num_devices), size), samples.reshape(-1), num_devices)
 
 
 def speed_sizes(
@@ -204,7 +203,7 @@ def _cut(order: Ints, sizes: Ints) -> Flat:
 
 def _deal_by_label(labels: LabelArray, sizes: Ints, seed: int, concentration: float) -> Flat:
     """Deal out so many samples to each device [N], whose labels are drawn from proportions of its own."""
-    check_concentration(concentration)
+    check_range("concentration", concentration, 1e-300, 1e300)
     rng = stream(seed, "partition")
     present, left = np.unique(labels, return_counts=True)
     proportions = _dirichlet(rng, concentration, (len(sizes), len(present)))

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -19,7 +20,6 @@ from fedtide import columns
 from fedtide.core.memory_budget import require
 from fedtide.data.dataset import check_range
 from fedtide.data.holdings import Flat, flat
-from fedtide.errors import FedtideError
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Ints
@@ -37,11 +37,6 @@ def check_sizes(num_devices: int, size_spread: float) -> None:
     check_range("size_spread", size_spread, 0, 1e9)
 
 
-def check_concentration(concentration: float) -> None:
-    """Raise if this is not a parameter of a Dirichlet distribution."""
-    check_range("concentration", concentration, 1e-300, 1e300)
-
-
 @dataclass(frozen=True, eq=False)
 class Shared:
     """Devices that share the samples of a data set."""
@@ -50,7 +45,7 @@ class Shared:
     num_devices: int
     samples_per_device: int
     size_spread: float
-    drawn: Drawn
+    drawn: Drawn = field(repr=False)
     num_labels: int
     present: Ints = field(repr=False)  # labels that there are, ascending [p]
     pools: Flat = field(repr=False)  # the samples of each of them
@@ -96,44 +91,30 @@ class Shared:
         return counts
 
 
-@dataclass(frozen=True, eq=False)
-class Urn:
-    """Labels drawn one after the other from an urn that holds `mass` of the labels' weights and every label drawn before.
+def labels_from_urn(mass: float, ends: Floats, seed: int, device: Ints, size: Ints) -> Ints:
+    """Draw labels one after the other from an urn that holds `mass` of the labels' weights and every label drawn before.
 
     With weights 1 and mass a p (p labels) these are the labels of samples from proportions ~ Dir(a, ..., a) (Polya's urn); with
-    infinite mass they are independent.
+    infinite mass they are independent. ends: cumulated weights [p].
     """
-
-    mass: float
-    ends: Floats = field(repr=False)  # cumulated weights [p]
-
-    def __call__(self, seed: int, device: Ints, size: Ints) -> Ints:
-        """Return how many samples of each label each device holds [m p]."""
-        key = int(columns.address(seed, "virtual labels")[0])
-        return native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, self.mass, self.ends)
+    key = int(columns.address(seed, "virtual labels")[0])
+    return native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, mass, ends)
 
 
-@dataclass(frozen=True)
-class Few:
-    """So many different labels for each device, any of them equally likely, with equally many samples (or one more)."""
-
-    labels_per_device: int
-    num_labels: int  # p
-
-    def __call__(self, seed: int, device: Ints, size: Ints) -> Ints:
-        """Return how many samples of each label each device holds [m p]."""
-        chosen = np.zeros((len(device), self.num_labels), bool)
-        counts = np.zeros((len(device), self.num_labels), np.int64)
-        everyone, (each, more) = np.arange(len(device)), np.divmod(size, self.labels_per_device)
-        for at in range(self.labels_per_device):  # as `distinct`, for all devices at once
-            if at % 2 == 0:
-                two = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)
-            last = self.num_labels - self.labels_per_device + at
-            label = np.minimum((two[at % 2] * (last + 1)).astype(np.int64), last)
-            label[chosen[everyone, label]] = last
-            chosen[everyone, label] = True
-            counts[everyone, label] = each + (at < more)
-        return counts
+def few_labels(labels_per_device: int, num_labels: int, seed: int, device: Ints, size: Ints) -> Ints:
+    """Draw so many different of p labels for each device, any equally likely, with equally many samples (or one more)."""
+    chosen = np.zeros((len(device), num_labels), bool)
+    counts = np.zeros((len(device), num_labels), np.int64)
+    everyone, (each, more) = np.arange(len(device)), np.divmod(size, labels_per_device)
+    for at in range(labels_per_device):  # as `distinct`, for all devices at once
+        if at % 2 == 0:
+            two = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)
+        last = num_labels - labels_per_device + at
+        label = np.minimum((two[at % 2] * (last + 1)).astype(np.int64), last)
+        label[chosen[everyone, label]] = last
+        chosen[everyone, label] = True
+        counts[everyone, label] = each + (at < more)
+    return counts
 
 
 def distinct(units: list[float], count: int) -> list[int]:
@@ -161,8 +142,8 @@ def virtual_iid(
 ) -> Shared:
     """Give each device samples at random, which others may hold too: any number of devices, computed when asked for."""
     _, weights = np.unique(dataset.train.labels, return_counts=True)
-    urn = Urn(math.inf, np.cumsum(weights, dtype=np.float64))
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, urn)
+    drawn = partial(labels_from_urn, math.inf, np.cumsum(weights, dtype=np.float64))
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
 def virtual_labels(
@@ -175,12 +156,9 @@ def virtual_labels(
 ) -> Shared:
     """Give each device samples of a few labels, which others may hold too: any number of devices, computed when asked for."""
     count = len(np.unique(dataset.train.labels))
-    if labels_per_device > count:
-        raise FedtideError(
-            f"labels_per_device = {labels_per_device}: the data set {dataset.name!r} has {count} labels; use at most as many"
-        )
-    few = Few(labels_per_device, count)
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, few)
+    check_range("labels_per_device", labels_per_device, 1, count)
+    drawn = partial(few_labels, labels_per_device, count)
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
 def virtual_dirichlet(
@@ -196,10 +174,10 @@ def virtual_dirichlet(
     The labels of a device are drawn one after the other, each with probability proportional to concentration plus how often the
     device has it already (Polya's urn), which is the same in distribution.
     """
-    check_concentration(concentration)
+    check_range("concentration", concentration, 1e-300, 1e300)
     count = len(np.unique(dataset.train.labels))
-    urn = Urn(concentration * count, np.arange(1.0, count + 1))
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, urn)
+    drawn = partial(labels_from_urn, concentration * count, np.arange(1.0, count + 1))
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
 def _shared(
