@@ -66,6 +66,7 @@ SHAPES = {
     "channel": ("def bad(seed, tick, time, device):\n    return {}", "np.ones(len(device))"),
     "coverage": ("def bad(seed, device, time):\n    return {}", "np.ones(len(device))"),
     "csi": ("def bad(seed, tick, time, device, snr):\n    return {}", "Signal(snr, snr)"),
+    "modem": ("def bad(snr):\n    device = snr\n    return {}", "np.log2(1 + snr)"),
     "access": ("def bad(updates, weights, snr, rng):\n    return {}", "weights @ updates"),
     "downlink": ("def bad(seed, device, time, bits):\n    return {}", "np.zeros(len(device))"),
     "energy": ("def bad(seed, device, samples, symbols):\n    return {}", "np.ones(len(device))"),
@@ -292,6 +293,7 @@ ROWS = [
         ("Signal(snr, np.ones(99))", r"shape \(99,\).*estimated"),
         ("Signal(None, snr)", "returned None: .*SNRs"),
     ),
+    *rows("modem", 5, *RAISES, *NO_COLUMN, *NO_AMOUNT),
     *rows(
         "access", 5, *RAISES,
         ("None", "returned None: it must give the 7850 numbers"),

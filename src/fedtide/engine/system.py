@@ -33,14 +33,12 @@ from fedtide.engine.step import REPORT_BITS, Policy, Rules
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import RATE_SCHEDULES, WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
-from fedtide.methods import check_methods
 from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
 from fedtide.radio.cell import Coverage
 from fedtide.radio.csi import Uplink
 from fedtide.radio.downlink import Downlink, instant
-from fedtide.radio.modem import Shannon
 from fedtide.radio.over_the_air import Access, OverTheAirAccess, separate
 from fedtide.timeline.clock import Ticks, VersionTimes, checked_ticks, make_clock, span_of
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
@@ -117,7 +115,6 @@ def build(
     fleet: Fleet | None = None,
 ) -> System:
     """Load the data and put the system together; nothing is trained. fleet: who holds what, if that is known already."""
-    check_methods(lambda key: config.key_value(experiment, key).name)
     dataset = dataset or load_dataset(experiment, say)
     fleet = fleet or make_fleet(experiment, dataset)
     model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)
@@ -164,7 +161,7 @@ def make_coverage(experiment: Experiment) -> Coverage:
 def make_channel(experiment: Experiment, coverage: Coverage) -> Uplink:
     """Make what the uplinks carry and what the server knows of them."""
     channel: Uplink = make_part(experiment, "channel", run_coverage=coverage)
-    return Uplink(channel, make_part(experiment, "csi"), Shannon())
+    return Uplink(channel, make_part(experiment, "csi"), make_part(experiment, "modem"))
 
 
 def _receiving(
