@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -28,10 +29,11 @@ Tell = Annotated[Say, arg("told what is fetched", key="run.say")]
 WithImages = Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")]
 
 
-def check_range(name: str, value: float, least: float, most: float) -> None:
-    """Raise if a number is smaller or larger than it may be, or not a number."""
-    if not least <= value <= most:
-        raise FedtideError(f"{name} = {value}: must be from {least} to {most}")
+def check_range(name: str, value: float, least: float, most: float = math.inf) -> None:
+    """Raise if a number is smaller or larger than it may be, infinite, or not a number."""
+    if not (least <= value <= most and math.isfinite(value)):
+        bounds = f"at least {least}" if math.isinf(most) else f"from {least} to {most}"
+        raise FedtideError(f"{name} = {value}: must be {bounds}")
 
 
 def first_items(items: Items, num: int | None, name: str) -> Items:

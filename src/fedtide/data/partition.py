@@ -203,7 +203,7 @@ def _cut(order: Ints, sizes: Ints) -> Flat:
 
 def _deal_by_label(labels: LabelArray, sizes: Ints, seed: int, concentration: float) -> Flat:
     """Deal out so many samples to each device [N], whose labels are drawn from proportions of its own."""
-    check_range("concentration", concentration, 1e-300, 1e300)
+    check_range("concentration", concentration, 1e-300)
     rng = stream(seed, "partition")
     present, left = np.unique(labels, return_counts=True)
     proportions = _dirichlet(rng, concentration, (len(sizes), len(present)))

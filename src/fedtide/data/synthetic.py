@@ -32,14 +32,14 @@ def synthetic(
 
     The training images do not depend on num_test, nor the test images on num_train.
     """
-    for name, value, least, most in (
-        ("num_train", num_train, 1, 10**9),
-        ("num_test", num_test, 1, 10**9),
-        ("num_labels", num_labels, 1, 256),
-        ("side", side, 8, 10**4),
-        ("channels", channels, 1, 10**4),
+    check_range("num_labels", num_labels, 1, 256)
+    for name, value, least in (
+        ("num_train", num_train, 1),
+        ("num_test", num_test, 1),
+        ("side", side, 8),
+        ("channels", channels, 1),
     ):
-        check_range(name, value, least, most)
+        check_range(name, value, least)
     require(
         32.0 * (num_train + num_test) * channels * side**2,  # eight copies on the way to the last one
         f"drawing {num_train:,} training and {num_test:,} test images",
