@@ -27,11 +27,9 @@ class Holdings(Protocol):
 
     def __len__(self) -> int:
         """Return N."""
-        ...
 
     def __getitem__(self, device: int, /) -> Ints:
         """Return the sample numbers of one device, ascending."""
-        ...
 
 
 class Virtual(Holdings, Protocol):
@@ -39,11 +37,9 @@ class Virtual(Holdings, Protocol):
 
     def num_samples(self, device: Ints, /) -> Ints:
         """Return how many samples each of these devices holds [m]."""
-        ...
 
     def label_counts(self, device: Ints, /) -> Ints:
         """Return how many samples of each label each of these devices holds [m c]."""
-        ...
 
 
 def is_virtual(given: Any) -> TypeGuard[Virtual]:

@@ -83,8 +83,9 @@ _ADMITTED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
 
 # Operations that put their argument on the stack, and those that put something of their own there.
 _VALUES: Final = frozenset(
-    {"NONE", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINSTRING", "SHORT_BINSTRING"}
-    | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+    {"NONE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"}
+    | {"STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"}
+    | {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
 )
 _MAKES: Final[dict[str, Callable[[], Any]]] = {
     "NEWTRUE": lambda: True,
@@ -96,7 +97,7 @@ _MAKES: Final[dict[str, Callable[[], Any]]] = {
 
 
 def _loaded(data: bytes | bytearray) -> Any:
-    """Carry out the operations of a pickle, of protocol 2 or later."""
+    """Carry out the operations of a pickle."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
@@ -115,9 +116,9 @@ def _loaded(data: bytes | bytearray) -> Any:
                 stack.append(argument)
             case name if name in _MAKES:
                 stack.append(_MAKES[name]())
-            case "MEMOIZE" | "BINPUT" | "LONG_BINPUT":
+            case "MEMOIZE" | "PUT" | "BINPUT" | "LONG_BINPUT":
                 memo[len(memo) if argument is None else argument] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
+            case "GET" | "BINGET" | "LONG_BINGET":
                 if isinstance(memo[argument], tuple | list | dict):
                     raise DataError(f"uses a {type(memo[argument]).__name__} twice")
                 stack.append(memo[argument])
@@ -125,15 +126,16 @@ def _loaded(data: bytes | bytearray) -> Any:
                 marks.append(len(stack))
             case "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3" as name:
                 stack.append(tuple(last(None if name == "TUPLE" else int(name[-1]))))
+            case "LIST":
+                stack.append(last())
+            case "DICT":
+                stack.append(_mapping(last()))
             case "APPEND" | "APPENDS" as name:
                 items = last(1 if name == "APPEND" else None)
                 stack[-1].extend(items)
             case "SETITEM" | "SETITEMS" as name:
                 items = last(2 if name == "SETITEM" else None)
-                for key in items[::2]:
-                    if not isinstance(key, str | bytes) and not (isinstance(key, int) and abs(key) <= _LARGEST_KEY):
-                        raise DataError(f"has a {type(key).__name__} as a key")
-                stack[-1].update(zip(items[::2], items[1::2], strict=True))
+                stack[-1].update(_mapping(items))
             case "GLOBAL" | "STACK_GLOBAL" as name:
                 module, attribute = argument.split(" ", 1) if name == "GLOBAL" else last(2)
                 if (module, attribute) not in _ADMITTED:
@@ -150,3 +152,11 @@ def _loaded(data: bytes | bytearray) -> Any:
             case name if name not in ("PROTO", "FRAME"):
                 raise DataError(f"has the operation {name}")
     raise EOFError("it has no end")
+
+
+def _mapping(items: list[Any]) -> dict[Any, Any]:
+    """Return the mapping of keys and values, which come in turn."""
+    for key in items[::2]:
+        if not isinstance(key, str | bytes) and not (isinstance(key, int) and abs(key) <= _LARGEST_KEY):
+            raise DataError(f"has a {type(key).__name__} as a key")
+    return dict(zip(items[::2], items[1::2], strict=True))
