@@ -35,13 +35,11 @@ def _need_flower() -> None:
 @click.option("--periods", "num_periods", type=click.IntRange(1), default=20, help="How many aggregations.")
 @click.option("--period", type=click.FloatRange(5), default=15.0, help="Seconds between two aggregations.")
 @click.option("--nodes", "num_nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
-@click.option(
-    "--synthetic", "data", flag_value="synthetic", default="mnist", help="Synthetic images in place of MNIST."
-)
+@click.option("--synthetic", is_flag=True, help="Synthetic images in place of MNIST.")
 @click.option("--secure", is_flag=True, help="TLS, and a key for every node.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Names every random stream.")
 @options.as_json
-def deploy_demo(words: tuple[str, ...], folder: Path | None, as_json: bool, **shown: Any) -> None:
+def deploy_demo(words: tuple[str, ...], folder: Path | None, synthetic: bool, as_json: bool, **shown: Any) -> None:
     """Run a SuperLink and six SuperNodes of different speeds on this machine, and watch them learn.
 
     Everything that it starts is stopped again, also on Ctrl-C. The run folder is like any simulation's, plus a trace:
@@ -56,11 +54,11 @@ def deploy_demo(words: tuple[str, ...], folder: Path | None, as_json: bool, **sh
     from rich.live import Live
 
     from fedtide import config
-    from fedtide.deploy.demo import Demo, View, demo_table, demo_terms, run_demo
+    from fedtide.deploy.demo import Demo, demo_table, demo_terms, run_demo
     from fedtide.deploy.settings import doubts
     from fedtide.engine.system import build, load_dataset, make_trainer
 
-    demo = Demo(**shown)
+    demo = Demo(data="synthetic" if synthetic else "mnist", **shown)
     terms = demo_terms(demo, config.read_words(words))
     experiment = terms.experiment
     for problem in doubts(terms):
@@ -73,13 +71,13 @@ def deploy_demo(words: tuple[str, ...], folder: Path | None, as_json: bool, **sh
     seen = -1
     with Live(console=err, auto_refresh=False, transient=True) as live:
 
-        def show(view: View) -> None:
+        def show(rounds: list[RoundRecord], note: str) -> None:
             nonlocal seen
             if err.is_terminal:
-                live.update(demo_table(experiment, view), refresh=True)
-            elif len(view.rounds) != seen:
-                seen = len(view.rounds)
-                say(_period(view.rounds[-1]) if view.rounds else view.note)
+                live.update(demo_table(experiment, rounds, note), refresh=True)
+            elif len(rounds) != seen:
+                seen = len(rounds)
+                say(_period(rounds[-1]) if rounds else note)
 
         run_demo(demo, terms, folder, show)
     _summary(folder, as_json)
@@ -90,8 +88,7 @@ def _period(record: RoundRecord) -> str:
 
 
 def _summary(folder: Path, as_json: bool) -> None:
-    from fedtide.deploy.demo import View, demo_table
-    from fedtide.deploy.trace import read_trace
+    from fedtide.deploy.demo import demo_table
     from fedtide.report.summary import summarise
     from fedtide.runs import read_run
 
@@ -99,7 +96,7 @@ def _summary(folder: Path, as_json: bool) -> None:
     if as_json:
         print_json({"folder": str(folder), **summarise(run.experiment, run.rounds, run.num_parameters)})
         return
-    out.print(demo_table(run.experiment, View(run.rounds, read_trace(folder).periods, "done")), highlight=False)
+    out.print(demo_table(run.experiment, run.rounds, "done"), highlight=False)
     print_line(f"\n[dim]fedtide show {escape(str(folder))}\nfedtide replay {escape(str(folder))}[/]")
 
 
