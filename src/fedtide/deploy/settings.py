@@ -147,19 +147,11 @@ def from_run_config(run_config: Mapping[str, Any], data_folder: str | None = Non
 
 _PACKAGE = "fedtide_app"
 _PROJECT = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
 [project]
 name = "fedtide-app"
 version = "{version}"
-description = "A federation of fedtide"
 license = "Apache-2.0"
 dependencies = []
-
-[tool.hatch.build.targets.wheel]
-packages = ["."]
 
 [tool.flwr.app]
 publisher = "fedtide"

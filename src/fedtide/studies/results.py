@@ -205,21 +205,6 @@ def column_arrays(columns: Mapping[str, Sequence[float | None]]) -> dict[str, np
     }
 
 
-def same(one: RunResult, other: RunResult) -> bool:
-    """Say whether two results are equal in everything but wall time and provenance.
-
-    Single uploads, and columns that some results lack, are compared if both have them.
-    """
-    totals = [{k: v for k, v in run.totals.items() if v is not None and k != "seconds"} for run in (one, other)]
-    if totals[0] != totals[1] or (one.columns.keys() ^ other.columns.keys()) - {*LATER}:
-        return False
-    pairs = [(one.columns[name], other.columns[name]) for name in one.columns.keys() & other.columns.keys()]
-    first_sent, second_sent = one.uploads_if_stored(), other.uploads_if_stored()
-    if first_sent is not None and second_sent is not None:
-        pairs += zip(first_sent, second_sent, strict=True)
-    return all(np.array_equal(first, second, equal_nan=first.dtype.kind == "f") for first, second in pairs)
-
-
 # Results as rows of four tables, joined by the number of the run, and back. What was edited by hand is noticed by its
 # checksum (`store`); here, every cell is of the kind of its column, and every run has what is computed with.
 

@@ -257,9 +257,9 @@ def _attempt(*task: Any) -> RunResult | tuple[str, int]:
     """Do one run; return why not, and the exit code, where it fails: not every error can be sent to another process."""
     try:
         return run_one(*task)
-    except InUseError:
-        raise
     except Exception as error:
+        if _is_worker and isinstance(error, InUseError):  # it waits until the other process is done
+            raise
         return faults.explain(error)
 
 
@@ -354,6 +354,7 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
                 yield _outcome(futures[future], future.result())
             else:
                 lost = FedtideError("the Dask scheduler, or the connection to it, was lost: run the study again")
-                yield Outcome(futures[future], None, *faults.explain(future.exception() or lost))
+                error = future.exception() if future.status == "error" else lost
+                yield Outcome(futures[future], None, *faults.explain(error))
     finally:
         close()
