@@ -10,8 +10,8 @@ from typing import Any
 from fedtide.errors import RunFolderError
 from fedtide.pages import Family, Forest, PageCurve, counted, cut_text, forest_page, of_study
 from fedtide.studies import Reference, RunResult, Store, summary
-from fedtide_lab.league.benchmark import benchmark
 from fedtide_lab.league.methods import REFERENCE
+from fedtide_lab.league.ranking import benchmark
 from fedtide_lab.league.tune import LEAGUE_WORLDS, RANKING_SEEDS
 from fedtide_lab.paper import reproduce
 from fedtide_lab.paper.claims import Finding, Side, Verdict, decide

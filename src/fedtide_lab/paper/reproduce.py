@@ -51,7 +51,8 @@ def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None,
 
 def without_run(name: str, results: FigureResults) -> list[str]:
     """Return the curves of a figure that have no run yet."""
-    return [label for label in FIGURES[name].variants() if not results.get(name, {}).get(label)]
+    labels = FIGURES[name].variants() if name in FIGURES else ()
+    return [label for label in labels if not results.get(name, {}).get(label)]
 
 
 def refuse_a_poorer_page(page: Path, results: FigureResults, store: Path) -> None:
@@ -61,7 +62,7 @@ def refuse_a_poorer_page(page: Path, results: FigureResults, store: Path) -> Non
     except (OSError, ValueError):  # no page, or none of ours
         return
     now = {name: sum(map(len, curves.values())) for name, curves in results.items()}
-    lost = [name for name, count in before.items() if count and name in FIGURES and without_run(name, results)]
+    lost = [name for name, count in before.items() if count and without_run(name, results)]
     if lost or sum(now.values()) < sum(before.values()) / 2:
         what = f"the figure{'s' * (len(lost) > 1)} {', '.join(lost)}" if lost else "most of its runs"
         raise FedtideError(
