@@ -74,8 +74,7 @@ def paper(
     if not draw_only and figures != ("claims",):
         failures = do_runs("paper", reproduce.studies(names, seeds, shrunk), kept, **work)
     results = reproduce.collect(list(FIGURES), kept, shrunk, seeds or 0)
-    decided, others = reproduce.verdicts(results)
-    besides = reproduce.observed(results)
+    decided, besides = reproduce.verdicts(results), reproduce.observed(results)
     if with_page and not force:
         reproduce.refuse_a_poorer_page(to / "paper.md", results, store)
     if with_page:  # the page shows whole figures only, and says what is missing from the others
@@ -86,11 +85,11 @@ def paper(
     for paths in drawn.values():
         say(f"drawn: {', '.join(map(str, paths))}")
     if with_page:
-        page.write_paper_page(to / "paper.md", drawn, results, decided, others, besides, quick, store)
+        page.write_paper_page(to / "paper.md", drawn, results, decided, besides, quick, store)
         say(f"written: {to / 'paper.md'}")
     else:
         say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
-    claims, seen = reproduce.claims_rows(decided, others), reproduce.observed_rows(besides)
+    claims, seen = reproduce.claims_rows(decided), reproduce.observed_rows(besides)
     if as_json:
         print_json([*claims, *seen])
     else:
