@@ -16,7 +16,7 @@ from fedtide.cli import command, do_runs, finish, options, out, print_json, prin
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
-    from fedtide.studies import Failure, Store
+    from fedtide.studies import Outcome, Store
     from fedtide_lab.worlds.studies import World
 
 _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw what is there.")
@@ -70,7 +70,7 @@ def paper(
     if quick:
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
     kept = _opened(store, to, "paper")
-    failures: list[Failure] = []
+    failures: list[Outcome] = []
     if not draw_only and figures != ("claims",):
         failures = do_runs("paper", reproduce.studies(names, seeds, shrunk), kept, **work)
     results = reproduce.collect(list(FIGURES), kept, shrunk, seeds or 0)
@@ -196,7 +196,7 @@ def worlds(
     style_named(style)  # before anything is run
     wanted = _chosen_worlds(names, WORLDS)
     kept = _opened(store, to, "worlds")
-    failures: list[Failure] = []
+    failures: list[Outcome] = []
     if not draw_only:
         parts = [world_study(world, range(seeds) if seeds else None) for world in wanted]
         failures = do_runs("worlds", parts, kept, **work)
@@ -267,7 +267,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
 
     wanted = _chosen_worlds(names, LEAGUE_WORLDS)
     kept = _opened(store, to, "league")
-    failures: list[Failure] = []
+    failures: list[Outcome] = []
     if not draw_only:
         for stage, parts in stages(wanted, kept):
             failures += do_runs(stage, parts, kept, **work)
