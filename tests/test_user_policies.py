@@ -301,7 +301,7 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
     experiment = small({"policy": {"scheduler": "mine.py:f"}})
     RunFolder.open(tmp_path / "run", experiment).close()
     monkeypatch.chdir(tmp_path)
-    with user_code.search_folder(read_header(tmp_path / "run").user_folder):
+    with user_code.search_folder(read_header(tmp_path / "run").versions.files_folder):
         RunFolder.open(tmp_path / "run", experiment).close()
         assert user_code.source_digest("mine.py:f") is not None
     assert user_code.source_digest("mine.py:f") is None

@@ -156,7 +156,7 @@ def resume(run: Path, threads: int, as_json: bool) -> None:
     from fedtide.runs import read_header
 
     header = read_header(run)
-    with user_code.search_folder(header.user_folder):
+    with user_code.search_folder(header.versions.files_folder):
         _run(header.experiment, header, threads, as_json)
 
 
@@ -165,16 +165,14 @@ def _run(experiment: Experiment, where: Path | RunHeader, threads: int, as_json:
     from fedtide.cli.progress import shown_progress
     from fedtide.config.effort import long_work
     from fedtide.engine.simulate import simulate
-    from fedtide.runs import check_identity, is_complete, is_deployment, read_header, read_run
+    from fedtide.runs import is_complete, is_deployment, read_header, read_run
     from fedtide.runs.manifest import instruction_path
     from fedtide.runs.result import as_result
 
     folder = where if isinstance(where, Path) else where.path
     if is_complete(folder) and not is_deployment(folder):
         header = read_header(where) if isinstance(where, Path) else where
-        header.check(experiment)
-        if isinstance(where, Path):
-            check_identity(folder, header.versions.identity, _identity(header))
+        header.check(experiment, _identity(header) if isinstance(where, Path) else None)
         _show(folder, as_result(read_run(header)), header.isa, as_json, draw=True)
         return
     begun = time.perf_counter()
@@ -279,20 +277,16 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
 
     fedtide plan radio.num_symbols=50000 policy.limit=20
     """
-    from fedtide.engine.system import build, load_dataset
-    from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+    from fedtide.report.plan import plan_experiment, plan_tables
     from fedtide.report.summary import stale_warning
 
-    experiment = _experiment(words)
-    system = build(experiment, dataset=load_dataset(experiment, say, images=False))
-    rows = plan_rows(system)
-    summary = plan_summary(system, rows)
+    made = plan_experiment(_experiment(words), say)
     if as_json:
-        print_json({"summary": summary, "aggregations": rows})
+        print_json({"summary": made.summary, "aggregations": made.rows})
         return
-    for table in plan_tables(system, rows, summary, ticks, out.width):
+    for table in plan_tables(made, ticks, out.width):
         out.print(table, highlight=False)
-    if old := stale_warning(summary["largest_age"], summary["aggregations"]):
+    if old := stale_warning(made.summary["largest_age"], made.summary["aggregations"]):
         warn(old)
 
 

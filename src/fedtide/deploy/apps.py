@@ -22,6 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide.config.values import explain_validation
+from fedtide.core.files import machine_fault
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
 from fedtide.deploy.node import Worker
@@ -31,7 +32,6 @@ from fedtide.deploy.trace import PartWithMemory
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.parts import checks
-from fedtide.runs import machine_fault
 from fedtide.types import Memory
 
 _MARK = " ERROR "

@@ -14,6 +14,7 @@ from typing import get_args
 import numpy as np
 
 from fedtide import config
+from fedtide.core.files import write_atomically
 from fedtide.deploy import trace
 from fedtide.deploy.conversation import Conversation, Mailbox, ReceivedUpdate, Seat
 from fedtide.deploy.node import loader, remote_fleet
@@ -29,7 +30,7 @@ from fedtide.engine.verify_replay import check_answers, check_own_parts
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete, write_atomically
+from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete
 from fedtide.runs.result import Result
 from fedtide.trackers import Trackers
 from fedtide.types import Floats, Grant, Link, Tick, Vector

@@ -15,7 +15,6 @@ from fedtide.radio import over_the_air
 from fedtide.radio.modem import shannon_snr
 from fedtide.radio.over_the_air import separate
 from fedtide.rng import stream
-from fedtide.schedule.schedulers import make_candidates
 from fedtide.types import Candidates, Floats, Grant, Ints, Link, Memory, Tick
 
 # What is known of a tick before anything is trained: who is ready, over which links, and who is picked.
@@ -66,16 +65,16 @@ def candidates_at(
 ) -> Candidates:
     """Return the ready devices of a tick over this tick's channel."""
     fleet, ready = system.fleet, tick.ready
-    return make_candidates(
-        fleet.num_devices,
-        tick.index,
-        ready,
-        tick.start,
-        fleet.num_samples[ready],
-        fleet.label_counts[ready],
-        link_at(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
-        uploads,
-        reports,
+    return Candidates(
+        num_devices=fleet.num_devices,
+        device=ready,
+        num_samples=fleet.num_samples[ready],
+        label_counts=fleet.label_counts[ready],
+        age=tick.index - tick.start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
+        missed=tick.index - uploads[ready],
+        capacity=link_at(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
+        tick=tick.index,
+        **(reports or {}),
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fedtide.core.faults import explain
-from fedtide.pages.run import live_data, live_page
+from fedtide.pages.run import live_data, run_page
 from fedtide.pages.shell import policy_of
 from fedtide.runs import in_use
 
@@ -34,7 +34,7 @@ _HEADERS: Final = {
 def serve(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> None:
     """Serve the page of these runs until it is interrupted. port: 0 for any free one. tell: called with the address."""
     with server(folders, port) as bound:
-        live_page(folders, "")  # an error is raised here, not only shown in the browser
+        run_page(folders, "")  # an error is raised here, not only shown in the browser
         tell(f"http://{_LOOPBACK}:{bound.server_address[1]}/")
         bound.serve_forever(poll_interval=0.2)
 
@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(403, "this server answers this machine only\n")
         try:
             if self.path == "/":
-                return self._answer(200, self.cache.get("page", live_page), "text/html")
+                return self._answer(200, self.cache.get("page", run_page), "text/html")
             if self.path != "/data":
                 return self._answer(404, "there is only /\n")
             if self.headers.get("X-Seen") == tag_of(self.cache.folders):

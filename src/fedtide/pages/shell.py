@@ -18,10 +18,8 @@ from fedtide.errors import FedtideError
 from fedtide.plot.style import line_styles
 
 WHITE, BLACK = "#ffffff", "#14161a"  # backgrounds of base.css
-CONTRAST: Final = {
-    WHITE: 3.0,
-    BLACK: 4.5,
-}  # of a line and its background: WCAG 2.2, 1.4.11, and more where thin lines fade
+# of a line and its background: WCAG 2.2, 1.4.11, and more where thin lines fade
+CONTRAST: Final = {WHITE: 3.0, BLACK: 4.5}
 _DIGITS: Final = 7  # of the numbers in a page
 _STYLESHEETS: Final = ("uPlot.min.css", "base.css")
 # How every page begins, as a pattern: other files are not replaced by a page.
@@ -94,16 +92,10 @@ def page(
         raise TypeError("a page is made of Markup: other text could come from a user")
     sheets = [_inline(each, "style") for each in (*_STYLESHEETS, *styles)]
     scripts = [_inline(each, "script") for each in parts]
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {' '.join(_hash(each) for each in scripts) or repr('none')}",
-            f"style-src {' '.join(_hash(each) for each in sheets)}",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            *(("connect-src 'self'",) if polls else ()),
-        )
+    policy = (
+        f"default-src 'none'; script-src {' '.join(map(_hash, scripts)) or repr('none')}; "
+        f"style-src {' '.join(map(_hash, sheets))}; img-src data:; base-uri 'none'; form-action 'none'"
+        + ("; connect-src 'self'" if polls else "")
     )
     lines = [
         "<!doctype html>",
@@ -121,7 +113,7 @@ def page(
         '<a class="skip" href="#main">Skip to the content</a>',
         '<div id="tools" class="tools"></div>',
         body,
-        f'<noscript><figure class="still">{static}<figcaption>A still picture: with scripts, this page can be explored.'
+        f'<noscript><figure class="still">{static}<figcaption>With scripts, this page can be explored.'
         "</figcaption></figure></noscript>",
         f'<script type="application/json" id="data">{payload_json(payload)}</script>',
         *(f"<script>{each}</script>" for each in scripts),

@@ -1,4 +1,4 @@
-"""The page of a study or of a folder of results: a forest plot, and the curves behind each comparison."""
+"""The page of what a path names: of a run or two, or of a study, a forest plot with the curves behind each comparison."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from fedtide.core.files import is_there
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.pages.forest import Forest, extent, forest_svg, of_study, ticks
+from fedtide.pages.forest import Forest, extent, forest_table, of_study, ticks
+from fedtide.pages.run import run_page
 from fedtide.pages.run_rows import fit_page
 from fedtide.pages.shell import Markup, markup, page, text
 from fedtide.pages.study_curves import (
@@ -28,7 +30,7 @@ from fedtide.pages.study_curves import (
     study_in,
 )
 from fedtide.studies.results import RunResult
-from fedtide.studies.spec import Study, cell_text
+from fedtide.studies.spec import Study, cell_text, read_study
 from fedtide.studies.statistics import CONFIDENCE, half_width
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, references
@@ -38,6 +40,30 @@ _ORDER: Final = ("holds", "gains", "contradicted", "loses", "not resolved", "no 
 _BODY: Final = """<header><h1><bdi>{title}</bdi></h1><p class="lead">{lead}</p></header>
 <main id="main" class="study"><section id="forest" aria-label="Comparisons"></section>
 <section id="detail" aria-label="Curves of the chosen comparison"></section></main>"""
+
+
+def page_of(paths: Sequence[Path], store: Path | None = None) -> str:
+    """Return the page of what lies there, as one HTML file. store: where the results of a study file are."""
+    if are_runs(paths):
+        return run_page(paths)
+    if len(paths) > 1:
+        raise RunFolderError(
+            f"{paths[0]} is no run folder; name one run, two runs, or one study (a file, or its results)"
+        )
+    if paths[0].is_dir():
+        return folder_page(paths[0])
+    return study_page(read_study(paths[0]), Store(store or Path("results")), str(paths[0]))
+
+
+def are_runs(paths: Sequence[Path]) -> bool:
+    """Say whether these are run folders; raise if something is not there, or only some are."""
+    for path in paths:
+        if not is_there(path):
+            raise RunFolderError(f"there is no {path}; name a run folder, or a study")
+    found = [is_there(path / "experiment.yaml") for path in paths]
+    if any(found) and not all(found):
+        raise RunFolderError(f"{paths[found.index(False)]} is no run folder; name one run, two runs, or a study")
+    return all(found)
 
 
 def study_page(study: Study, store: Store, file: str = "STUDY.yaml") -> str:
@@ -55,7 +81,8 @@ def results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], c
     places = _places(study)
     curves = tuple(PageCurve(label, *places[label], results[label]) for label in study.labels)
     compared = references(study)
-    family = Family("study", study.name, "", curves, reference=_names(places, compared), commands=tuple(commands))
+    named = {places[label][0]: places[other.label][0] for label, other in compared.items() if other is not None}
+    family = Family("study", study.name, "", curves, reference=named, commands=tuple(commands))
     found = of_study(family, 0, compared)
     done = sum(map(len, results.values()))
     lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {counted(found)}"
@@ -87,7 +114,7 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
     longest = max(
         len(run.columns["time"]) for family in families for curve in family.curves for run in curve.runs.values()
     )
-    static = forest_svg(found.groups, found.measures[0], found.positive) if found.measures else Markup()
+    static = forest_table(found) if found.measures else Markup()
     body = markup(_BODY, title=text(title, 200), lead=lead)
 
     def make(level: int) -> str:
@@ -151,7 +178,3 @@ def _places(study: Study) -> dict[str, tuple[str, str]]:
         )
         for label, cell in study.places.items()
     }
-
-
-def _names(places: Mapping[str, tuple[str, str]], compared: Mapping[str, Any]) -> dict[str, str]:
-    return {places[label][0]: places[each.label][0] for label, each in compared.items() if each is not None}

@@ -11,14 +11,11 @@ and cut back to that length when a resumed run adds to it. The manifest holds th
 the rounds up to the checkpoint, and all of versions.json.
 """
 
-from fedtide.core.files import machine_fault, remove_temporary, write_atomically
 from fedtide.runs.folder import (
     InUseError,
-    OtherPathError,
     Run,
     RunFolder,
     RunHeader,
-    StatefulError,
     in_use,
     is_complete,
     is_deployment,
@@ -26,47 +23,37 @@ from fedtide.runs.folder import (
     read_rounds,
     read_run,
 )
-from fedtide.runs.ledger import Costs, Scores, costs, round_record
 from fedtide.runs.manifest import (
     UNKNOWN_PATH,
-    Versions,
-    check_identity,
     data_digest,
     identity,
     policy_files,
     provenance,
     trainer_name,
 )
-from fedtide.runs.record import Ledger, RoundRecord
+from fedtide.runs.record import Costs, Ledger, RoundRecord, Scores, costs, round_record
 
 __all__ = [
     "UNKNOWN_PATH",
     "Costs",
     "InUseError",
     "Ledger",
-    "OtherPathError",
     "RoundRecord",
     "Run",
     "RunFolder",
     "RunHeader",
     "Scores",
-    "StatefulError",
-    "Versions",
-    "check_identity",
     "costs",
     "data_digest",
     "identity",
     "in_use",
     "is_complete",
     "is_deployment",
-    "machine_fault",
     "policy_files",
     "provenance",
     "read_header",
     "read_rounds",
     "read_run",
-    "remove_temporary",
     "round_record",
     "trainer_name",
-    "write_atomically",
 ]
