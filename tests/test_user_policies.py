@@ -310,8 +310,9 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
 DEALT = {
     "shared": "def mine(dataset, n, seed):\n    return [[k, k + 1] for k in range(n)]\n",
     "shared in one array": (
-        "from fedtide.data.holdings import holding_rows\n"
-        "def mine(dataset, n, seed):\n    return holding_rows(np.add.outer(np.arange(n), np.arange(2)))\n"
+        "from fedtide.data.holdings import flat\n"
+        "def mine(dataset, n, seed):\n"
+        "    return flat(np.repeat(np.arange(n), 2), np.add.outer(np.arange(n), np.arange(2)).ravel(), n)\n"
     ),
     "written to": "def mine(dataset, n, seed):\n    dataset.train.labels[:] = 0\n    return [[k] for k in range(n)]\n",
 }
@@ -372,7 +373,7 @@ def test_what_a_callback_raises_is_one_line(name: str, call: Any) -> None:
 
 def test_an_experiment_says_that_it_cannot_be_changed() -> None:
     given: Any = small()
-    with pytest.raises(FedtideError, match=r"policy\.limit cannot be changed: an experiment is frozen; make another"):
+    with pytest.raises(FedtideError, match=r"limit cannot be changed: an experiment is frozen; make another"):
         given.policy.limit = 4
     with pytest.raises(FedtideError, match="seed cannot be changed"):
         given.seed = 4

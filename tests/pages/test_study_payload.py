@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from fedtide.errors import FedtideError
-from fedtide.pages import forest as pages_forest
 from fedtide.pages import study
-from fedtide.pages.forest import extent, ticks
 from fedtide.pages.run_rows import PAGE_BYTES
 from fedtide.pages.shell import BLACK, CONTRAST, WHITE, contrast, line_trees
 from fedtide.pages.study_curves import Family, PageCurve, Pool, axes_of, coded, differing, ledger_rows, study_in
@@ -77,7 +75,7 @@ def test_comparisons_are_those_of_study_show() -> None:
     made, results = studied({"a": 12, "b": 30, "c": 12})
     data = payload(study.results_page(made, results))
     for metric in ("mean_accuracy", "final_accuracy", "mean_train_loss"):
-        sign = -1 if metric in pages_forest.LOWER else 1
+        sign = -1 if metric in study.LOWER else 1
         expected = {row["variant"]: row for row in table_rows(made, results, metric) if row["against"]}
         (group,) = data["forest"]["groups"]
         assert [row["words"] for row in group["rows"]] == list(expected)
@@ -94,11 +92,11 @@ def test_a_lower_loss_is_a_gain() -> None:
     _, results = studied({"a": 12, "b": 12})
     pairs = list(zip(results["b"].values(), results["a"].values(), strict=True))
     assert (
-        pages_forest.gain_row(pairs, "mean_accuracy")["verdict"]
-        == pages_forest.gain_row(pairs, "mean_train_loss")["verdict"]
+        study.gain_row(pairs, "mean_accuracy")["verdict"]
+        == study.gain_row(pairs, "mean_train_loss")["verdict"]
         == "gains"
     )
-    assert pages_forest.gain_row([], "mean_accuracy") == {"verdict": "runs missing"}
+    assert study.gain_row([], "mean_accuracy") == {"verdict": "runs missing"}
 
 
 def test_axes_that_were_not_counted_say_why() -> None:
@@ -211,12 +209,12 @@ def test_nothing_to_show_says_what_to_do(tmp_path) -> None:
 
 def test_the_axis_holds_nearly_all() -> None:
     found = [{"mean": 0.01, "low": 0.0, "high": 0.02 + each / 1000} for each in range(40)]
-    assert extent([*found, {"mean": 0.5, "low": -4.0, "high": 5.0}]) < 0.1
-    assert extent([{}, {"mean": 0.2, "low": None, "high": None}]) == pytest.approx(0.2)
-    assert extent([]) > 0
-    assert ticks(0.25)[0] == 0
-    assert ticks(0.25)[-1] == 0.2
-    assert all(math.isfinite(each) for each in ticks(1e-4))
+    assert study.extent([*found, {"mean": 0.5, "low": -4.0, "high": 5.0}]) < 0.1
+    assert study.extent([{}, {"mean": 0.2, "low": None, "high": None}]) == pytest.approx(0.2)
+    assert study.extent([]) > 0
+    assert study.ticks(0.25)[0] == 0
+    assert study.ticks(0.25)[-1] == 0.2
+    assert all(math.isfinite(each) for each in study.ticks(1e-4))
 
 
 def test_without_scripts_there_is_a_table() -> None:

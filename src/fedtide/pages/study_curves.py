@@ -156,6 +156,8 @@ def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
         "absent": absent,
         "reference": {cut_text(name): cut_text(other) for name, other in family.reference.items()},
         "commands": list(family.commands),
+        "ledger": ledger_rows(family),
+        "differing": differing(family),
     }
 
 

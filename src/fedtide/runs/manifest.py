@@ -99,7 +99,7 @@ def instruction_path(experiment: Experiment) -> str | None:
     """Return the path on which this machine would train an experiment; None if another package trains."""
     from fedtide.learning.native import isa  # planning does without the kernel
 
-    return isa() if backend(experiment) == "native" else None
+    return isa() if backend(experiment.learning.trainer) == "native" else None
 
 
 def policy_files(experiment: Experiment) -> dict[str, str]:
