@@ -142,7 +142,7 @@ def test_a_bad_archive_leaves_nothing_behind(small, cache, mirror, said):
     for data, reason in [
         (b"", "cifar-10-binary.tar.gz is damaged|holds no"),
         (whole[: len(whole) // 2], "cifar-10-binary.tar.gz is damaged"),
-        (archive(small), "train-labels: corrupt: 20 bytes, SHA-256"),
+        (archive(small), "train-labels: corrupt: SHA-256"),
     ]:
         mirror.files["/cifar-10-binary.tar.gz"] = data
         with pytest.raises(DataError, match=reason):
@@ -156,7 +156,7 @@ def test_a_bad_archive_leaves_nothing_behind(small, cache, mirror, said):
         (".bin", lambda path: path.unlink(), "holds no data_batch_2"),
         (".bin", lambda path: path.write_bytes(path.read_bytes()[:-1]), "data_batch_2: truncated: 12291 bytes"),
         (".bin", lambda path: path.write_bytes(path.read_bytes()[:-3073]), "train-images: corrupt: 58368 bytes"),
-        (".bin", lambda path: path.write_bytes(bytes(4 * 3073)), "corrupt: .* SHA-256"),
+        (".bin", lambda path: path.write_bytes(bytes(4 * 3073)), "corrupt: SHA-256"),
         ("", lambda path: path.write_bytes(path.read_bytes()[:-1]), "data_batch_2: damaged pickle"),
         ("", lambda path: path.write_bytes(pickle.dumps({"data": 3}, 4)), "the pickle holds no data, uint8"),
         ("", lambda path: path.write_bytes(pickle.dumps([1], 4)), "the pickle holds no data, uint8"),
@@ -183,7 +183,7 @@ def test_a_bad_folder(small, tmp_path, said, end, spoil, reason):
 def test_an_empty_folder_and_none(tmp_path):
     with pytest.raises(DataError, match="holds no data_batch_1, data_batch_2"):
         load("cifar10", folder=tmp_path)
-    with pytest.raises(DataError, match="nowhere: it holds no data_batch_1"):
+    with pytest.raises(DataError, match="does not exist"):
         load("cifar10", folder=tmp_path / "nowhere")
 
 

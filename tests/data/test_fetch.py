@@ -71,10 +71,13 @@ def test_a_folder_in_every_layout_and_form(wanted, tiny, tmp_path, said, layout,
     ("spoil", "reason"),
     [
         (lambda path: path.unlink(), "t10k-images-idx3-ubyte is not in"),
-        (lambda path: path.write_bytes(path.read_bytes()[:100]), "t10k-images-idx3-ubyte: corrupt: 100 bytes, SHA-256"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:100]),
+            "t10k-images-idx3-ubyte: corrupt: 100 bytes, expected",
+        ),
         (
             lambda path: path.write_bytes(bytes(path.stat().st_size)),
-            "t10k-images-idx3-ubyte: corrupt: 3152 bytes, SHA-256",
+            "t10k-images-idx3-ubyte: corrupt: SHA-256",
         ),
         (lambda path: path.write_bytes(gzip.compress(path.read_bytes())[:50]), "damaged gzip data"),
     ],
@@ -93,8 +96,8 @@ def test_a_bad_folder_is_an_error_and_nothing_else_is_tried(wanted, tiny, tmp_pa
 
 def test_a_folder_that_is_missing_or_a_file_or_cannot_be_read(wanted, tiny, tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"")
-    for name in ("nowhere", "file"):
-        with pytest.raises(DataError, match=rf"is not in {tmp_path / name} \(and 3 more\); expected train-images"):
+    for name, reason in [("nowhere", "does not exist; name the folder that holds"), ("file", "is a file")]:
+        with pytest.raises(DataError, match=reason):
             load(wanted, tmp_path / name)
 
     def refuse(path, mode):

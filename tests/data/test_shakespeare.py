@@ -165,8 +165,8 @@ def test_a_folder(served, tmp_path, said, mirror, layout):
     ("spoil", "reason"),
     [
         (lambda path: path.unlink(), "two_gut.txt is not in"),
-        (lambda path: path.write_bytes(path.read_bytes()[:100]), "two_gut.txt: corrupt: 100 bytes, SHA-256"),
-        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "two_gut.txt: corrupt: .* SHA-256"),
+        (lambda path: path.write_bytes(path.read_bytes()[:100]), "two_gut.txt: corrupt: 100 bytes, expected"),
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "two_gut.txt: corrupt: SHA-256"),
         (
             lambda path: [path.unlink(), (path.parent / ARCHIVE).write_bytes(packed({}))],
             "one_gut.txt is not in .*and 1 more",

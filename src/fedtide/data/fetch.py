@@ -170,9 +170,11 @@ def registered(dataset: str) -> tuple[OfficialFile, ...]:
 def check_file(data: Raw, file: OfficialFile) -> Raw:
     """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not its own."""
     raw = gunzip(data, file.num_bytes)
+    if len(raw) != file.num_bytes:
+        raise DataError(f"corrupt: {len(raw)} bytes, expected {file.num_bytes}")
     digest = hashlib.sha256(raw).hexdigest()
     if digest != file.sha256:
-        raise DataError(f"corrupt: {len(raw)} bytes, SHA-256 {digest}; expected {file.num_bytes}, {file.sha256}")
+        raise DataError(f"corrupt: SHA-256 {digest}, expected {file.sha256}")
     return raw
 
 
@@ -226,6 +228,8 @@ def obtain(wanted: OfficialSet, folder: Path | None, say: Say) -> tuple[list[Raw
 
     Whatever serves, every file is checked by its SHA-256. DataError if they cannot be had.
     """
+    if folder is not None:
+        named_folder(wanted.title, folder, f"{wanted.expected}, or none to download it", "")
     found = whereabouts(wanted, folder)
     source = f"cache {found.folder}" if folder is None else f"folder {folder}"
     if not found.complete and folder is not None:
