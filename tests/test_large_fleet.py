@@ -195,7 +195,7 @@ def test_memory_that_is_not_there_is_told_of_before_the_run(
 
 
 def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedtide.engine.memory import check_room
+    from fedtide.engine.preflight import check_room
     from fedtide.learning.scaffold import Scaffold
 
     made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"aggregator": "scaffold"})

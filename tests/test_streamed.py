@@ -14,8 +14,8 @@ from aggregation import aggregated, cohort, stepped
 from fedtide.aggregate.averages import AverageModels, Mix
 from fedtide.aggregate.base import lift
 from fedtide.codec.base import Packet
-from fedtide.engine import simulated_devices
-from fedtide.engine.simulated_devices import Simulated
+from fedtide.engine import devices as simulated_devices
+from fedtide.engine.devices import Simulated
 from fedtide.engine.step import initial_state, step
 from fedtide.engine.system import build
 from fedtide.errors import TrainingError

@@ -13,8 +13,9 @@ from fedtide.data.holdings import label_counts
 from fedtide.deploy.privacy import private_counts, secret_rng
 from fedtide.deploy.settings import Terms
 from fedtide.devices.fleet import Fleet
-from fedtide.engine import training
-from fedtide.engine.sending import decode_update, encode_update
+from fedtide.engine import devices
+from fedtide.engine.devices import decode_update, encode_update
+from fedtide.engine.loop import score_model
 from fedtide.engine.system import load_dataset, local_work, make_codec, make_fleet, make_model, trainer_of
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import Task, Trainer
@@ -92,7 +93,7 @@ class Worker:
         """Does the trainer's memory follow the uploads that arrived, not the trainings?"""
         name = self.experiment.learning.trainer.name
         found: Any = registry.find_part("trainer", name, builtin_parts("trainer"))
-        return training.updates_state_on_ack(found)
+        return devices.updates_state_on_ack(found)
 
     def data(self, part: int) -> Dataset:
         """Return the data of partition `part`, through the loader that the deployment names."""
@@ -121,7 +122,7 @@ class Worker:
         samples = self.data(part).train
         job = Job(device, version, model, learning_rate, samples, np.arange(len(samples.labels)))
         before = {} if memory is None else {"trainer": {device: memory}}
-        updates, after = training.train_jobs(self.trainer(part), [job], before)
+        updates, after = devices.train_jobs(self.trainer(part), [job], before)
         return updates[0], after.get("trainer", {}).get(device)
 
     def encode(
@@ -133,11 +134,11 @@ class Worker:
     def after_upload(self, part: int, packet: Packet, memory: Memory | None) -> Memory:
         """Return what the trainer remembers once the server has this packet."""
         update = decode_update(self.codec, packet, packet.num_parameters)
-        return training.after_arrival(self.trainer(part), memory, update)
+        return devices.after_arrival(self.trainer(part), memory, update)
 
     def loss(self, part: int, model: Vector) -> float:
         """Return the loss of a model [d] on the node's own samples."""
-        return training.scored(self.trainer(part), model, self.data(part).train).loss
+        return score_model(self.trainer(part), model, self.data(part).train).loss
 
     def label_counts(self, part: int, secret: bytes) -> Ints:
         """Return how many samples of each label the node has [c]; private counts if the deployment asks for that."""

@@ -23,9 +23,9 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.keys import explain_validation
 from fedtide.core.versioned import VersionedArray
+from fedtide.engine.preflight import Answered
 from fedtide.engine.step import REPORT_BITS
 from fedtide.engine.system import System
-from fedtide.engine.verify_replay import Answered
 from fedtide.errors import RunFolderError
 from fedtide.runs import RoundRecord, machine_fault, read_run, write_atomically
 from fedtide.schedule.schedulers import make_candidates

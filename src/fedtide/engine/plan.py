@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.config import Experiment
+from fedtide.engine.preflight import as_experiment
 from fedtide.engine.system import build, load_dataset
-from fedtide.engine.validate_args import as_experiment
 from fedtide.help_text import documented
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.plot.run import draw_plan

@@ -26,7 +26,6 @@ from fedtide.runs.folder import (
     read_rounds,
     read_run,
 )
-from fedtide.runs.ledger import Costs, Scores, costs, round_record
 from fedtide.runs.manifest import (
     UNKNOWN_PATH,
     Versions,
@@ -41,7 +40,6 @@ from fedtide.runs.record import Ledger, RoundRecord
 
 __all__ = [
     "UNKNOWN_PATH",
-    "Costs",
     "InUseError",
     "Ledger",
     "OtherPathError",
@@ -49,11 +47,9 @@ __all__ = [
     "Run",
     "RunFolder",
     "RunHeader",
-    "Scores",
     "StatefulError",
     "Versions",
     "check_identity",
-    "costs",
     "data_digest",
     "identity",
     "in_use",
@@ -66,7 +62,6 @@ __all__ = [
     "read_rounds",
     "read_run",
     "remove_temporary",
-    "round_record",
     "trainer_name",
     "write_atomically",
     "write_new",
