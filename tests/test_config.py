@@ -86,6 +86,50 @@ def test_framework_wins_over_profile() -> None:
     assert e.radio.snr_db == pytest.approx(10 * math.log10(20))
 
 
+METHOD_PARTS = {
+    "scaffold": {"learning.trainer": "scaffold", "policy.aggregator": "scaffold"},
+    "ef21": {"codec.name": "ef21", "policy.aggregator": "ef21"},
+    "over_the_air": {"radio.access": "over_the_air", "codec.name": "ideal"},
+}
+
+
+@pytest.mark.parametrize("method", METHOD_PARTS)
+def test_a_method_is_all_of_its_parts_under_the_name_of_the_same_run(method: str) -> None:
+    one, several = experiment({"method": method}), experiment(METHOD_PARTS[method])
+    assert {key: config.key_value(one, key).name for key in METHOD_PARTS[method]} == METHOD_PARTS[method]
+    assert digest(one) == digest(several) != digest(experiment())
+    assert experiment(dump(one)) == one
+    for framework in ("fedavg", "fedbuff"):
+        both = experiment({"framework": framework, "method": method})
+        assert digest(both) == digest(experiment({"framework": framework}, METHOD_PARTS[method]))
+
+
+@pytest.mark.parametrize("method", METHOD_PARTS)
+def test_a_method_is_not_taken_apart(method: str) -> None:
+    others = {
+        "learning.trainer": "native",
+        "policy.aggregator": "mix",
+        "codec.name": "top_k",
+        "radio.access": "orthogonal",
+    }
+    for key, name in METHOD_PARTS[method].items():
+        with pytest.raises(
+            FedtideError, match=f"method={method} does not work with {key}={others[key]}: .*: add {key}={name}"
+        ):
+            experiment({"method": method, key: others[key]})
+    with pytest.raises(FedtideError, match=f"method={method} does not work"):
+        experiment({"method": method, **{key: others[key] for key in METHOD_PARTS[method]}})
+    assert experiment(
+        experiment({"method": method}), {"method": None, **{key: others[key] for key in METHOD_PARTS[method]}}
+    )
+
+
+def test_parameters_of_a_methods_parts_are_the_users() -> None:
+    given = experiment({"method": "scaffold", "learning.trainer.damping": 0.3, "policy.aggregator": {"inner": "mix"}})
+    assert given.learning.trainer.entry == {"name": "scaffold", "damping": 0.3}
+    assert given.policy.aggregator.entry == {"name": "scaffold", "inner": "mix"}
+
+
 def test_steps_take_the_place_of_epochs() -> None:
     e = experiment({"learning": {"local_steps": 5}})
     assert (e.learning.local_steps, e.learning.local_epochs) == (5, None)
@@ -364,6 +408,8 @@ def test_a_preset_on_a_runs_own_file_is_refused(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(dump(experiment())))
     with pytest.raises(FedtideError, match="framework='fedavg' fills in what is left out"):
         config.read_words([str(path), "framework=fedavg"])
+    with pytest.raises(FedtideError, match="method='ef21' fills in what is left out"):
+        config.read_words([str(path), "method=ef21"])
     assert experiment(config.read_words([str(path), "learning.local_steps=5"])).learning.local_epochs is None
 
 

@@ -17,7 +17,6 @@ SOURCE = Path(fedtide.__file__).parent
 ORDER = [
     ("help_text", "lazy"),
     ("errors", "rng", "types"),
-    ("methods",),
     ("extension",),
     ("columns",),
     ("core",),
@@ -32,6 +31,7 @@ ORDER = [
     ("aggregate",),
     ("codec",),
     ("learning",),
+    ("methods",),
     ("engine", "runs", "trackers", "report", "plot"),  # a run is recorded as it goes, and a result shows itself
     ("studies",),
     ("deploy",),

@@ -51,7 +51,7 @@ class Counted:
             return stream(*args)
 
         monkeypatch.setattr(columns, "_units", counted_units)
-        for module in ("engine.ticks", "engine.step", "engine.sending"):
+        for module in ("engine.ticks", "engine.step", "engine.devices"):
             monkeypatch.setattr(f"fedtide.{module}.stream", counted_stream)
 
     def __call__(self, record: Any, total: int) -> None:
@@ -196,7 +196,7 @@ def test_memory_that_is_not_there_is_told_of_before_the_run(
 
 def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedtide.engine.preflight import check_room
-    from fedtide.learning.scaffold import Scaffold
+    from fedtide.methods import Scaffold
 
     made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"aggregator": "scaffold"})
     built = system(made)

@@ -98,7 +98,7 @@ def test_own_parameters_of_a_users_function(kind: str, part: Any, own: list[str]
 
 def test_all_kinds_as_json_and_as_text() -> None:
     listed = json.loads(invoke("parts", "--json").stdout)
-    assert list(listed) == [*KINDS, "framework", "profile", "scenario"]
+    assert list(listed) == [*KINDS, "framework", "method", "profile", "scenario"]
     for kind in KINDS:
         assert set(builtin_parts(kind)) <= set(listed[kind]["parts"])
         assert listed[kind]["called"]

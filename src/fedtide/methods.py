@@ -1,54 +1,38 @@
-"""Methods that are several parts at once: each is named here with all of its parts, as `method` of an experiment.
+"""Methods that are two parts at once, each whole: SCAFFOLD is a trainer and an aggregator, EF21 a codec and an aggregator.
 
-A part of a method works with the others of it only: SCAFFOLD's server reads the control variates that its trainer sends.
+`method=scaffold` and `method=ef21` name both (`config/presets.py`, which refuses one without the other).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
+from fedtide.aggregate.base import Around, Average, Cohort, Sums
+from fedtide.codec.base import Packet
+from fedtide.codec.error_feedback import CodecAround
 from fedtide.errors import FedtideError
-from fedtide.types import Vector
+from fedtide.learning.trainer import TRAINERS, WRAPPERS, Score, Task, Trainer, check_jobs, steps_per_training
+from fedtide.parts import registry
+from fedtide.parts.arguments import arg
+from fedtide.types import Job, Memory, Rng, Samples, Vector, Vectors
 
+# SCAFFOLD (Karimireddy et al. 2020), option II. Device k holds c_k, the server c; from model x, K steps of rate eta_l:
+#
+#     y <- y - eta_l (g_k(y) - c_k + c)
+#     c_k+ = c_k - c + (x - y) / (K eta_l)      so c_k+ is the mean of the gradients on the way
+#     sends dy = y - x and dc = alpha (c_k+ - c_k), alpha = 1 in the paper
+#     x <- x + inner(dy),   c <- c + (1/N) sum_k dc_k;   c_k <- c_k + dc as the server reads it, once it has it
+#
+# What travels is [2d]: (x, S c) down, (dy, S dc) up. S, about K eta_l / alpha, makes both halves as large, so that a codec with
+# one scale for all does both justice; it is the same for all devices and the whole run, however K and eta_l vary.
 
-class Method(NamedTuple):
-    """What a paper publishes: parts that belong together."""
-
-    parts: dict[str, str]  # the part's name by key
-    why: str  # why one of them does not work without the others
-
-
-METHODS: Final[dict[str, Method]] = {
-    "scaffold": Method(
-        {"learning.trainer": "scaffold", "policy.aggregator": "scaffold"},
-        "the trainer sends control variates besides updates, and the aggregator reads both",
-    ),
-    "ef21": Method(
-        {"codec.name": "ef21", "policy.aggregator": "ef21"},
-        "the codec sends how updates differ from the last ones, and the aggregator adds these up",
-    ),
-    "over_the_air": Method(
-        {"radio.access": "over_the_air", "codec.name": "ideal"},
-        "devices send at once, uncoded, and the server hears the weighted sum of their updates",
-    ),
-}
-
-
-def check_methods(name_of: Callable[[str], str]) -> None:
-    """Raise if an experiment has one part of a method without the others. name_of: the name of a part by key.
-
-    A user's own part (`file.py:name`) may stand for one of them. Over the air is checked with its access (`engine/over_the_air.py`).
-    """
-    for method, (parts, why) in METHODS.items():
-        if method == "over_the_air":
-            continue
-        used = [key for key, name in parts.items() if name_of(key) == name]
-        for key, name in parts.items() if used else ():
-            if (other := name_of(key)) != name and ":" not in other:
-                raise FedtideError(f"{used[0]}={method} does not work with {key}={other}: {why}: add {key}={name}")
+_FAITHFUL: Final = ("ideal", "top_k", "dead_zone")  # codecs whose error is smaller than what they encode
+_DAMPED: Final = 0.1  # alpha with others
+_USUAL_SAMPLES: Final = 60_000  # of all devices, if data.num_train does not say
 
 
 class Payload(NamedTuple):
@@ -64,6 +48,199 @@ def pack(model: Any, control: Any) -> Vector:
 
 
 def unpack(vector: Vector) -> Payload:
-    """Return the payload of a vector [2d], or of several [r 2d], as views."""
-    num_parameters = (vector.shape[-1] + 1) // 2
-    return Payload(vector[..., :num_parameters], vector[..., num_parameters:])
+    """Return the payload of a vector [2d] as views."""
+    num_parameters = (len(vector) + 1) // 2
+    return Payload(vector[:num_parameters], vector[num_parameters:])
+
+
+@dataclass
+class Scaffold:
+    """Control variates around the native trainer, or another of ours; goes with policy.aggregator=scaffold.
+
+    Memory: S c_k [d], which goes on with what arrived. A proximal term is a part of the gradient; steps are those of plain SGD,
+    since of others K eta_l does not tell the mean gradient.
+    """
+
+    task: Task
+    inner: Annotated[str, arg("who trains, one of fedtide's own")] = "native"
+    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner trainer")] = None
+    scale: Annotated[
+        float | None,
+        arg("S: control variates travel times S; not given: learning rate times steps over alpha", gt=0),
+    ] = None
+    damping: Annotated[
+        float | None,
+        arg(
+            "alpha: how far c_k goes to the mean gradient at once; not given: 1, or 0.1 with a noisy codec", gt=0, le=1
+        ),
+    ] = None
+    learning_rate: Annotated[float, arg("at the start, for S", key="learning.learning_rate", gt=0)] = 0.01
+    num_train: Annotated[int | None, arg("samples of all, for S; not given: 60,000", key="data.num_train")] = None
+    num_devices: Annotated[int, arg("N, for S", key="fleet.num_devices", ge=1, le=10**8)] = 40
+    codec: Annotated[str, arg("how it travels, for alpha", key="codec.name")] = "ideal"
+
+    def __post_init__(self) -> None:
+        """Make the inner trainer; raise if it cannot be one."""
+        self._trainer = _plain_trainer(self.inner, self.inner_args or {}, self.task)
+        self._length = len(self._trainer.initial_model(self.task.seed))  # d
+        self._damping = self.damping or (1.0 if self.codec in _FAITHFUL else _DAMPED)
+        samples = max((self.num_train or _USUAL_SAMPLES) // self.num_devices, 1)
+        steps = max(steps_per_training(self.task.work, samples), 1)
+        self._scale = self.scale or self.learning_rate * steps / self._damping
+
+    @property
+    def name(self) -> str:
+        """What it is called in the records of a run."""
+        return f"scaffold around {getattr(self._trainer, 'name', self.inner)}, scale={self._scale:g}"
+
+    def init(self, num_parameters: int) -> Memory:
+        """Return c_k = 0 [d]; num_parameters: of both halves."""
+        return {"control": np.zeros(num_parameters // 2, np.float32)}
+
+    def initial_model(self, seed: int) -> Vector:
+        """Return theta(1), and c = 0 with it [2d]."""
+        first = self._trainer.initial_model(seed)
+        return pack(first, np.zeros_like(first))
+
+    def train(self, jobs: Sequence[Job]) -> Vector:
+        """Return (dy, S dc) of every job [r 2d]."""
+        check_jobs(jobs, 2 * self._length)
+        received = [unpack(job.start) for job in jobs]
+        inner = [self._corrected(job, payload) for job, payload in zip(jobs, received, strict=True)]
+        updates = self._trainer.train(inner)
+        made = np.empty((len(jobs), 2 * self._length), np.float32)
+        for row, (job, payload, update) in enumerate(zip(jobs, received, updates, strict=True)):
+            way = steps_per_training(self.task.work, len(job.indices)) * float(job.learning_rate)  # K eta_l
+            change = np.zeros(self._length)  # nobody learns a gradient from no step: then c_k stays
+            if way:
+                change = -payload.control - (self._scale / way) * update.astype(np.float64)
+            made[row] = pack(update, self._damping * change)
+        return made
+
+    def _corrected(self, job: Job, received: Payload) -> Job:
+        """Return the inner trainer's job: from x, with c - c_k added to its gradients."""
+        own = (job.memory or self.init(2 * self._length))["control"]
+        added = (received.control.astype(np.float64) - own) / self._scale
+        return job._replace(start=np.array(received.model), memory=None, correction=added.astype(np.float32))
+
+    def arrived(self, memory: Memory, update: Vector) -> Memory:
+        """Return c_k after the server has read dc."""
+        return {"control": memory["control"] + unpack(update).control}
+
+    def evaluate(self, model: Vector, samples: Samples) -> Score:
+        """Score x."""
+        if np.shape(model) != (2 * self._length,):
+            raise FedtideError(
+                f"the vector is {np.shape(model)}; scaffold's is model and control variate, {2 * self._length}"
+            )
+        return self._trainer.evaluate(np.array(unpack(model).model), samples)
+
+    def check_samples(self, samples: Samples) -> None:
+        """Raise if the inner trainer cannot take such samples."""
+        self._trainer.check_samples(samples)  # type: ignore[attr-defined]
+
+
+def _plain_trainer(name: str, args: dict[str, Any], task: Task) -> Trainer:
+    """Return one of our trainers; raise unless its steps are those of plain SGD."""
+    known = [each for each in TRAINERS if each not in WRAPPERS]
+    if name not in known:
+        raise FedtideError(f"trainer='scaffold': inner={name!r} is none of fedtide's own trainers: {', '.join(known)}")
+    made: Trainer = registry.resolve("trainer", name, args, {"run.task": task}.__getitem__)
+    momentum, optimizer = getattr(made, "momentum", 0.0), getattr(made, "optimizer", "sgd")
+    if momentum or optimizer != "sgd":
+        what = f"momentum={momentum}" if momentum else f"optimizer={optimizer}"
+        raise FedtideError(
+            f"trainer='scaffold': inner_args.{what} makes steps from which the mean gradient cannot be told: leave it out"
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class ControlVariates(Around):
+    """SCAFFOLD: x by the inner aggregator, c' = c + (1/N) sum_k dc_k over those that arrived; for learning.trainer=scaffold.
+
+    So c = (1/N) sum over all N devices of c_k, however few of them arrive. The paper's x is inner=average_deltas (its
+    server_rate is eta_g) with policy.weighting=uniform; c takes no weights.
+    """
+
+    inner: Annotated[str, arg("the aggregator of the models, one of fedtide's own")] = "average_deltas"
+    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")] = None
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return what the inner aggregator begins with."""
+        return self.init_inner(unpack(model).model, num_devices)
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> tuple[Any, Sums]:
+        """Start the inner aggregator, and a sum from c."""
+        payload, share = unpack(model), np.full(len(cohort.device), 1 / cohort.num_devices)
+        return self.start_inner(state, payload.model, cohort), Sums(cohort, share, payload.control.astype(np.float64))
+
+    def add(self, acc: tuple[Any, Sums], rows: slice, starts: Vectors, updates: Vectors) -> tuple[Any, Sums]:
+        """Give the models to the inner aggregator; add to c what the devices' own ones changed by."""
+        models, changes = [unpack(start).model for start in starts], [unpack(update) for update in updates]
+        inner = self._inner.add(acc[0], rows, models, [change.model for change in changes])
+        return inner, Average().add(acc[1], rows, models, [change.control for change in changes])
+
+    def finish(self, state: Memory, acc: tuple[Any, Sums], model: Vector) -> tuple[Vector, Memory]:
+        """Return both."""
+        new, own = self.finish_inner(state, acc[0], unpack(model).model)
+        return pack(new, acc[1].updates), own
+
+
+# EF21 (Richtarik, Sokolov and Fatkhullin 2021): each device sends how its update differs from what the server has of it.
+#
+#     sent: c_k = C(u_k - g_k)     g_k: what the server has of device k, g_k = 0 at first
+#     g_k' = g_k + c_k
+#     server: G' = G + (1/N) sum_k c_k,  x' = x + rate G'
+#
+# What decode returns is the difference c_k, not the update: the server has no memory of a device there, and needs none,
+# since it adds all differences up.
+
+
+@dataclass(frozen=True)
+class Ef21(CodecAround):
+    """Send how an update differs from what the server has of the device; goes with policy.aggregator=ef21.
+
+    Memory: g_k [d] of each device. It goes on with what arrived, as the server's sum does. Packets are the inner codec's.
+    """
+
+    wrapper: ClassVar[str] = "ef21"
+
+    def init(self, num_parameters: int) -> Memory:
+        """Return g = 0."""
+        return {"known": np.zeros(num_parameters, np.float32)}
+
+    def encode(self, memory: Memory, update: Vector, budget_bits: float, rng: Rng) -> tuple[Packet, Memory]:
+        """Send C(u - g)."""
+        packet = self.codec.encode(update - memory["known"], budget_bits, rng)
+        return packet, {"known": memory["known"] + self.codec.decode(packet)}
+
+
+@dataclass(frozen=True)
+class Ef21Sum:
+    """EF21: G' = G + (1/N) sum_k c_k, x' = x + rate G'; c_k = C(u_k - g_k) is what codec.name=ef21 sends.
+
+    So G = (1/N) sum over all N devices of g_k: every aggregation goes along the last known updates of all devices, those that
+    did not upload included. Devices count alike: weights would have to stay the same for ever, which those of arrivals do not.
+    Memory: G [d] in float64, summed one device after the other.
+    """
+
+    rate: Annotated[float, arg("how far the server goes along the mean of all devices", gt=0)] = 1.0
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return G = 0."""
+        return {"mean": np.zeros(len(model))}
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> Sums:
+        """Begin with G."""
+        return Sums(cohort, cohort.weights, state["mean"].copy())
+
+    def add(self, acc: Sums, rows: slice, starts: Vectors, updates: Vectors) -> Sums:
+        """Add the differences to the mean."""
+        for update in updates:
+            acc.updates += update.astype(np.float64) / acc.cohort.num_devices
+        return acc
+
+    def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
+        """Add the mean to the model."""
+        return (model + self.rate * acc.updates).astype(np.float32), {"mean": acc.updates}

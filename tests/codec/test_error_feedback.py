@@ -10,11 +10,11 @@ import pytest
 
 import fedtide
 from aggregation import cohort, stepped
-from fedtide.aggregate.cached import Ef21Sum
-from fedtide.codec.error_feedback import Ef21, ErrorFeedback
+from fedtide.codec.error_feedback import ErrorFeedback
 from fedtide.codec.sparse_quantized import SparseQuantized
 from fedtide.engine.system import build, make_codec
 from fedtide.errors import FedtideError
+from fedtide.methods import Ef21, Ef21Sum
 from fedtide.parts import registry
 from fedtide.runs import RoundRecord
 from fedtide.runs.checkpoint import read_checkpoint

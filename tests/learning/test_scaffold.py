@@ -16,8 +16,8 @@ from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.learning.model import MODELS, num_parameters
-from fedtide.learning.scaffold import Scaffold
 from fedtide.learning.trainer import LocalWork, Task
+from fedtide.methods import Scaffold
 from fedtide.parts import checks
 from fedtide.runs import RoundRecord
 from fedtide.types import Job
@@ -287,7 +287,7 @@ def test_both_ways_cost_twice_as_much() -> None:
             [SCAFFOLD, {"policy": {"aggregator": {"name": "server_adam", "inner": "scaffold"}}}],
             ("policy.aggregator=server_adam", "add policy.aggregator=scaffold"),
         ),
-        ([SCAFFOLD, {"policy": {"aggregator": {"inner": "ef21"}}}], ("inner='ef21'", "codec.name")),
+        ([SCAFFOLD, {"policy": {"aggregator": {"inner": "ef21"}}}], ("inner='ef21'", "method=ef21")),
     ],
 )
 def test_what_does_not_fit_is_one_line(trees: Any, words: tuple[str, ...]) -> None:

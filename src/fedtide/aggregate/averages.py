@@ -142,6 +142,6 @@ AGGREGATORS: Final[dict[str, Callable[..., Aggregator] | str]] = {
     "krum": "fedtide.aggregate.robust:Krum",
     "clipped_mean": "fedtide.aggregate.robust:ClippedMean",
     "majority_vote": "fedtide.aggregate.robust:MajorityVote",
-    "ef21": "fedtide.aggregate.cached:Ef21Sum",
-    "scaffold": "fedtide.aggregate.cached:ControlVariates",
+    "ef21": "fedtide.methods:Ef21Sum",
+    "scaffold": "fedtide.methods:ControlVariates",
 }

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from fedtide.config import METHODS
 from fedtide.errors import FedtideError
-from fedtide.methods import METHODS
 from fedtide.parts import checks, registry
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Memory, Vector, Vectors, read_only, readonly_copy
@@ -216,11 +216,10 @@ def resolve_inner(name: str, args: Mapping[str, Any] | None, outer: Any) -> Any:
             "write the outer step into your own"
         )
     found = inside = registry.resolve("aggregator", name, args or {})
-    if (method := getattr(found, "method", None)) is not None:
-        others = [f"{key}={part}" for key, part in METHODS[method].parts.items() if key != "policy.aggregator"]
+    if name in METHODS:
         raise FedtideError(
-            f"policy.aggregator.inner={name!r} goes with {' and '.join(others)} and cannot be inside another aggregator: name "
-            f"another inside, or policy.aggregator={name} itself"
+            f"policy.aggregator.inner={name!r} is one part of method={name} and cannot be inside another aggregator: name "
+            f"another inside, or say method={name}"
         )
     while inside is not None:
         if type(inside) is type(outer):

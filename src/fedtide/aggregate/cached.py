@@ -1,15 +1,14 @@
-"""Servers that keep something of every device: CA2FL and MIFA its last update, EF21 and SCAFFOLD their sum."""
+"""Servers that keep the last update of every device: CA2FL and MIFA."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import numpy as np
 
-from fedtide.aggregate.base import Around, Average, Cohort, Sums
+from fedtide.aggregate.base import Cohort
 from fedtide.errors import FedtideError
-from fedtide.methods import pack, unpack
 from fedtide.parts.arguments import MOST_MEMORY, arg
 from fedtide.types import Floats, Memory, Vector, Vectors
 
@@ -111,69 +110,3 @@ class LastOfEveryone:
         """Add the mean of all."""
         step = self.server_rate * acc.cohort.rate * _mean(acc.kept)
         return (model + step).astype(model.dtype), {"last": acc.kept}
-
-
-@dataclass(frozen=True)
-class Ef21Sum:
-    """EF21: G' = G + (1/N) sum_k c_k, x' = x + rate G'; c_k = C(u_k - g_k) is what codec.name=ef21 sends.
-
-    So G = (1/N) sum over all N devices of g_k: every aggregation goes along the last known updates of all devices, those that
-    did not upload included. Devices count alike: weights would have to stay the same for ever, which those of arrivals do not.
-    Memory: G [d] in float64, summed one device after the other.
-
-    Richtarik, Sokolov, Fatkhullin, EF21: a new, simpler, theoretically better, and practically faster error feedback (2021).
-    """
-
-    method: ClassVar[str] = "ef21"
-    rate: Annotated[float, arg("how far the server goes along the mean of all devices", gt=0)] = 1.0
-
-    def init(self, model: Vector, num_devices: int) -> Memory:
-        """Return G = 0."""
-        return {"mean": np.zeros(len(model))}
-
-    def start(self, state: Memory, model: Vector, cohort: Cohort) -> _Kept:
-        """Begin with G."""
-        return _Kept(cohort, np.zeros((0, 0), np.float32), state["mean"].copy())
-
-    def add(self, acc: _Kept, rows: slice, starts: Vectors, updates: Vectors) -> _Kept:
-        """Add the differences to the mean."""
-        for update in updates:
-            acc.total += update.astype(np.float64) / acc.cohort.num_devices
-        return acc
-
-    def finish(self, state: Memory, acc: _Kept, model: Vector) -> tuple[Vector, Memory]:
-        """Add the mean to the model."""
-        return (model + self.rate * acc.total).astype(np.float32), {"mean": acc.total}
-
-
-@dataclass(frozen=True)
-class ControlVariates(Around):
-    """SCAFFOLD: x by the inner aggregator, c' = c + (1/N) sum_k dc_k over those that arrived; for learning.trainer=scaffold.
-
-    So c = (1/N) sum over all N devices of c_k, however few of them arrive. The paper's x is inner=average_deltas (its
-    server_rate is eta_g) with policy.weighting=uniform; c takes no weights. What travels is laid out in learning/scaffold.py.
-    """
-
-    method: ClassVar[str] = "scaffold"
-    inner: Annotated[str, arg("the aggregator of the models, one of fedtide's own")] = "average_deltas"
-    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")] = None
-
-    def init(self, model: Vector, num_devices: int) -> Memory:
-        """Return what the inner aggregator begins with."""
-        return self.init_inner(unpack(model).model, num_devices)
-
-    def start(self, state: Memory, model: Vector, cohort: Cohort) -> tuple[Any, Sums]:
-        """Start the inner aggregator, and a sum from c."""
-        payload, share = unpack(model), np.full(len(cohort.device), 1 / cohort.num_devices)
-        return self.start_inner(state, payload.model, cohort), Sums(cohort, share, payload.control.astype(np.float64))
-
-    def add(self, acc: tuple[Any, Sums], rows: slice, starts: Vectors, updates: Vectors) -> tuple[Any, Sums]:
-        """Give the models to the inner aggregator; add to c what the devices' own ones changed by."""
-        models, changes = [unpack(start).model for start in starts], [unpack(update) for update in updates]
-        inner = self._inner.add(acc[0], rows, models, [change.model for change in changes])
-        return inner, Average().add(acc[1], rows, models, [change.control for change in changes])
-
-    def finish(self, state: Memory, acc: tuple[Any, Sums], model: Vector) -> tuple[Vector, Memory]:
-        """Return both."""
-        new, own = self.finish_inner(state, acc[0], unpack(model).model)
-        return pack(new, acc[1].updates), own

@@ -30,8 +30,9 @@ from fedtide.report.terminal import TableColumn
 
 
 def presets() -> dict[str, dict[str, str]]:
-    """Return what each framework and profile fills in, by name, and what world a scenario is."""
-    known = {"framework": config.FRAMEWORKS, "profile": config.PROFILES}
+    """Return what each framework, method and profile fills in, by name, and what world a scenario is."""
+    methods = {name: method.keys for name, method in config.METHODS.items()}
+    known = {"framework": config.FRAMEWORKS, "method": methods, "profile": config.PROFILES}
     filled = {key: {name: _flat(tree) or "the defaults" for name, tree in each.items()} for key, each in known.items()}
     return filled | {
         "scenario": {name: config_presets.scenario(name).about for name in config_presets.scenario_names()}

@@ -23,9 +23,9 @@ _LONGEST = 40  # characters of a part's name: the folder's stays below the 255 t
 
 
 def folder_name(experiment: config.Experiment) -> str:
-    """Return what a person would look for: framework, scheduler, data set, seed, and a hash that tells the rest."""
+    """Return what a person would look for: method or framework, scheduler, data set, seed, and a hash that tells the rest."""
     timeline, scheduler, data = (experiment.part(kind).name for kind in ("timeline", "scheduler", "data"))
-    words = [_plain(name) for name in (experiment.framework or timeline, scheduler, data)]
+    words = [_plain(name) for name in (experiment.method or experiment.framework or timeline, scheduler, data)]
     return "-".join([*words, f"s{experiment.seed}", _hash(experiment)])
 
 

@@ -16,5 +16,5 @@ CODECS: Final[dict[str, Callable[..., Codec] | str]] = {
     "qsgd": "fedtide.codec.qsgd:Qsgd",
     "sign": "fedtide.codec.sign:Sign",
     "error_feedback": "fedtide.codec.error_feedback:ErrorFeedback",
-    "ef21": "fedtide.codec.error_feedback:Ef21",
+    "ef21": "fedtide.methods:Ef21",
 }

@@ -22,14 +22,16 @@ from fedtide.config.keys import (
     explain_validation,
     key_value,
 )
-from fedtide.config.presets import FRAMEWORKS, PROFILES
+from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES
 from fedtide.config.trees import PART_KEYS, dotted, lay, nest, parse_overrides
 from fedtide.core.reading import read_file
 
 __all__ = [
     "FRAMEWORKS",
+    "METHODS",
     "MOST_TICKS",
     "PART_KEYS",
+    "PRESETS",
     "PROFILES",
     "CodecConfig",
     "Count",

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from fedtide.config.identity import dump
 from fedtide.config.keys import Experiment, Part, all_keys, explain_validation, has_all_keys
+from fedtide.config.presets import PRESETS
 from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
 from fedtide.core.reading import files_beside, locate_file, read_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
@@ -219,11 +220,11 @@ def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         return over or under
     if not has_all_keys(under):
         return lay(under, over)
-    for key in ("scenario", "framework", "profile"):
-        if key in over and over[key] != under[key]:
+    for key in PRESETS:
+        if over.get(key) not in (None, under.get(key)):
             raise FedtideError(
                 f"{key}={shown(over[key])} fills in what is left out, and this experiment has every key already "
-                f"({key}={shown(under[key])}): give the keys themselves, or begin without it"
+                f"({key}={shown(under.get(key))}): give the keys themselves, or begin without it"
             )
     return lay(with_room(under, over), over)
 

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from fedtide.config.keys import Experiment
+from fedtide.config.presets import PRESETS
 from fedtide.core.reading import is_own_file
 from fedtide.parts import registry
 from fedtide.parts.kinds import NAMED
@@ -45,7 +46,9 @@ def digest(experiment: Experiment) -> str:
     they do not count. Nor does a key at its default: a new key leaves the names of stored runs as they are.
     """
     tree = dump(experiment)
-    del tree["scenario"], tree["framework"], tree["profile"], tree["data"]["folder"], tree["tracker"]
+    for key in (*PRESETS, "tracker"):
+        del tree[key]
+    del tree["data"]["folder"]
     trainer = experiment.learning.trainer
     kept = {name: value for name, value in trainer.args.items() if name not in PLACES.get(trainer.name, ())}
     tree["learning"]["trainer"] = {"name": trainer.name, **kept} if kept else trainer.name

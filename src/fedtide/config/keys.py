@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 from fedtide.config import effort
-from fedtide.config.presets import FRAMEWORKS, PROFILES, scenario
+from fedtide.config.presets import FRAMEWORKS, METHODS, PROFILES, method_problem, scenario
 from fedtide.config.trees import PART_KEYS, lay, with_room
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, did_you_mean
@@ -307,6 +307,10 @@ class Experiment(_Group):
     framework: Literal["periodic", "fedavg", "fedasync", "fedbuff"] | None = Field(
         None, description="a preset for timeline, aggregation and learning; keys you give yourself win"
     )
+    method: Literal["scaffold", "ef21", "over_the_air"] | None = Field(
+        None,
+        description="parts that a paper publishes together, which do not work apart; parameters of theirs are yours",
+    )
     profile: Literal["paper", "released-code"] = Field("paper", description="whose values fill what you leave out")
     scenario: Name | None = Field(
         None,
@@ -335,6 +339,8 @@ class Experiment(_Group):
             filled = lay(with_room(filled, world), world)
             preset = _in_units_of(world.get("fleet", {}).get("max_duration", 1.0), preset)
         filled = lay(filled, _looked_up(preset, lay(lay(filled, preset), given)))
+        if (chosen := str(given.get("method"))) in METHODS:
+            filled = lay(filled, METHODS[chosen].keys)
         return lay(with_room(filled, given), given)
 
     @model_validator(mode="after")
@@ -354,6 +360,8 @@ class Experiment(_Group):
             registry.check_name(kind, self.part(kind).name)
         for tracker in self.tracker:
             registry.check_name("tracker", tracker.name)
+        if problem := method_problem(self.method, lambda key: str(key_value(self, key))):
+            raise ValueError(problem)
         if problem := effort.timeline_problem(self):
             raise ValueError(problem)
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
@@ -402,11 +410,11 @@ def _default_parts() -> dict[str, Any]:
 
 
 def has_all_keys(tree: Mapping[str, Any]) -> bool:
-    """Say whether a tree has every key, so that there is nothing to fill in."""
+    """Say whether a tree has every key of every group, so that there is nothing to fill in."""
     for key in all_keys():
         group, _, name = key.rpartition(".")
-        inner = tree.get(group) if group else tree
-        if not isinstance(inner, Mapping) or name not in inner:
+        inner = tree.get(group)
+        if group and not (isinstance(inner, Mapping) and name in inner):
             return False
     return True
 

@@ -1,10 +1,11 @@
-"""Frameworks, profiles and scenarios: named sets of values for keys that an experiment leaves out."""
+"""Frameworks, methods, profiles and scenarios: named sets of values for keys that an experiment leaves out."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +14,7 @@ from fedtide.core.reading import read_file
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, did_you_mean
 
-# Frameworks and profiles: whose values fill what an experiment leaves out.
-
+PRESETS = ("scenario", "framework", "method", "profile")  # keys that fill in others, and change no result themselves
 
 # A framework is a composition of timeline, scheduler, aggregation and learning; each entry is what differs from the default.
 # "=group.key" stands for the value of another key.
@@ -39,6 +39,47 @@ FRAMEWORKS: dict[str, dict[str, Any]] = {
 }
 
 
+class Method(NamedTuple):
+    """What a paper publishes: parts that belong together."""
+
+    keys: dict[str, dict[str, str]]  # the names of its parts
+    why: str  # why one of them does not work without the others
+
+
+METHODS: dict[str, Method] = {
+    "scaffold": Method(
+        {"learning": {"trainer": "scaffold"}, "policy": {"aggregator": "scaffold"}},
+        "the trainer sends control variates besides updates, and the aggregator reads both",
+    ),
+    "ef21": Method(
+        {"codec": {"name": "ef21"}, "policy": {"aggregator": "ef21"}},
+        "the codec sends how updates differ from the last ones, and the aggregator adds these up",
+    ),
+    "over_the_air": Method(
+        {"radio": {"access": "over_the_air"}, "codec": {"name": "ideal"}},
+        "devices send at once, uncoded, and the server hears the weighted sum of their updates",
+    ),
+}
+
+
+def method_problem(chosen: str | None, name_of: Callable[[str], str]) -> str | None:
+    """Say which part of a method an experiment lacks, if it names the method or a part that there is for the method alone.
+
+    name_of: the name of a part by key. A user's own part (`file.py:name`) may stand for one of them. What any access over the
+    air takes, a user's own too, engine/over_the_air.py checks.
+    """
+    for method, (groups, why) in METHODS.items():
+        parts = {f"{group}.{leaf}": name for group, keys in groups.items() for leaf, name in keys.items()}
+        used = [key for key, name in parts.items() if {method} == {*parts.values()} and name_of(key) == name]
+        if method != chosen and not used:
+            continue
+        for key, name in parts.items():
+            if (other := name_of(key)) != name and ":" not in other:
+                named = f"method={method}" if method == chosen else f"{used[0]}={method}"
+                return f"{named} does not work with {key}={other}: {why}: add {key}={name}"
+    return None
+
+
 # What the authors' released code used where it differs from the text.
 PROFILES: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -57,7 +98,7 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 
 # What an experiment says of itself, and a world does not.
-_NOT_OF_A_WORLD = ("seed", "scenario", "framework", "profile", "tracker")
+_NOT_OF_A_WORLD = ("seed", *PRESETS, "tracker")
 
 
 class Scenario(NamedTuple):

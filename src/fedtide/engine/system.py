@@ -26,7 +26,6 @@ from fedtide.engine.step import REPORT_BITS, Policy, Rules, relative_rates
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
 from fedtide.learning.trainer import WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
-from fedtide.methods import check_methods
 from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
@@ -112,7 +111,6 @@ def build(
     fleet: Fleet | None = None,
 ) -> System:
     """Load the data and put the system together; nothing is trained. fleet: who holds what, if that is known already."""
-    check_methods(lambda key: config.key_value(experiment, key).name)
     dataset = dataset or load_dataset(experiment, say)
     fleet = fleet or make_fleet(experiment, dataset)
     model = make_model(experiment, dataset.train.images.shape[1:], dataset.num_labels)

@@ -20,7 +20,7 @@ from fedtide.types import Floats, Ints, Job, Samples, Vector
 TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are imported when they are used
     "native": "fedtide.learning.native:NativeTrainer",
     "torch": "fedtide.learning.torch:TorchTrainer",
-    "scaffold": "fedtide.learning.scaffold:Scaffold",
+    "scaffold": "fedtide.methods:Scaffold",
     "dask": "fedtide.learning.dask:DaskTrainer",
 }
 # Those around another trainer (their argument `inner`), with how many vectors as long as the model travel each way.

@@ -23,7 +23,7 @@ _STATIC_POINTS: Final = 400  # of its curve, and columns of its raster
 _SCRIPTS: Final = ("common.js", "run.js")
 _LONGEST_TEXT: Final = 200  # characters of a user's text in a page
 _FADING: Final = ("rayleigh", "rayleigh_by_device", "rician", "nakagami", "jakes")  # about an average SNR
-_NO_RESULT: Final = ("scenario", "framework", "profile", "tracker", "data.folder")  # keys that change no result
+_NO_RESULT: Final = (*config.PRESETS, "tracker", "data.folder")  # keys that change no result
 
 
 def _static_svg(runs: Sequence[RunView], names: Sequence[str]) -> Markup:

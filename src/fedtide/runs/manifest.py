@@ -261,7 +261,7 @@ def trainer_name(trainer: Any) -> str:
     own = isinstance(trainer, checks.Guarded) and is_own_file(trainer.name)
     trainer = trainer.policy if isinstance(trainer, checks.Guarded) else trainer
     kind = type(trainer)
-    if kind.__module__.startswith("fedtide.learning."):
+    if kind.__module__.startswith("fedtide."):
         return str(getattr(trainer, "name", kind.__module__.rpartition(".")[2]))
     name = getattr(trainer, "name", None)
     return _type_label(trainer, own) + (f" {name}" if isinstance(name, str) else "")

@@ -177,7 +177,7 @@ def standings(world: World, entries: Sequence[Entry], runs: Runs) -> Standings |
 
 def is_analog(row: Standing) -> bool:
     """Say whether what a method sends is no bits."""
-    return bool(row.entry.tree.get("radio", {}).get("access", "orthogonal") != "orthogonal")
+    return bool(row.entry.tree.get("method") == "over_the_air")
 
 
 def _diverged(runs: Mapping[int, RunResult]) -> int:
