@@ -173,7 +173,7 @@ def _lines(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("timeline", "keys", "says"),
     [
-        ("periodic", {"policy": {"aggregator": "mifa"}}, "=mifa remembers of fleet.num_devices=1,000 devices and 30"),
+        ("periodic", {"policy": {"aggregator": "mifa"}}, "=mifa remembers of 1,000 devices and 30"),
         ("periodic", {"policy": {"aggregator": "ca2fl"}}, "policy.aggregator=ca2fl remembers"),
         ("periodic", {"codec": {"name": "error_feedback"}}, "=error_feedback remembers of 40 devices and 30 parameters"),
         ("per_arrival", {}, "timeline.name=per_arrival with fleet.num_devices=1,000: the 1,001 versions of a model of 30"),

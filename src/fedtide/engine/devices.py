@@ -12,6 +12,7 @@ from fedtide import testing
 from fedtide.codec.base import Codec, Packet, Sent, checked_packet, most_bits
 from fedtide.core.memory_budget import require
 from fedtide.core.versioned import versioned_dict
+from fedtide.core.yaml12 import shown
 from fedtide.engine.loop import Stopwatch, score_model, trainer_label
 from fedtide.engine.step import (
     SCALE_BITS,
@@ -79,7 +80,7 @@ def train_jobs(trainer: Trainer, jobs: Sequence[Job], devices: DeviceMemory) -> 
         return _checked_updates(answer, jobs, trainer), devices
     label, given = trainer_label(trainer), answer.memory if isinstance(answer, Trained) else None
     if not isinstance(given, list | tuple) or len(given) != len(jobs):
-        what = f"Trained with {given}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
+        what = f"Trained with {shown(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
         raise TrainingError(
             f"{label} has memory and returned {what}: return Trained(updates, memory), a row and a memory for each of the "
             f"{len(jobs)} jobs"
