@@ -141,18 +141,18 @@ def from_a_prompt() -> Any:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda m: lambda candidates, limit, rng: [0], "a lambda has no name"),
-        (lambda m: m.outer(), "inner is defined inside something else"),
-        (lambda m: m.Plain.method, r"Plain\.method is defined inside"),
-        (lambda m: m.Plain().method, r"Plain\.method is defined inside"),
-        (lambda m: functools.partial(lambda a, b, c, x: [0], x=1), "a lambda has no name"),
+        (lambda m: lambda candidates, limit, rng: [0], "lambda.*not at the top of a file"),
+        (lambda m: m.outer(), "inner is not at the top of a file"),
+        (lambda m: m.Plain.method, r"Plain\.method is not at the top of a file"),
+        (lambda m: m.Plain().method, r"Plain\.method is not at the top of a file"),
+        (lambda m: functools.partial(lambda a, b, c, x: [0], x=1), "lambda.*not at the top of a file"),
         (lambda m: functools.partial(m.first, 1), "positional arguments"),
         (lambda m: from_a_prompt(), "has no source file"),
         (lambda m: m.Plain(), "a Plain cannot be written down"),
         (lambda m: len, "has no source file"),
-        (lambda m: object(), "a object cannot be written down"),
+        (lambda m: object(), "is a object"),
         (lambda m: functools.partial(m.first, skip=object()), "is a object"),
-        (lambda m: {"name": lambda a, b, c: [0]}, "a lambda has no name"),
+        (lambda m: {"name": lambda a, b, c: [0]}, "lambda.*not at the top of a file"),
     ],
 )
 def test_what_cannot_be_found_again_is_refused(mine: ModuleType, make: Any, says: str) -> None:

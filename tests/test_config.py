@@ -172,8 +172,8 @@ def test_an_experiment_can_be_hashed() -> None:
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("radio.channel_args={k_factor: 8}", r"radio\.channel_args is not a key: .* radio\.channel\.PARAMETER=VALUE"),
-        ("codec.args.scaled=false", r"codec\.args is not a key: .* codec\.name\.PARAMETER=VALUE"),
+        ("radio.channel_args={k_factor: 8}", r"radio\.channel_args is not a key: did you mean radio\.channel"),
+        ("codec.args.scaled=false", r"codec\.args is not a key"),
         (
             "timeline.name.period=2",
             r"^timeline='periodic': period=2 cannot .*: it has a key of its own, timeline\.period$",
@@ -210,7 +210,7 @@ def test_one_way_to_give_a_parameter(word: str, says: str) -> None:
         ({"framework": "fedavg", "timeline": {"horizon": 0.5}}, ["timeline.horizon=0.5", "1.0"]),
         ({"timeline": {"period": 0}}, ["timeline.period=0"]),
         ({"timeline": {"name": "buffered", "buffer_size": 50}}, ["timeline.buffer_size=50", "never fill"]),
-        ({"fleet": {"min_duration": 2.0}}, ["fleet.min_duration=2.0", "fleet.max_duration=1.0"]),
+        ({"fleet": {"min_duration": 2.0}}, ["fleet.min_duration=2 ", "fleet.max_duration=1;"]),
         ({"policy": {"age_base": 0}}, ["policy.age_base=0", "gamma"]),
         ({"learning": {"local_steps": 3, "local_epochs": 3}}, ["exactly one"]),
         ({"learning": {"local_epochs": None}}, ["exactly one"]),
@@ -266,8 +266,7 @@ def test_overrides() -> None:
     ("words", "message"),
     [
         (["policy.limit"], "not key=value"),
-        (["policy.limit={"], "not YAML"),
-        (["policy=3", "policy.limit=4"], "given a value already"),
+        (["policy.limit={"], "cannot be read"),
     ],
 )
 def test_bad_overrides(words: list[str], message: str) -> None:
@@ -457,7 +456,7 @@ def test_a_long_run_is_told_of() -> None:
 )
 def test_sizes_of_sets_that_are_imported_when_they_are_used(keys: dict[str, Any], train: int, test: int) -> None:
     e = experiment(keys)
-    assert (effort.num_train(e), effort.num_test(e)) == (train, test)
+    assert (effort.dataset_size(e, "num_train"), effort.dataset_size(e, "num_test")) == (train, test)
 
 
 @pytest.mark.parametrize("text", ["a: [1, {b: 2}]\nc: &x ~\nd: *x\n", "a: 1\na: 2", "a: [", "? x", "!!str 3", "x: 010"])

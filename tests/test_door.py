@@ -407,9 +407,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a key that is none": (lambda: fedtide.experiment(sed=3), "sed is not a key: did you mean seed"),
     "a key twice": (lambda: fedtide.experiment(policy={"limit": 1}, **{"policy.limit": 2}), "given twice"),
     "a group that is none": (lambda: fedtide.experiment(policy=3), "policy=3"),
-    "a key of a made experiment": (lambda: setattr(small().policy, "limit", 3), r'policy.limit cannot .*"policy.limit": 3}\)'),
-    "a seed of a made experiment": (lambda: setattr(small(), "seed", 3), r'^seed cannot be changed.*\*\*{"seed": 3}\)$'),
-    "a key taken away": (lambda: delattr(small().policy, "limit"), "policy.limit cannot be changed"),
+    "a key of a made experiment": (lambda: setattr(small().policy, "limit", 3), "^limit cannot be changed.*make another one"),
+    "a seed of a made experiment": (lambda: setattr(small(), "seed", 3), "^seed cannot be changed"),
+    "a key taken away": (lambda: delattr(small().policy, "limit"), "^limit cannot be changed"),
     "plan of nothing": (lambda: fedtide.plan(None), "NoneType for an experiment"),  # type: ignore[arg-type]
     "plan of no file": (lambda: fedtide.plan("nowhere.yaml"), "there is no experiment file"),
     "load of nothing": (lambda: fedtide.load(None), "None names no run folder"),  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from rich.console import Console
-from rich.progress import Progress
 
 from fedtide import config
 from fedtide.cli import progress as shown
@@ -191,11 +190,11 @@ def test_folders_of_the_old_naming_are_found(place, tmp_path):
 def test_a_study_keeps_bar_and_times(monkeypatch, width, name):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(shown, "err", console)
-    bar = Progress(*shown.study_columns(len(name), 100), console=console)
-    bar.add_task(name, total=10.0, completed=10.0, done=12, runs=100)
+    bar, task = shown.bar(name, 10.0, "{task.fields[done]}/{task.fields[runs]} runs", done=12, runs=100)
+    bar.update(task, completed=10.0)
     (line,) = rendered(bar.get_renderable(), width)
     assert len(line) <= width
-    assert re.search(r"━{8,} *12/100 runs 0:00:00 left -:--:--$", line), line
+    assert re.search(r"━{8,} *12/100 runs 0:00:00 left [-0]:..:..$", line), line
     with shown.study_progress(name, 3, 1.0) as advance:
         advance(0.5, 1, "x" * 500)
     assert "xxx…" in console.file.getvalue()

@@ -12,10 +12,10 @@ What is offered here is imported when it is first asked for: `fedtide --help` ne
 
 from __future__ import annotations
 
-_TYPE_CHECKING = False  # nothing is imported here: the command line has Ctrl-C in hand only after this
-if _TYPE_CHECKING:
-    from typing import Any
+from fedtide.lazy import lazy_names
 
+_TYPE_CHECKING = False  # as little as can be is imported here: the command line has Ctrl-C in hand only after this
+if _TYPE_CHECKING:
     from fedtide.config import Experiment, experiment
     from fedtide.engine.plan import Plan, plan
     from fedtide.engine.simulate import simulate
@@ -70,31 +70,20 @@ __all__ = [
     "study",
 ]
 
-_VALUES = "Candidates Clock Dataset Grant Job Link Memory Samples Selection Shares Signal Tick Trained"
-_HOMES = {
-    "Experiment": "config",
-    "experiment": "config",
-    "FedtideError": "errors",
-    "Plan": "engine.plan",
-    "Result": "runs.result",
-    "StudyResult": "studies.study",
-    "arg": "parts.arguments",
-    "compare": "studies.study",
-    "load": "runs.result",
-    "plan": "engine.plan",
-    "simulate": "engine.simulate",
-    "stream": "rng",
-    "study": "studies.study",
-    **dict.fromkeys(_VALUES.split(), "types"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'fedtide' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"fedtide.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    **{
+        "config": "Experiment experiment",
+        "engine.plan": "Plan plan",
+        "engine.simulate": "simulate",
+        "errors": "FedtideError",
+        "parts.arguments": "arg",
+        "rng": "stream",
+        "runs.result": "Result load",
+        "studies.study": "StudyResult compare study",
+        "types": "Candidates Clock Dataset Grant Job Link Memory Samples Selection Shares Signal Tick Trained",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ TABLES: Final = {  # kind -> module:table
     "channel": "fedtide.radio.channel:CHANNELS",
     "coverage": "fedtide.radio.cell:COVERAGES",
     "csi": "fedtide.radio.csi:CSIS",
+    "modem": "fedtide.radio.modem:MODEMS",
     "allocation": "fedtide.radio.allocation:ALLOCATIONS",
     "access": "fedtide.radio.over_the_air:ACCESSES",
     "downlink": "fedtide.radio.downlink:DOWNLINKS",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import Any
+_TYPE_CHECKING = False  # every import here comes before the command line has Ctrl-C in hand
+if _TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 def lazy_names(package: str, **names: str) -> Callable[[str], Any]:
@@ -14,6 +15,8 @@ def lazy_names(package: str, **names: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in homes:  # a module, perhaps: Python looks for it then
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        import importlib
+
         return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
 
     return find

@@ -163,9 +163,6 @@ class ControlVariates(Around):
     server_rate is eta_g) with policy.weighting=uniform; c takes no weights.
     """
 
-    inner: Annotated[str, arg("the aggregator of the models, one of fedtide's own")] = "average_deltas"
-    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")] = None
-
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return what the inner aggregator begins with."""
         return self.init_inner(unpack(model).model, num_devices)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
-from fedtide.help_text import documented
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -17,6 +18,26 @@ Vectors: TypeAlias = Sequence[Vector] | Vector  # several [r d], as rows or as o
 Rng: TypeAlias = np.random.Generator
 Memory: TypeAlias = dict[str, npt.NDArray[Any]]  # what a part remembers, by name; names, shapes and types never change
 DType = TypeVar("DType", bound=np.dtype[Any])
+Cls = TypeVar("Cls")
+
+
+def documented(cls: type[Cls]) -> type[Cls]:
+    """Let help() show the fields of a class with their comments, which stand between its docstring and its methods."""
+    cls.__doc__ = _FieldsDoc(cls.__doc__ or "")  # type: ignore[assignment]  # Python calls a descriptor here as anywhere
+    return cls
+
+
+class _FieldsDoc:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __get__(self, _: object, cls: type[Any]) -> str:
+        try:
+            body = textwrap.dedent(inspect.getsource(cls)).split('"""', 2)[2]
+        except (OSError, TypeError, IndexError):  # there is no source here, or another class inherits the docstring
+            return self.text
+        fields = re.sub(r" *# (type: ignore|noqa)\S*", "", re.split(r"\n    (?:@|def )", body)[0])
+        return f"{inspect.cleandoc(self.text)}\n\nFields:\n{fields.strip(chr(10))}\n"
 
 
 def read_only(array: np.ndarray[Any, DType]) -> np.ndarray[Any, DType]:

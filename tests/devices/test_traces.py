@@ -95,7 +95,7 @@ STAYS = "device,start,end\n"
 @pytest.mark.parametrize(
     ("part", "name", "content", "message"),
     [
-        (TraceDuration, "a.csv", DURATION + "0,1\n2,1\n", r"a\.csv has a device 2 but no device 1; number its devices"),
+        (TraceDuration, "a.csv", DURATION + "0,1\n2,1\n", r"a\.csv has no row of device 1; give every device"),
         (TraceDuration, "a.csv", DURATION + "0,1\n-1,1\n", r"a\.csv, line 3: device=-1 is no whole number >= 0"),
         (TraceDuration, "a.csv", DURATION + "0,1\n0.5,1\n", r"line 3: device=0\.5 is no whole number"),
         (TraceDuration, "a.csv", DURATION + "0,-3\n", r"line 2: duration=-3: a job takes some time; give more than 0"),
@@ -159,8 +159,8 @@ def test_parquet_without_pyarrow(tmp_path: Path) -> None:
     _write(tmp_path, "a.parquet", b"PAR1")
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from pathlib import Path; from fedtide.devices.traces import read_columns\n"
-        f"read_columns(Path({str(tmp_path / 'a.parquet')!r}), ['device'])"
+        "from pathlib import Path; from fedtide.devices.traces import read_trace\n"
+        f"read_trace(Path({str(tmp_path / 'a.parquet')!r}), ['device'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'fedtide[export]', or save it as .csv" in done.stderr
@@ -226,16 +226,16 @@ def _one(**changed: Any) -> bytes:
         (b"\x80\x02r\xff\xff\xff\xff.", r"damaged pickle, or none"),
         (pickle.dumps([1, 2]), r"holds a list, not a mapping from clients to records; name FedScale's file"),
         (pickle.dumps({}), r"holds an empty dict"),
-        (pickle.dumps({3: [1]}), r"client 3: its record is a list"),
-        (_one(active=[5], inactive=[3]), r"client 'bad': it comes at 5 and leaves at 3: .*or add skip: true"),
+        (pickle.dumps({3: [1]}), r"client 3: input should be a valid dictionary"),
+        (_one(active=[5], inactive=[3]), r"client 'bad': its times are not in order: 5 before 3; .*or add skip: true"),
         (_one(active=[1, 2], inactive=[3]), r"client 'bad': it comes 2 times and leaves 1 times"),
-        (_one(active=[1, 2], inactive=[3, 4]), r"client 'bad': it comes at 2 before it leaves at 3"),
-        (_one(active=[-1], inactive=[3]), r"client 'bad': it comes at -1 and leaves at 3"),
-        (_one(active=[math.nan], inactive=[3]), r"client 'bad': active has a number that is not finite"),
-        (_one(active="never"), r"client 'bad': active='never' is no list of numbers"),
+        (_one(active=[1, 2], inactive=[3, 4]), r"client 'bad': its times are not in order: 3 before 2"),
+        (_one(active=[-1], inactive=[3]), r"client 'bad': active.0=-1: input should be greater than or equal to 0"),
+        (_one(active=[math.nan], inactive=[3]), r"client 'bad': active.0=nan: input should be a finite number"),
+        (_one(active="never"), r"client 'bad': active='never': input should be a valid list"),
         (_one(active=[], inactive=[]), r"client 'bad': it is never there"),
-        (_one(finish_time=0), r"client 'bad': finish_time=0 is not more than 0"),
-        (_one(finish_time=None), r"client 'bad': finish_time=None is no finite number"),
+        (_one(finish_time=0), r"client 'bad': finish_time=0: input should be greater than 0"),
+        (_one(finish_time=None), r"client 'bad': finish_time=None: input should be a valid number"),
     ],
 )
 def test_what_is_wrong_with_fedscales_file(
@@ -256,7 +256,7 @@ def test_faulty_clients_can_be_left_out(tmp_path: Path) -> None:
         FedScaleAvailability(_write(tmp_path, "none", pickle.dumps({1: {}})), skip=True)
     bad = _write(tmp_path, "slow", pickle.dumps({1: {"computation": -3, "communication": 1}}))
     with pytest.raises(
-        DataError, match=r"client 1: computation=-3 ms per sample is not more than 0; correct it, or add skip"
+        DataError, match=r"client 1: computation=-3: input should be greater than 0; correct it, or add skip"
     ):
         FedScaleCapacity(bad, np.ones(3, np.int64))
 

@@ -98,6 +98,7 @@ def test_six_nodes_and_one_is_killed(tmp_path: Path) -> None:
     periods, run = 8, tmp_path / "run"
     app = write_app(tmp_path / "app", terms(7, 12.0, periods, 6), run)
     with Federation(tmp_path / "home") as federation:
+        federation.start_superlink()
         nodes = [federation.start_node(f"node-{k}", {"partition-id": k, "pace": 0.5 * k}) for k in range(6)]
         federation.flwr("run", str(app), "here")
         wait_for("the second period", lambda: len(read_rounds(run)) >= 2, 120, federation.home)
@@ -116,6 +117,7 @@ def test_tls_keys_strangers_and_a_server_that_is_killed(tmp_path: Path) -> None:
     app = write_app(tmp_path / "app", terms(4, 12.0, periods, 2), run)
     credentials = make_credentials(tmp_path / "keys", ["localhost", "127.0.0.1"], 3)
     with Federation(tmp_path / "home", credentials) as federation:
+        federation.start_superlink()
         for _, public in credentials.nodes[:2]:
             federation.flwr("supernode", "register", str(public), "here")
         first = federation.start_node("node-0", {"partition-id": 0}, credentials.nodes[0][0])

@@ -46,7 +46,7 @@ def test_an_unknown_loader_or_part() -> None:
     with pytest.raises(FedtideError, match="loader='nope' is not known"):
         loader("nope")
     with pytest.raises(FedtideError, match="partition-id=6"):
-        Worker(terms()).data(6)
+        Worker(terms()).part(6)
 
 
 def test_only_periods() -> None:

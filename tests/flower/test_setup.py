@@ -64,7 +64,6 @@ def test_certificates_and_keys(tmp_path: Path) -> None:
 def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that detaches itself, as Flower's do, still carries our FLWR_HOME."""
     federation = Federation(tmp_path / "home")
-    federation.home.mkdir()
     code = (
         "import subprocess, sys, time; "
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True); "
@@ -76,7 +75,7 @@ def test_grandchildren_are_stopped_too(tmp_path: Path, monkeypatch: pytest.Monke
     while "up" not in log.read_text():
         assert process.poll() is None
     assert len(federation_processes(federation.home)) == 2
-    federation.stop()
+    federation.__exit__()
     assert federation_processes(federation.home) == []
     assert process.poll() is not None
 
@@ -89,7 +88,6 @@ from fedtide.deploy.watchdog import federation_processes
 federation._program = lambda name: sys.executable
 here = Path(sys.argv[1])
 made = federation.Federation(here / "home", temporary=here)
-made.home.mkdir()
 (here / "secret.key").write_text("!")
 child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], "
 made.start("sleeper", ["python", "-c", child + "start_new_session=True); time.sleep(100)"])
@@ -127,7 +125,7 @@ def test_a_parent_that_is_gone_leaves_nothing_behind(tmp_path: Path, then: str) 
 
 
 def test_flwr_that_hangs_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = Federation(tmp_path)
+    federation = Federation(tmp_path / "home")
     (tmp_path / "sleep").write_text("#!/bin/sh\nsleep 5\n")
     (tmp_path / "fail").write_text("#!/bin/sh\nprintf 'a\\nb\\377'\nexit 3\n")
     for name, says in (("sleep", "did not answer within 0 s"), ("fail", "flwr run failed: a b")):
@@ -137,12 +135,13 @@ def test_flwr_that_hangs_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(FedtideError, match=says) as failure:
             federation.flwr("run", "x")
         assert "\n" not in str(failure.value)
+    federation.__exit__()
 
 
 def test_a_superlink_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedtide.deploy.demo._program", lambda name: "/bin/false")
-    with pytest.raises(FedtideError, match="did not start: its log is empty"), Federation(tmp_path / "home"):
-        pass
+    with pytest.raises(FedtideError, match="did not start: its log is empty"), Federation(tmp_path / "home") as made:
+        made.start_superlink()
 
 
 def test_the_core_needs_no_flower() -> None:

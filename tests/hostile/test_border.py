@@ -561,12 +561,6 @@ def test_an_output_that_does_not_know_all_characters(run, charset, words):
     assert len(found.stdout) > 300
 
 
-def test_the_curve_in_ascii(run):
-    found = CliRunner(charset="ascii").invoke(app, ["show", "r"]).stdout
-    assert "|####" in found
-    assert "?" not in found
-
-
 @pytest.mark.parametrize("room", [-5, 0, 1, 8, 20, 64, 500])
 def test_the_curve_fits(room):
     lines = str(curve_lines([1.0, 2.0], [0.1, 0.9], room)).splitlines()[:-1]

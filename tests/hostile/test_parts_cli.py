@@ -101,7 +101,7 @@ ARGUMENTS = [
     plan("data.partition={name: virtual_iid, samples_per_device: 2.5}", says="valid integer"),
     plan("data.name={num_train: -1}", says="num_train"),
     plan("data.name={num_train: many}", says="num_train='many' cannot be given here"),
-    plan("data.num_train=1000000000000", says=r"data\.num_train=1000000000000.*GB"),
+    plan("data.num_train=1000000000000", says=r"data\.num_train=1000000000000.*less than or equal to"),
     plan("data.name={say: x}", says="does not accept|say"),
     plan("timeline.name={period: 0}", says="period=0 cannot be given here"),
     plan("timeline.period=1.0e-9", says=r"aggregations.*raise timeline\.period"),
@@ -129,7 +129,7 @@ TRACKERS = [
     run("tracker=[mine.py:nosuch]", says="has no 'nosuch'"),
     run("tracker=[nowhere.py:x]", says="there is no file"),
     run("tracker=[mine.py:number]", says="tracks nothing"),
-    run("tracker=[mine.py:first]", says=r"is called as round\(record\)"),
+    run("tracker=[mine.py:first]", says=r"is called as \(record\)"),
 ]
 
 

@@ -19,6 +19,7 @@ FILES = {
         f"def {name}(updates, weights, snr, rng):\n    return updates[0]\n\n{name}.{says}\n\n"
         for name, says in (("f", "min_snr = -1"), ("g", "symbols_per_parameter = 0"), ("h", "min_snr = 'low'"))
     ),
+    "thing.py": "def modem(snr):\n    return snr\n",
     "thing.txt": "device,time,value\n",
 }
 
@@ -54,9 +55,9 @@ TABLE = [
     wrong("radio.coverage=log_distance", "radio.coverage.positions=spots.csv",
           says="line 7: device 5 is 0 m from the base station, min_distance=35 and radius=500; move it or change them", code=3),
     wrong("radio.coverage=log_distance", "radio.coverage.positions=five.csv",
-          says="has 0 rows of device 5; give each", code=3),
+          says="has no row of device 5; give every device", code=3),
     wrong("radio.coverage=log_distance", "radio.coverage.positions=twice.csv",
-          says="has 2 rows of device 3; give each", code=3),
+          says="line 8: device 3 has a row already; keep one of each", code=3),
     wrong("radio.coverage=log_distance", "radio.coverage.positions=far.csv",
           says="line 7: device 5 is 550 m from", code=3),
     wrong("radio.csi=noisy", "radio.csi.error=-0.1", says="error=-0.1 cannot be"),
@@ -68,6 +69,8 @@ TABLE = [
     wrong("radio.access=over_the_air", says="codec.name=sparse_quantized would not be used: add codec.name=ideal"),
     wrong(*AIR, "policy.aggregator=krum", says="weighted sum .* policy.aggregator=krum as it is needs them one by one: choose"),
     wrong(*AIR, "radio.allocation=equal_symbols", says="radio.allocation=equal_symbols would share: leave it out"),
+    wrong(*AIR, "radio.modem=thing.py:modem", says="radio.modem=thing.py:modem would not be used: leave it out"),
+    wrong("radio.modem=shanon", says="did you mean shannon"),
     wrong(*AIR, "radio.access.min_snr=-1", says="min_snr=-1 cannot be: .*greater than or equal to 0"),
     wrong(*AIR, "radio.access.min_snr=.inf", says="min_snr"),
     wrong(*AIR, "radio.access.threshold=1", says="does not accept .* it takes min_snr"),

@@ -409,7 +409,7 @@ def test_where_it_trains_is_no_part_of_a_runs_identity() -> None:
 
 
 def test_the_places_are_arguments_of_the_trainer() -> None:
-    from fedtide.config.identity import PLACES
+    from fedtide.config.keys import PLACES
 
     assert {*PLACES["dask"]} < {each.name for each in registry.own_parameters("trainer", DaskTrainer)}
 
@@ -448,10 +448,10 @@ def test_a_chunk_has_every_model_once_to_the_bit() -> None:
     starts = [(1, zero), (1, zero.copy()), (1, -zero), (2, zero + 1), (1, zero), (2, zero + 1)]
     jobs = [Job(k, version, start, 0.1, DATA.train, np.array([k])) for k, (version, start) in enumerate(starts)]
     chunk = pack_chunks("maker", [(job, "table") for job in jobs])
-    assert [row.start for row in chunk.rows] == [0, 0, 1, 2, 0, 2]
-    for job, row in zip(jobs, chunk.rows, strict=True):
+    assert [row.start for row in chunk.jobs] == [0, 0, 1, 2, 0, 2]
+    for job, row in zip(jobs, chunk.jobs, strict=True):
         assert chunk.starts[row.start].tobytes() == job.start.tobytes()
-        assert (row.device, row.version, row.learning_rate, row.table) == (job.device, job.version, 0.1, "table")
+        assert (row.device, row.version, row.learning_rate, row.samples) == (job.device, job.version, 0.1, "table")
 
 
 def test_samples_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtide.schedule.age import WhittleAge, index
-from fedtide.schedule.channel_aware import ProportionalFair, RoundRobin
+from fedtide.schedule.baselines import ProportionalFair, RoundRobin, WhittleAge, index
 from fedtide.types import Candidates
 from helpers import make_candidates
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from fedtide.schedule.loss import MaxLoss, Oort
+from fedtide.schedule.baselines import MaxLoss, Oort
 from fedtide.schedule.schedulers import by_weight
 from fedtide.types import Candidates
 from helpers import make_candidates

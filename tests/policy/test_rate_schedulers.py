@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedtide.radio.allocation import equal_bits
-from fedtide.schedule.age import DriftPlusPenalty
-from fedtide.schedule.channel_aware import SoftRateLabel, Threshold
+from fedtide.schedule.baselines import DriftPlusPenalty, SoftRateLabel, Threshold
 from fedtide.schedule.label_variance import label_variance
 from fedtide.schedule.schedulers import BestChannel
 from fedtide.types import Candidates

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aggregation import aggregated, cohort, stepped
-from fedtide.aggregate import cached
+from fedtide.aggregate import asynchronous
 from fedtide.aggregate.averages import AverageDeltas, Mix
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
@@ -424,5 +424,5 @@ def test_a_cache_that_does_not_fit_is_refused_before_it_is_made(name: str, monke
     assert "\n" not in str(caught.value)
     for word in (f"policy.aggregator={name}", "fleet.num_devices=50,000", "21,840", "4.37 GB", "4 GB", "fewer devices"):
         assert word in str(caught.value)
-    monkeypatch.setattr(cached, "MOST_MEMORY", 4 * N * D)
+    monkeypatch.setattr(asynchronous, "MOST_MEMORY", 4 * N * D)
     assert made(name).init(np.zeros(D, np.float32), N).popitem()[1].shape == (N, D)

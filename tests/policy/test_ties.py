@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedtide.rng import stream
-from fedtide.schedule.age import DriftPlusPenalty, WhittleAge
+from fedtide.schedule.baselines import DriftPlusPenalty, WhittleAge
 from fedtide.schedule.schedulers import AgeBased, BestChannel, largest_by_lot
 from helpers import make_candidates
 

@@ -10,8 +10,7 @@ import pytest
 
 from fedtide.engine.system import System, build
 from fedtide.errors import RunFolderError
-from fedtide.radio import cell, propagation
-from fedtide.radio import channel as radio_channel
+from fedtide.radio import propagation
 from fedtide.radio.channel import Jakes
 from fedtide.runs import RoundRecord, policy_files, read_rounds
 from fedtide.runs.manifest import identity
@@ -40,7 +39,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def as_new() -> None:
     """Forget what is kept between ticks, as another process would."""
-    for kept in (radio_channel._everyones, cell._everyones_snr, cell._everyones_walk, propagation._waves):
+    for kept in (propagation._of_everyone, propagation._waves):
         kept.cache_clear()
 
 

@@ -11,7 +11,7 @@ import pytest
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts import registry
 from fedtide.radio.cell import Equal
-from fedtide.radio.trace import TraceChannel
+from fedtide.radio.channel import TraceChannel
 
 GOOD = ["0,0,1", "1,0,5", "0,1,2", "0,2.5,3", "1,2,6", "1,4,7"]  # rows of devices may alternate
 

@@ -205,8 +205,8 @@ def test_ones_own_file(session: Any, result: fedtide.Result, name: str, args: di
         (["own.py:Trakcer"], "has no 'Trakcer'"),
         (["owm.py:Tracker"], "there is no file owm.py"),
         (["own.py:thing"], "tracks nothing"),
-        (["own.py:two"], "is called as round(record), but it takes (record, other)"),
-        (["own.py:Three"], "is called as end(result), but it takes ()"),
+        (["own.py:two"], "is called as (record), but it takes (record, other)"),
+        (["own.py:Three"], "is called as end(result), but it takes end()"),
         ([object()], "tracks nothing"),
     ],
 )

@@ -117,8 +117,8 @@ def in_python() -> Iterator[None]:
     for function in cached:
         function.cache_clear()
     modules = (base, dead_zone_codec, qsgd_codec, sparse_codec)
-    inputs = [patch.object(module, "native_inputs", lambda updates, rngs: (updates, rngs)) for module in modules[1:]]
-    patches = [*(patch.object(module, "native", twin) for module in modules), *inputs]
+    inputs = patch.object(base, "native_inputs", lambda updates, rngs: (updates, rngs))
+    patches = [*(patch.object(module, "native", twin) for module in modules), inputs]
     for each in patches:
         each.start()
     try:

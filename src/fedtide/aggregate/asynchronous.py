@@ -1,20 +1,17 @@
-"""Servers for asynchronous updates: FedAsync's hinge, AsyncFedED, FedAT."""
+"""Servers for asynchronous updates: FedAsync's hinge, AsyncFedED, FedAT, and CA2FL and MIFA, which keep everyone's last update."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fedtide.aggregate.averages import AverageModels, mixed
-from fedtide.aggregate.base import Sums, weighted_sum
-from fedtide.parts.arguments import arg
-from fedtide.types import Floats, Ints, Memory, Vector
-
-# FedAsync with its hinge: the share of a device's model falls only beyond some age.
-#
-# Xie, Koyejo, Gupta, Asynchronous federated optimization (2019).
+from fedtide.aggregate.base import Cohort, Sums, weighted_sum
+from fedtide.errors import FedtideError
+from fedtide.parts.arguments import MOST_MEMORY, arg
+from fedtide.types import Floats, Ints, Memory, Vector, Vectors
 
 
 @dataclass(frozen=True)
@@ -23,6 +20,8 @@ class MixHinge(AverageModels):
 
     s(x) = 1 if x <= b, else 1 / (a (x - b) + 1). The paper has one device at a time, whose age the mean is. Its other two, the
     constant and (1 + x)^-a, are `mix`.
+
+    Xie, Koyejo, Gupta, Asynchronous federated optimization (2019).
     """
 
     mixing: Annotated[float, arg("alpha: share of the device's model", gt=0, le=1)] = 0.4
@@ -35,18 +34,15 @@ class MixHinge(AverageModels):
         return mixed(self.mixing / (self.slope * beyond + 1), acc, model), state
 
 
-# AsyncFedED: an update counts the less, the further the model has moved since, measured by the update itself.
-#
-# Wang, Yang, He, Shi, Chen, AsyncFedED: asynchronous federated learning with Euclidean distance based adaptive weight
-# aggregation (2022).
-
-
 @dataclass(frozen=True)
 class DistanceMean:
     """AsyncFedED: theta(t+1) = theta(t) + sum_k w_k eta_k u_k, eta_k = lambda / (gamma_k + epsilon).
 
     gamma_k = ||theta(t) - theta_k(t,0)|| / ||u_k||, the staleness in place of an age. The paper has one device at a time, and
     besides lets devices train longer or shorter by their staleness, which is not done here.
+
+    Wang, Yang, He, Shi, Chen, AsyncFedED: asynchronous federated learning with Euclidean distance based adaptive weight
+    aggregation (2022).
     """
 
     scale: Annotated[float, arg("lambda: how far the server goes", gt=0)] = 1.0
@@ -57,21 +53,14 @@ class DistanceMean:
         moved = _norm(model.astype(np.float64) - starts)
         length = _norm(updates.astype(np.float64))
         below = moved + self.epsilon * length
-        rate = np.divide(
-            self.scale * length, below, out=np.zeros_like(below), where=below > 0
-        )  # an update of 0 adds none
+        none = np.zeros_like(below)  # an update of 0 adds none
+        rate = np.divide(self.scale * length, below, out=none, where=below > 0)
         return weighted_sum(weights * rate, updates, model).astype(model.dtype)
 
 
 def _norm(vectors: Floats) -> Floats:
     """Return the lengths of rows [r]."""
     return np.asarray(np.sqrt(np.square(vectors).sum(axis=1)))
-
-
-# FedAT: tiers of devices of like speed, and rarely heard tiers weighing more.
-#
-# Chai, Chen, Anwar, Zhao, Cheng, Rangwala, FedAT: a high-performance and communication-efficient federated learning system
-# with asynchronous tiers (SC 2021).
 
 
 @dataclass(frozen=True)
@@ -82,6 +71,9 @@ class Tiers:
     how often the slowest was heard. All theta_m begin with the first model. The paper has no 1, and so stays at its first
     model until the slowest tier was heard. It sorts devices into tiers by their latency; here an update is of tier
     m = 1 + floor(age / width), or the last, since its age is how long it took.
+
+    Chai, Chen, Anwar, Zhao, Cheng, Rangwala, FedAT: a high-performance and communication-efficient federated learning system
+    with asynchronous tiers (SC 2021).
     """
 
     tiers: Annotated[int, arg("M: how many tiers there are", ge=1, le=1000)] = 3
@@ -105,3 +97,98 @@ class Tiers:
             heard[each] += 1
         new = weighted_sum((1 + heard[::-1]) / (self.tiers + heard.sum()), models)
         return new.astype(model.dtype), memory
+
+
+def _mean(kept: Vector) -> Floats:
+    """Return the mean of all rows [d], one row after the other, so that the bits do not depend on the machine."""
+    total = np.zeros(kept.shape[1])
+    for row in kept:
+        total += row
+    return total / len(kept)
+
+
+@dataclass
+class _Kept:
+    """What is kept of every device, and a sum over the cohort."""
+
+    cohort: Cohort
+    kept: Vector  # [N d]
+    total: Floats  # [d]
+
+
+@dataclass(frozen=True)
+class _LastUpdates:
+    """A server that keeps the last update of every device [N d]."""
+
+    called: ClassVar[str]  # the aggregator's name
+    memory: ClassVar[str]  # what its memory is called
+    server_rate: Annotated[float, arg("eta: how far the server goes")] = 1.0
+
+    def init(self, model: Vector, num_devices: int) -> Memory:
+        """Return an update of zero for every device [N d]; raise if that is more than a part may remember."""
+        size = 4.0 * num_devices * len(model)
+        if size > MOST_MEMORY:
+            raise FedtideError(
+                f"policy.aggregator={self.called} keeps the last update of every device, fleet.num_devices={num_devices:,} times "
+                f"{len(model):,} parameters in float32: {size / 1e9:,.3g} GB, more than the {MOST_MEMORY / 1e9:g} GB that a "
+                "part may remember; take fewer devices, a smaller model, or another aggregator"
+            )
+        return {self.memory: np.zeros((num_devices, len(model)), np.float32)}
+
+    def start(self, state: Memory, model: Vector, cohort: Cohort) -> _Kept:
+        """Begin with the last update of everyone, and a sum from 0."""
+        return _Kept(cohort, state[self.memory].copy(), np.zeros(len(model)))
+
+
+@dataclass(frozen=True)
+class CachedCalibration(_LastUpdates):
+    """CA2FL: theta(t+1) = theta(t) + eta v_t, v_t = h_t + sum_{k in S_t} w_k (Delta_k - h_k), h_t = sum_k h_k / N.
+
+    Then h_k = Delta_k for k in S_t, the buffer; all h_k begin with 0. The paper has w_k = 1/|S_t|, policy.weighting=uniform.
+
+    Wang, Cao, Wu, Chen, Chen, Tackling the data heterogeneity in asynchronous federated learning with cached update
+    calibration (ICLR 2024).
+    """
+
+    called: ClassVar[str] = "ca2fl"
+    memory: ClassVar[str] = "cached"
+
+    def add(self, acc: _Kept, rows: slice, starts: Vectors, updates: Vectors) -> _Kept:
+        """Add by how much the updates differ from the cached ones, and cache them."""
+        weights, device = acc.cohort.weights[rows], acc.cohort.device[rows].tolist()
+        for weight, k, update in zip(weights, device, updates, strict=True):
+            acc.total += weight * (update.astype(np.float64) - acc.kept[k])
+            acc.kept[k] = update
+        return acc
+
+    def finish(self, state: Memory, acc: _Kept, model: Vector) -> tuple[Vector, Memory]:
+        """Add the mean of what was cached before, corrected by what is new."""
+        new = acc.total + _mean(state["cached"])
+        return (model + self.server_rate * new).astype(model.dtype), {"cached": acc.kept}
+
+
+@dataclass(frozen=True)
+class LastOfEveryone(_LastUpdates):
+    """MIFA: theta(t+1) = theta(t) + eta alpha_t sum_k G_k / N, where G_k is the last update of device k over its learning rate.
+
+    alpha_t is the devices' learning rate by now, relative to the first one (learning.schedule), and G_k = u_k / alpha of the
+    model that device k began from: what was heard long ago counts by today's rate, as in the authors' code. G_k is 0 until
+    device k was heard (the paper begins with an aggregation of all). Every device counts 1/N: policy.weighting has no say.
+
+    Gu, Huang, Zhang, Huang, Fast federated learning in the presence of arbitrary device unavailability (NeurIPS 2021).
+    """
+
+    called: ClassVar[str] = "mifa"
+    memory: ClassVar[str] = "last"
+
+    def add(self, acc: _Kept, rows: slice, starts: Vectors, updates: Vectors) -> _Kept:
+        """Replace the updates of those that were heard."""
+        device, rates = acc.cohort.device[rows].tolist(), acc.cohort.rates[rows]
+        for k, rate, update in zip(device, rates, updates, strict=True):
+            acc.kept[k] = update.astype(np.float64) / rate
+        return acc
+
+    def finish(self, state: Memory, acc: _Kept, model: Vector) -> tuple[Vector, Memory]:
+        """Add the mean of all."""
+        step = self.server_rate * acc.cohort.rate * _mean(acc.kept)
+        return (model + step).astype(model.dtype), {"last": acc.kept}

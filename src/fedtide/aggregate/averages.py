@@ -13,11 +13,9 @@ from fedtide.aggregate.base import Aggregator, Average, Cohort, Sums
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Memory, Vector
 
-# How much each arrived update counts. A weighting is a callable (num_samples [r], age [r]) -> weights [r], sum 1.
-
 
 class Weighting(Protocol):
-    """Weighs what arrived."""
+    """Says how much each arrived update counts."""
 
     def __call__(self, num_samples: Ints, age: Ints) -> Floats:
         """Return weights [r] that are not negative and sum to 1."""
@@ -49,9 +47,6 @@ class UniformWeights:
 WEIGHTINGS: Final[dict[str, Callable[..., Weighting]]] = {"age_aware": AgeAware, "uniform": UniformWeights}
 
 
-# Aggregators that keep a weighted sum.
-
-
 @dataclass(frozen=True)
 class AverageModels(Average):
     """The paper's: theta(t+1) = sum_k w_k [theta_k(t,0) + u_k]. Stale starts pull the model back."""
@@ -64,7 +59,7 @@ class AverageModels(Average):
 
     def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
         """Return the devices' average model."""
-        return (acc.starts + acc.updates).astype(model.dtype), state
+        return acc.models.astype(model.dtype), state
 
 
 @dataclass(frozen=True)
@@ -112,14 +107,13 @@ class Mix(AverageModels):
 
     def finish(self, state: Memory, acc: Sums, model: Vector) -> tuple[Vector, Memory]:
         """Move towards the devices' average model."""
-        return mixed(
-            self.mixing * (1 + float(acc.cohort.weights @ acc.cohort.age)) ** -self.staleness, acc, model
-        ), state
+        age = float(acc.cohort.weights @ acc.cohort.age)
+        return mixed(self.mixing * (1 + age) ** -self.staleness, acc, model), state
 
 
 def mixed(share: float, acc: Sums, model: Vector) -> Vector:
     """Return (1-m) theta(t) + m sum_k w_k [theta_k(t,0) + u_k] of a share m."""
-    return np.asarray((1 - share) * model + share * (acc.starts + acc.updates), model.dtype)
+    return np.asarray((1 - share) * model + share * acc.models, model.dtype)
 
 
 # By name; as module:class, those that build on this module.
@@ -133,8 +127,8 @@ AGGREGATORS: Final[dict[str, Callable[..., Aggregator] | str]] = {
     "server_adam": "fedtide.aggregate.optimizers:ServerAdam",
     "server_yogi": "fedtide.aggregate.optimizers:ServerYogi",
     "fadas": "fedtide.aggregate.optimizers:DelayAdaptive",
-    "ca2fl": "fedtide.aggregate.cached:CachedCalibration",
-    "mifa": "fedtide.aggregate.cached:LastOfEveryone",
+    "ca2fl": "fedtide.aggregate.asynchronous:CachedCalibration",
+    "mifa": "fedtide.aggregate.asynchronous:LastOfEveryone",
     "fedat": "fedtide.aggregate.asynchronous:Tiers",
     "asyncfeded": "fedtide.aggregate.asynchronous:DistanceMean",
     "median": "fedtide.aggregate.robust:Median",

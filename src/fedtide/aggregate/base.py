@@ -13,17 +13,17 @@ user's own. The answer has the type of `model`, which is float64 for an aggregat
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from fedtide.config import METHODS
 from fedtide.errors import FedtideError
 from fedtide.parts import checks, registry
+from fedtide.parts.arguments import arg
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Memory, Vector, Vectors, read_only, readonly_copy
 
@@ -106,18 +106,13 @@ class Lifted:
 
     def finish(self, state: Memory, acc: Rows, model: Vector) -> tuple[Vector, Memory]:
         """Call the function, with arrays that it cannot change and a copy of its memory that it may write to."""
-        cohort = acc.cohort
-        given = (
-            readonly_copy(model),
-            read_only(acc.starts),
-            read_only(acc.updates),
-            readonly_copy(cohort.weights),
-            readonly_copy(cohort.age),
-        )
+        cohort, copy = acc.cohort, readonly_copy
+        rows = read_only(acc.starts), read_only(acc.updates)
+        given = (copy(model), *rows, copy(cohort.weights), copy(cohort.age))
         if not checks.remembers(self.part):
             return self.part(*given), state
-        copy = {name: value.copy() for name, value in state.items()}
-        answer: tuple[Vector, Memory] = self.part(copy, *given, readonly_copy(cohort.device))
+        memory = {name: value.copy() for name, value in state.items()}
+        answer: tuple[Vector, Memory] = self.part(memory, *given, copy(cohort.device))
         return answer
 
 
@@ -127,9 +122,6 @@ def lift(part: Any) -> Any:
     return Lifted(part) if callable(made) else part
 
 
-# Sums.
-
-
 @dataclass
 class Sums:
     """sum_k s_k u_k from some beginning and, where it is asked for, sum_k w_k theta_k."""
@@ -137,9 +129,13 @@ class Sums:
     cohort: Cohort
     scales: Floats  # s_k, of the updates [r]
     updates: Floats  # the sum so far [d]
-    starts: Floats = dataclasses.field(
-        default_factory=lambda: np.zeros(0)
-    )  # the sum of w_k theta_k so far [d]; [0]: not asked for
+    starts: Floats | None = None  # the sum of w_k theta_k so far [d]; None: not asked for
+
+    @property
+    def models(self) -> Floats:
+        """The sum of the devices' models, sum_k w_k [theta_k + u_k] [d]."""
+        assert self.starts is not None
+        return self.starts + self.updates
 
 
 class Average:
@@ -151,7 +147,7 @@ class Average:
 
     def add(self, acc: Sums, rows: slice, starts: Vectors, updates: Vectors) -> Sums:
         """Add the updates, and the starts if they are asked for, one device after the other."""
-        if len(acc.starts):
+        if acc.starts is not None:
             for weight, start in zip(acc.cohort.weights[rows], starts, strict=True):
                 acc.starts += weight * start
         for scale, update in zip(acc.scales[rows], updates, strict=True):
@@ -167,19 +163,15 @@ def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None
     return total
 
 
-# An aggregator inside another: one of ours, by name.
-#
-# What the inner one remembers is kept among the outer one's, under its name with `inner_` before it.
-
-
 _PREFIX: Final = "inner_"
 
 
+@dataclass(frozen=True)
 class Around:
-    """An aggregator with another one inside: a frozen dataclass with the fields inner and inner_args."""
+    """An aggregator with another one of ours inside; it keeps what the inner one remembers as `inner_...` of its own memory."""
 
-    inner: str
-    inner_args: dict[str, Any] | None
+    inner: Annotated[str, arg("the aggregator inside, one of fedtide's own")] = "average_deltas"
+    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")] = None
 
     def __post_init__(self) -> None:
         """Sort the inner arguments; raise at once if the inner aggregator cannot be made."""
@@ -190,18 +182,21 @@ class Around:
     def _inner(self) -> Any:
         return lift(resolve_inner(self.inner, self.inner_args, self))
 
+    def init_inner(self, model: Vector, num_devices: int) -> Memory:
+        """Return what the inner one begins with, as the outer one keeps it."""
+        return {_PREFIX + name: value for name, value in self._inner.init(model, num_devices).items()}
+
     def start_inner(self, state: Memory, model: Vector, cohort: Cohort) -> Any:
         """Start the inner aggregator."""
-        return self._inner.start(_own(state), model, cohort)
+        return self._inner.start(self._of_inner(state), model, cohort)
 
     def finish_inner(self, state: Memory, acc: Any, model: Vector) -> tuple[Vector, Memory]:
         """Return the model that the inner one would make [d], and what the outer one keeps of its memory."""
-        wanted, after = self._inner.finish(_own(state), acc, model)
-        return wanted, _prefixed(after)
+        wanted, after = self._inner.finish(self._of_inner(state), acc, model)
+        return wanted, {_PREFIX + name: value for name, value in after.items()}
 
-    def init_inner(self, model: Vector, num_devices: int) -> Memory:
-        """Return what the inner one begins with, as the outer one keeps it."""
-        return _prefixed(self._inner.init(model, num_devices))
+    def _of_inner(self, state: Memory) -> Memory:
+        return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
 
 
 def resolve_inner(name: str, args: Mapping[str, Any] | None, outer: Any) -> Any:
@@ -235,11 +230,3 @@ def _sorted(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not args:
         return None
     return {name: _sorted(args[name]) if isinstance(args[name], dict) else args[name] for name in sorted(args)}
-
-
-def _own(state: Memory) -> Memory:
-    return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
-
-
-def _prefixed(state: Memory) -> Memory:
-    return {_PREFIX + name: value for name, value in state.items()}

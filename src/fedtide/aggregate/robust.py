@@ -1,4 +1,10 @@
-"""Robust aggregators: median, trimmed mean, Krum, norm clipping, majority vote."""
+"""Robust aggregators: median, trimmed mean, Krum, norm clipping, majority vote.
+
+They look at updates, not at models start + update: models of asynchronous devices differ by where they began, so that an honest
+stale device would be cut off as if it were an attacker. Median, trimmed mean and Krum count every device once: an attacker would
+report as many samples as it likes. What a sparse codec left out arrives as 0, and counts as such: to count only what was sent
+would leave a coordinate that one attacker sent to it alone.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +18,14 @@ from fedtide.aggregate.base import weighted_sum
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Vector
 
-# Robust aggregators by coordinate: the median and the trimmed mean.
-#
-# Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning: towards optimal statistical rates (ICML 2018).
-#
-# They are taken over the updates u_k, and added to the current model: models start + update of asynchronous devices differ
-# by where they began, so that an honest stale device would be cut off as if it were an attacker. With equal starts it is
-# the same. Every device counts once, and policy.weighting has no say: an attacker would report as many samples as it likes.
-#
-# What a sparse codec left out arrives as 0, and counts as such: a coordinate that fewer than half of the devices sent has
-# the median 0, and its trimmed mean falls short. To count only what was sent would leave such a coordinate to one attacker.
-
 
 @dataclass(frozen=True)
 class Median:
     """theta(t+1) = theta(t) + eta median_k u_k, by coordinate: fewer than half cannot move it beyond the range of the others.
 
     Of one update it is that one, of two their mean.
+
+    Yin, Chen, Ramchandran, Bartlett, Byzantine-robust distributed learning: towards optimal statistical rates (ICML 2018).
     """
 
     server_rate: Annotated[float, arg("eta: how far the server goes along the median")] = 1.0
@@ -42,7 +39,7 @@ class Median:
 class TrimmedMean:
     """theta(t+1) = theta(t) + eta mean_k u_k, by coordinate without the floor(beta r) largest and as many smallest of r.
 
-    trim (beta) 0 is the plain mean; so is one of so few updates that floor(beta r) is 0.
+    trim (beta) 0 is the plain mean; so is one of so few updates that floor(beta r) is 0. Of the same paper as the median.
     """
 
     trim: Annotated[float, arg("beta: share that is cut off at either end", ge=0, lt=0.5)] = 0.2
@@ -58,20 +55,14 @@ class TrimmedMean:
         return (model + self.server_rate * total / (r - 2 * cut)).astype(model.dtype)
 
 
-# Krum and multi-Krum: the updates that lie closest to others.
-#
-# Blanchard, El Mhamdi, Guerraoui, Stainer, Machine learning with adversaries: Byzantine tolerant gradient descent (NIPS
-# 2017).
-
-
 @dataclass(frozen=True)
 class Krum:
     """theta(t+1) = theta(t) + eta mean of the m updates of lowest s_i, the sum of ||u_i - u_j||^2 over the r - f - 2 closest j.
 
     kept (m) 1 is Krum, more is multi-Krum. Of updates with equal scores the shorter goes first. The paper's promise takes
     r >= 2 f + 3; with fewer, at least one neighbour counts: of two updates the shorter is taken, one alone is taken as it is.
-    Updates are compared, not models start + update: these differ by how stale they are, and an honest stale one would lie far
-    from all others. policy.weighting has no say, since a device reports itself what it would weigh.
+
+    Blanchard, El Mhamdi, Guerraoui, Stainer, Machine learning with adversaries: Byzantine tolerant gradient descent (NIPS 2017).
     """
 
     attackers: Annotated[int, arg("f: updates that may be anything", ge=0, le=10**8)] = 1
@@ -92,16 +83,11 @@ class Krum:
         return weighted_sum(share, updates[chosen], model).astype(model.dtype)
 
 
-# Norm clipping: no update counts for more than a given length.
-#
-# Sun, Kairouz, Suresh, McMahan, Can you really backdoor federated learning? (2019).
-
-
 @dataclass(frozen=True)
 class ClippedMean:
     """theta(t+1) = theta(t) + eta sum_k w_k u_k min(1, M / ||u_k||): one device moves the model by eta w_k M at most.
 
-    Updates are clipped, not start + update: the length of a model says nothing of what a device did.
+    Sun, Kairouz, Suresh, McMahan, Can you really backdoor federated learning? (2019).
     """
 
     max_norm: Annotated[float, arg("M: the longest that an update may be", gt=0)] = 1.0
@@ -114,19 +100,14 @@ class ClippedMean:
         return weighted_sum(scale, updates, model).astype(model.dtype)
 
 
-# signSGD with majority vote (Bernstein, Zhao, Azizzadenesheli and Anandkumar 2018), for codec.name=sign and any other.
-#
-#     x' = x + rate sign(sum_k w_k sign(u_k))      element by element; sign(0) = 0: an element not sent is no vote
-#
-# With equal weights the sign that most devices have wins. Every element moves by `rate` or, if the votes are even, not at
-# all.
-
-
 @dataclass(frozen=True)
 class MajorityVote:
-    """Move every element by `rate` the way the weighted majority of the updates' signs wants.
+    """signSGD with majority vote: theta(t+1) = theta(t) + rate sign(sum_k w_k sign(u_k)), element by element.
 
-    Votes are counted in float64, one device after the other; less than a millionth of all votes is even.
+    sign(0) = 0: an element not sent is no vote. Votes are counted in float64, one device after the other; less than a millionth of
+    all votes is even, and moves nothing.
+
+    Bernstein, Zhao, Azizzadenesheli, Anandkumar, signSGD with majority vote is communication efficient and fault tolerant (2018).
     """
 
     rate: Annotated[float, arg("how far every element moves", gt=0)] = 0.001

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import json
 import os
@@ -10,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleDimensions
+from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
@@ -23,40 +22,16 @@ class _Console(Console):
         raise  # the BrokenPipeError that is being handled
 
 
-class _Page(_Console):
-    @property  # type: ignore[misc]
-    def size(self) -> ConsoleDimensions:
-        """At least so wide that a table can be read; a narrower terminal breaks the lines itself."""
-        found = super().size
-        return ConsoleDimensions(max(found.width, _MIN_COLUMNS), found.height)
-
-
-_MIN_COLUMNS = 50
-if not os.environ.get("COLUMNS", "").strip("0"):  # a terminal that does not know its width
-    os.environ.pop("COLUMNS", None)
-out = _Page()
-err = _Console(stderr=True)
-
-# For outputs without Unicode: one character for one, so that columns stay columns.
-_LOOKALIKES = dict(
-    zip("▁▂▃▄▅▆▇█┤│└─┄━╸╺╭╮╰╯┃┌┐┘…→←≥≤±×–—•’‘“”", ".::-=+*#||`-.---++++|+++~><><+x--*''\"\"", strict=True)
-)
-
-
-def _plainer(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    bad = error.object[error.start : error.end]
-    return "".join(_LOOKALIKES.get(character, "?") for character in bad), error.end
-
-
-codecs.register_error("fedtide", _plainer)
+out, err = _Console(), _Console(stderr=True)
+for _console in (out, err):  # so wide that a table can be read; a narrower terminal breaks the lines itself
+    _console.width = max(_console.width, 50)
 
 
 def encode_anything() -> None:
     """Let both streams replace the characters that they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="fedtide")
+            stream.reconfigure(errors="replace")
 
 
 def say(text: str) -> None:
@@ -84,11 +59,13 @@ def print_line(markup: str) -> None:
     out.print(markup, highlight=False, soft_wrap=True)
 
 
-def print_table(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], title: str = "") -> None:
+def print_table(
+    columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], title: str = "", indent: int = 0
+) -> None:
     """Print a table that fits the terminal; cells are markup, the title is not."""
     from fedtide.report.terminal import listed
 
-    out.print(listed(columns, rows, out.width, escape(title)), highlight=False)
+    out.print(listed(columns, rows, out.width, escape(title), indent), highlight=False)
 
 
 def tell(markup: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -12,6 +12,9 @@ from fedtide.cli import options
 from fedtide.cli.command import Group, command
 from fedtide.cli.console import err, out, print_json, print_line, print_table, say, warn
 from fedtide.errors import FedtideError
+
+if TYPE_CHECKING:
+    from fedtide.runs import RoundRecord
 
 
 @click.group("deploy", cls=Group)
@@ -29,24 +32,16 @@ def _need_flower() -> None:
 @deploy.command("demo")
 @options.words
 @options.out_option("Run folder (default: runs/demo-<time>).")
-@click.option("--periods", type=click.IntRange(1), default=20, help="How many aggregations.")
+@click.option("--periods", "num_periods", type=click.IntRange(1), default=20, help="How many aggregations.")
 @click.option("--period", type=click.FloatRange(5), default=15.0, help="Seconds between two aggregations.")
-@click.option("--nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
-@click.option("--synthetic", is_flag=True, help="Synthetic images in place of MNIST.")
+@click.option("--nodes", "num_nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
+@click.option(
+    "--synthetic", "data", flag_value="synthetic", default="mnist", help="Synthetic images in place of MNIST."
+)
 @click.option("--secure", is_flag=True, help="TLS, and a key for every node.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Names every random stream.")
 @options.as_json
-def deploy_demo(
-    words: tuple[str, ...],
-    folder: Path | None,
-    periods: int,
-    period: float,
-    nodes: int,
-    synthetic: bool,
-    secure: bool,
-    seed: int,
-    as_json: bool,
-) -> None:
+def deploy_demo(words: tuple[str, ...], folder: Path | None, as_json: bool, **shown: Any) -> None:
     """Run a SuperLink and six SuperNodes of different speeds on this machine, and watch them learn.
 
     Everything that it starts is stopped again, also on Ctrl-C. The run folder is like any simulation's, plus a trace:
@@ -56,7 +51,6 @@ def deploy_demo(
     fedtide replay RUN policy.scheduler=random
     """
     _need_flower()
-    import math
     import time
 
     from rich.live import Live
@@ -66,19 +60,16 @@ def deploy_demo(
     from fedtide.deploy.settings import doubts
     from fedtide.engine.system import build, load_dataset, make_trainer
 
-    if not math.isfinite(period):
-        raise FedtideError(f"--period {period}: timeline.period is a number of seconds; give 5 or more")
-    demo = Demo(nodes, periods, period, "synthetic" if synthetic else "mnist", seed, secure)
-    changes = config.read_words(words)
-    terms = demo_terms(demo, changes)
+    demo = Demo(**shown)
+    terms = demo_terms(demo, config.read_words(words))
     experiment = terms.experiment
     for problem in doubts(terms):
         warn(problem)
     folder = folder or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     dataset = load_dataset(experiment, say)  # fetched once, before six nodes ask for it
     make_trainer(build(experiment, dataset=dataset))  # whatever cannot be made is told before anything is started
-    minutes = periods * period / 60 + 0.5
-    say(f"{nodes} SuperNodes, {periods} periods of {period:g} s, about {minutes:.0f} minutes; run folder {folder}")
+    length = f"{demo.num_periods} periods of {demo.period:g} s, about {demo.num_periods * demo.period / 60 + 0.5:.0f} minutes"
+    say(f"{demo.num_nodes} SuperNodes, {length}; run folder {folder}")
     seen = -1
     with Live(console=err, auto_refresh=False, transient=True) as live:
 
@@ -88,15 +79,14 @@ def deploy_demo(
                 live.update(demo_table(experiment, view), refresh=True)
             elif len(view.rounds) != seen:
                 seen = len(view.rounds)
-                last = view.rounds[-1] if view.rounds else None
-                say(
-                    f"period {last.index}: ready {last.ready}, picked {last.picked}, accuracy {last.test_accuracy}"
-                    if last
-                    else view.note
-                )
+                say(_period(view.rounds[-1]) if view.rounds else view.note)
 
         run_demo(demo, terms, folder, show)
     _summary(folder, as_json)
+
+
+def _period(record: RoundRecord) -> str:
+    return f"period {record.index}: ready {record.ready}, picked {record.picked}, accuracy {record.test_accuracy}"
 
 
 def _summary(folder: Path, as_json: bool) -> None:
@@ -151,9 +141,9 @@ def deploy_make_app(
 
 @deploy.command("keys")
 @options.argument("folder", "FOLDER", "A new folder for the files.", type=options.PATH)
-@click.option("--nodes", type=click.IntRange(0), default=6, help="How many nodes get a key pair.")
+@click.option("--nodes", type=click.IntRange(0, 10_000), default=6, help="How many nodes get a key pair.")
 @click.option("--host", multiple=True, help="Name or address of the SuperLink; repeat.")
-@click.option("--days", type=click.IntRange(1), default=365, help="How long the certificates are valid.")
+@click.option("--days", type=click.IntRange(1, 36_500), default=365, help="How long the certificates are valid.")
 def deploy_keys(folder: Path, nodes: int, host: tuple[str, ...], days: int) -> None:
     """Make certificates and keys for a test federation: an authority, the SuperLink's certificate, a key per node."""
     _need_flower()

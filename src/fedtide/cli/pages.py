@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.markup import escape
 
 from fedtide.cli import options
 from fedtide.cli.command import Group, command
@@ -149,9 +148,8 @@ def list_scenarios(as_json: bool) -> None:
 
     fedtide scenario list
     """
-    from rich.table import Table
-
     from fedtide import config
+    from fedtide.cli.parts import print_pairs, with_dim
     from fedtide.config import presets
 
     rows = {}
@@ -166,17 +164,16 @@ def list_scenarios(as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column("scenario", style="cyan", no_wrap=True)
-    table.add_column("world", overflow="fold")
-    for name, row in rows.items():
-        made_of = f"{row['data']}, N = {row['num_devices']}, {row['radio']}"
-        table.add_row(name, f"{escape(str(row['about']))}\n[dim]{escape(made_of)}[/]")
-    out.print(table, highlight=False)
+    told = {
+        name: with_dim(str(row["about"]), f"{row['data']}, N = {row['num_devices']}, {row['radio']}")
+        for name, row in rows.items()
+    }
+    print_pairs(told, "")
     out.print(
         "\nfedtide run scenario=NAME [KEY=VALUE]... runs one; keys that you give override it. `fedtide scenario show NAME` "
         "prints its file.",
         highlight=False,
+        markup=False,
         style="dim",
     )
 

@@ -3,81 +3,46 @@
 from __future__ import annotations
 
 import inspect
-import types
-import typing
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from fedtide import config
 from fedtide.cli.console import out, print_json, print_table
-from fedtide.config import presets as config_presets
-from fedtide.config.presets import scenario_names
+from fedtide.config.presets import scenario, scenario_names
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import checks, registry
 from fedtide.parts.arguments import NO_DEFAULT, Parameter
 from fedtide.parts.kinds import KINDS, builtin_parts
-from fedtide.report.terminal import TableColumn
+from fedtide.report.terminal import TableColumn, pairs
 
-# Frameworks, profiles and scenarios: names for several keys at once, as the lists of the command line show them.
+_SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+_RUN = "run."  # begins what a driver fills in, which no experiment can give
+_TYPES = {"NoneType": "null", "ndarray": "array", "Path": "path", "Any": "anything", "_empty": "anything"}
+
+# ---- what there is, as plain data
 
 
 def presets() -> dict[str, dict[str, str]]:
     """Return what each framework, method and profile fills in, by name, and what world a scenario is."""
     methods = {name: method.keys for name, method in config.METHODS.items()}
     known = {"framework": config.FRAMEWORKS, "method": methods, "profile": config.PROFILES}
-    filled = {key: {name: _flat(tree) or "the defaults" for name, tree in each.items()} for key, each in known.items()}
-    return filled | {
-        "scenario": {name: config_presets.scenario(name).about for name in config_presets.scenario_names()}
+    filled = {
+        preset: {name: _flat(tree) or "the defaults" for name, tree in named.items()} for preset, named in known.items()
     }
+    return filled | {"scenario": {name: scenario(name).about for name in scenario_names()}}
 
 
 def _flat(tree: Mapping[str, Any]) -> str:
     return ", ".join(f"{group}.{key}={value}" for group, keys in tree.items() for key, value in keys.items())
 
 
-# `fedtide parts`: every kind of part, what there is of it, what each takes, and how to bring one's own.
-
-
-_SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-_RUN = "run."  # begins what a driver fills in, which no experiment can give
-
-
-def list_parts(kind: str | None, as_json: bool) -> None:
-    """Print all kinds, or one of them in detail."""
-    if kind is not None and kind not in KINDS:
-        hint = did_you_mean(kind.lower().rstrip("s"), KINDS)
-        raise FedtideError(f"{kind!r} is no kind of part; {hint and f'{hint} '}There are {', '.join(KINDS)}")
-    listed = {name: described(name) for name in ([kind] if kind else KINDS)}
-    if as_json:
-        print_json(listed if kind else {**listed, **presets()})
-        return
-    if kind:
-        out.print(_detail(kind, listed[kind]), highlight=False)
-        return
-    for name, each in listed.items():
-        out.print(_overview(name, each), highlight=False)
-    for name, offered in presets().items():
-        out.print(_heading(name, "a preset: keys that you give yourself win"), highlight=False)
-        out.print(Padding(_pairs({choice: escape(text) for choice, text in offered.items()}), (0, 0, 1, 2)))
-    out.print(
-        "[bold]fedtide parts KIND[/]: every parameter with unit, bounds and meaning, how a part is called, how to name yours.",
-        highlight=False,
-    )
-
-
-# ---- what there is
-
-
 def described(kind: str) -> dict[str, Any]:
-    """Describe a kind as plain data: its keys, how it is called, every part of it."""
+    """Describe a kind: its keys, how it is called, every part of it."""
     known = KINDS[kind]
     return {
         "about": known.job,
@@ -93,27 +58,25 @@ def _described(kind: str, name: str, origin: str) -> dict[str, Any]:
     """Describe one part; one that cannot be loaded here, or raises when it is looked at, says so itself."""
     try:
         with checks.reported(kind, name, None):
-            found = registry.find_part(kind, name, builtin_parts(kind))
-            about = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
-            declared = [
-                each for each in registry.own_parameters(kind, found) if not (each.about.key or "").startswith(_RUN)
-            ]
+            part = registry.find_part(kind, name, builtin_parts(kind))
+            about = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
+            parameters = registry.own_parameters(kind, part)
     except FedtideError as error:
         return {"from": origin, "about": f"cannot be used here: {error}", "parameters": {}}
-    return {"from": origin, "about": about, "parameters": {each.name: _parameter(each) for each in declared}}
+    given = {found.name: _parameter(found) for found in parameters if not (found.about.key or "").startswith(_RUN)}
+    return {"from": origin, "about": about, "parameters": given}
 
 
 def _parameter(found: Parameter) -> dict[str, Any]:
-    key = found.about.key
-    keys = config.all_keys()
-    default, required = found.default, found.default is NO_DEFAULT and key is None
-    if key in keys:  # what the key says comes before what the part says
-        filled = keys[key].get_default(call_default_factory=True)
-        default = filled if filled is not None or default is NO_DEFAULT else default
+    key, default = found.about.key, None if found.default is NO_DEFAULT else found.default
+    if key in config.all_keys():  # what the key says comes before what the part says
+        filled = config.all_keys()[key].get_default(call_default_factory=True)
+        default = default if filled is None else filled
+    is_plain = isinstance(default, (bool, int, float, str, list, dict, type(None)))
     return {
         "type": type_text(found.type),
-        "required": required,
-        "default": None if default is NO_DEFAULT else _plain(default),
+        "required": found.default is NO_DEFAULT and key is None,
+        "default": default if is_plain else str(default),
         "unit": found.about.unit or None,
         "bounds": found.about.bounds,
         "meaning": found.about.meaning,
@@ -121,92 +84,29 @@ def _parameter(found: Parameter) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (bool, int, float, str, list, dict, type(None))) else str(value)
-
-
 def type_text(wanted: Any) -> str:
     """Write a type as a user would say it."""
-    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
-    if wanted is Any or wanted is inspect.Parameter.empty:
-        return "anything"
-    if wanted is type(None):
-        return "null"
-    if isinstance(wanted, type) and issubclass(wanted, Path):
-        return "path"
-    if origin is typing.Literal:
+    origin, inner = get_origin(wanted), get_args(wanted)
+    if origin is Literal:
         return " | ".join(map(str, inner))
-    if origin in (typing.Union, types.UnionType):
-        return " | ".join(type_text(each) for each in inner)
+    if origin in (Union, UnionType):
+        return " | ".join(map(type_text, inner))
     name = getattr(origin or wanted, "__name__", str(wanted))
-    if name == "ndarray":
-        return "array"
-    return f"{name}[{', '.join(type_text(each) for each in inner)}]" if inner else name
-
-
-# ---- as people read it
-
-
-def _heading(title: str, about: str, key: str = "") -> Text:
-    where = f"  [dim]{escape(key)}[/]" if key else ""
-    return Text.from_markup(f"[bold]{escape(title)}[/]: {escape(about)}{where}")
-
-
-def _pairs(rows: Mapping[str, str]) -> Table:
-    """Return names, each beside its text, which is wrapped and not cut off."""
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    made.add_column(style="cyan", no_wrap=True, min_width=max(map(len, rows), default=0))
-    made.add_column(overflow="fold")
-    for name, text in rows.items():
-        made.add_row(escape(name), text)
-    return made
-
-
-def _overview(kind: str, listed: Mapping[str, Any]) -> RenderableType:
-    """Return one kind in a few lines: every part with what it does and its parameters."""
-    rows = {}
-    for name, each in listed["parts"].items():
-        given = ", ".join(_in_short(parameter, about) for parameter, about in each["parameters"].items())
-        rows[name] = escape(each["about"]) + (f"\n[dim]{escape(given)}[/]" if given else "")
-    return Group(_heading(kind, listed["about"], listed["key"]), Padding(_pairs(rows), (0, 0, 1, 2)))
-
-
-def _in_short(name: str, about: Mapping[str, Any]) -> str:
-    return name if about["required"] or about["default"] is None else f"{name}={shown_default(about)}"
-
-
-def _detail(kind: str, listed: Mapping[str, Any]) -> RenderableType:
-    """Return everything that is known of a kind."""
-    return Group(_heading(kind, listed["about"]), Text(), *_parts(listed), *_how(listed), *_own(kind, listed))
-
-
-def _parts(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
-    for name, each in listed["parts"].items():
-        origin = "" if each["from"] == "fedtide" else f"  [dim]from {escape(each['from'])}[/]"
-        yield Text.from_markup(f"[cyan]{escape(name)}[/]{origin}")
-        yield Padding(Text(each["about"]), (0, 0, 0, 2))
-        if each["parameters"]:
-            yield Padding(_parameters(each["parameters"]), (0, 0, 0, 4))
-        yield Text()
-
-
-def _parameters(rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    made.add_column("parameter", no_wrap=True, style="green")
-    for heading in ("type", "default", "meaning"):
-        made.add_column(heading, overflow="fold")
-    for name, about in rows.items():
-        made.add_row(escape(name), escape(about["type"]), escape(shown_default(about)), _meaning(about))
-    return made
+    return _TYPES.get(name) or (f"{name}[{', '.join(map(type_text, inner))}]" if inner else name)
 
 
 def shown_default(about: Mapping[str, Any]) -> str:
     """Write what a parameter is if it is not given."""
     if about["required"]:
         return "must be given"
-    value = about["default"]
+    is_by_run = about["default"] is None and about["key"] and about["key"] not in config.all_keys()
+    return "by the run" if is_by_run else _typed(about["default"])
+
+
+def _typed(value: Any) -> str:
+    """Write a value as a user would type it."""
     if value is None:
-        return "by the run" if about["key"] and about["key"] not in config.all_keys() else "null"
+        return "null"
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -217,73 +117,117 @@ def meaning(about: Mapping[str, Any]) -> str:
     return f"{text} ({bounds})" if bounds else text
 
 
-def _meaning(about: Mapping[str, Any]) -> str:
-    text = escape(meaning(about))
-    return f"{text}\n[dim]from {about['key']}[/]" if about["key"] in config.all_keys() else text
+# ---- `fedtide parts`, as people read it
 
 
-def _how(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
-    yield Text("how it is called", style="bold")
-    yield from (Padding(Text(line), (0, 0, 0, 2)) for line in listed["called"])
-    if listed["with_memory"]:
-        yield Text("one with memory, which is named arrays", style="bold")
-        yield from (Padding(Text(line), (0, 0, 0, 2)) for line in listed["with_memory"])
-    if listed["fills"]:
-        yield Text("what it may ask for with arg(key=...) besides the keys of `fedtide run --keys`", style="bold")
-        yield Padding(_pairs({key: escape(about) for key, about in listed["fills"].items()}), (0, 0, 0, 2))
-    yield Text()
-
-
-def _own(kind: str, listed: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Say how one is named, with arguments, ours or one's own."""
-    key = listed["key"]
-    by_name = {name: each for name, each in listed["parts"].items() if not _lacks(each)}  # enough by its name
-    given = list(_with_argument(by_name))[:1]
-    if kind != "tracker":
-        lines = [f"{key}={list(by_name or listed['parts'])[-1]}", *(f"'{key}={each}'" for each in given)]
-        lines.append(f"{key}=mine.py:mine {key}.x=1")
+def list_parts(kind: str | None, as_json: bool) -> None:
+    """Print all kinds, or one of them in detail."""
+    if kind is not None and kind not in KINDS:
+        hint = did_you_mean(kind.lower().rstrip("s"), KINDS)
+        raise FedtideError(f"{kind!r} is no kind of part; {hint and f'{hint} '}There are {', '.join(KINDS)}")
+    listed = {name: described(name) for name in ([kind] if kind else KINDS)}
+    if as_json:
+        print_json(listed if kind else {**listed, **presets()})
+    elif kind:
+        _print_kind(kind, listed[kind])
     else:
-        lines = [f"{key}=[{next(iter(listed['parts']))}]", *(f"'{key}=[{each}, mine.py:mine]'" for each in given)]
-    taken = "It is made with its arguments"
-    if "" in KINDS[kind].calls:
-        taken = "A class is made with its arguments, a function gets them with every call"
-    yield Text("how it is named", style="bold")
-    yield from (Padding(Text(f"fedtide run {line}"), (0, 0, 0, 2)) for line in lines)
-    yield Text(
-        f"Your own: path/to/file.py:name, package.module:name, an entry point of the group fedtide.{kind}, or from Python "
-        f"the function, class or dataclass object itself. {taken}; say what they mean with "
-        "Annotated[float, fedtide.arg('...', unit=..., ge=..., key=...)]."
+        _print_kinds(listed)
+
+
+def _print_kinds(listed: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print every kind in a few lines: its parts, with what each does and its parameters; then the presets."""
+    for kind, known in listed.items():
+        rows = {}
+        for name, part in known["parts"].items():
+            given = ", ".join(
+                parameter if about["required"] or about["default"] is None else f"{parameter}={shown_default(about)}"
+                for parameter, about in part["parameters"].items()
+            )
+            rows[name] = with_dim(part["about"], given)
+        print_pairs(rows, f"[bold]{kind}[/]: {escape(known['about'])}  [dim]{known['key']}[/]")
+        out.print()
+    for preset, offered in presets().items():
+        print_pairs(offered, f"[bold]{preset}[/]: a preset: keys that you give yourself win")
+        out.print()
+    _print(
+        "[bold]fedtide parts KIND[/]: every parameter with unit, bounds and meaning, how a part is called, how to name yours."
     )
 
 
-def _with_argument(listed: Mapping[str, Any]) -> Iterator[str]:
-    """Return how parts are written with one of their arguments, at its default; first those that no key fills."""
-    for is_filled in (False, True):
-        for name, each in listed.items():
-            for parameter, about in each["parameters"].items():
-                if isinstance(about["default"], (bool, int, float, str)) and (about["key"] is not None) == is_filled:
-                    yield f"{{name: {name}, {parameter}: {shown_default(about)}}}"
+def _print_kind(kind: str, known: Mapping[str, Any]) -> None:
+    """Print everything that is known of a kind."""
+    _print(f"[bold]{kind}[/]: {escape(known['about'])}")
+    for name, part in known["parts"].items():
+        origin = "" if part["from"] == "fedtide" else f"  [dim]from {escape(part['from'])}[/]"
+        _print(f"\n[cyan]{escape(name)}[/]{origin}", part["about"])
+        if part["parameters"]:
+            _print_parameters(part["parameters"])
+    _print("\n[bold]how it is called[/]", *known["called"])
+    if known["with_memory"]:
+        _print("[bold]one with memory, which is named arrays[/]", *known["with_memory"])
+    if known["fills"]:
+        print_pairs(
+            known["fills"], "[bold]what it may ask for with arg(key=...) besides the keys of `fedtide run --keys`[/]"
+        )
+    _print("\n[bold]how it is named[/]", *(f"fedtide run {line}" for line in _examples(kind, known)))
+    taken = "A class is made with its arguments, a function gets them with every call"
+    _print(
+        f"Your own: path/to/file.py:name, package.module:name, an entry point of the group fedtide.{kind}, or from Python "
+        f"the function, class or dataclass object itself. {taken if '' in KINDS[kind].calls else 'It is made with its arguments'}; "
+        r"say what they mean with Annotated\[float, fedtide.arg('...', unit=..., ge=..., key=...)]."
+    )
 
 
-def _lacks(part: Mapping[str, Any]) -> bool:
-    """Say whether something must be given to a part."""
-    return any(about["required"] for about in part["parameters"].values())
+def _print(markup: str, *indented: str) -> None:
+    """Print a line of markup, and plain ones below it."""
+    out.print(markup, *(Padding(Text(line), (0, 0, 0, 2)) for line in indented), sep="\n", highlight=False)
+
+
+def _print_parameters(rows: Mapping[str, Mapping[str, Any]]) -> None:
+    cells = []
+    for name, about in rows.items():
+        key = f"\n[dim]from {about['key']}[/]" if about["key"] in config.all_keys() else ""
+        cells.append((name, escape(about["type"]), escape(shown_default(about)), escape(meaning(about)) + key))
+    wrapped = (TableColumn(heading, wraps=True) for heading in ("type", "default", "meaning"))
+    print_table((TableColumn("parameter", style="green"), *wrapped), cells, indent=4)
+
+
+def _examples(kind: str, known: Mapping[str, Any]) -> list[str]:
+    """Return how a part is named: ours by its name alone, one with an argument that no key fills, and one's own."""
+    key, parts = known["key"], known["parts"]
+    enough = [name for name, part in parts.items() if not any(each["required"] for each in part["parameters"].values())]
+    given = [
+        f"{{name: {name}, {parameter}: {shown_default(about)}}}"
+        for name in enough
+        for parameter, about in parts[name]["parameters"].items()
+        if isinstance(about["default"], (bool, int, float, str)) and about["key"] is None
+    ][:1]
+    if kind == "tracker":
+        return [f"{key}=[{next(iter(parts))}]", *(f"'{key}=[{entry}, mine.py:mine]'" for entry in given)]
+    named = f"{key}={[*(enough or parts)][-1]}"
+    return [named, *(f"'{key}={entry}'" for entry in given), f"{key}=mine.py:mine {key}.x=1"]
+
+
+def print_pairs(rows: Mapping[str, str | Text], title: str) -> None:
+    """Print names, each beside its text, which is wrapped and not cut off. title: markup."""
+    out.print(pairs(rows, out.width, Text.from_markup(title), style="cyan"), highlight=False)
+
+
+def with_dim(text: str, more: str) -> Text:
+    """Return a text, and more on a line of its own, dim."""
+    return Text.assemble(text, (f"\n{more}" if more else "", "dim"))
 
 
 # ---- `--keys` of the commands that take keys
 
 
-def list_keys(as_json: bool) -> None:
-    """Print every key of an experiment: its default, its meaning, its choices."""
-    print_keys(key_rows(), as_json)
-
-
 def key_rows() -> dict[str, dict[str, Any]]:
-    """Describe every key of an experiment."""
-    defaults = config.dump(config.Experiment())
-    known = {KINDS[kind].key: [*registry.named_parts(kind), "your own"] for kind in KINDS} | {
-        "scenario": [*scenario_names(), None]
+    """Describe every key of an experiment: its default, its meaning, its choices."""
+    known: dict[str, list[str | None]] = {
+        kind.key: [*registry.named_parts(name), "your own"] for name, kind in KINDS.items()
     }
+    known["scenario"] = [*scenario_names(), None]
+    defaults = config.dump(config.Experiment())
     rows = {}
     for key, field in config.all_keys().items():
         group, _, leaf = key.rpartition(".")
@@ -299,10 +243,8 @@ def key_row(default: Any, field: Any, names: Iterable[str | None] = ()) -> dict[
 
 def _literals(annotation: Any) -> list[Any]:
     """Return the values that a type admits, if these can be counted."""
-    if annotation is bool:
-        return [True, False]
-    if annotation is type(None):
-        return [None]
+    if annotation in (bool, type(None)):
+        return [True, False] if annotation is bool else [None]
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     either = [_literals(each) for each in get_args(annotation)] if get_origin(annotation) in (Union, UnionType) else []
@@ -316,13 +258,12 @@ def print_keys(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
         return
     told = []
     for key, row in rows.items():
-        about = escape(row["about"] or "")
-        if "choices" in row:
-            about += f"\n[dim]{escape(', '.join(map(_as_typed, row['choices'])))}[/]"
-        told.append((key, escape(str(row["default"])), about))
+        choices = f"\n[dim]{escape(', '.join(map(_typed, row['choices'])))}[/]" if "choices" in row else ""
+        told.append((key, escape(str(row["default"])), escape(row["about"] or "") + choices))
     columns = (TableColumn("key", style="cyan"), TableColumn("default", wraps=True), TableColumn("meaning", wraps=True))
     print_table(columns, told)
 
 
-def _as_typed(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def list_keys(as_json: bool) -> None:
+    """Print every key of an experiment."""
+    print_keys(key_rows(), as_json)

@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from fedtide import config
 from fedtide.cli.console import err, say
 from fedtide.core import signals
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 # Where a run goes if nobody says: runs/<framework>-<scheduler>-<data>-s<seed>-<hash>.
 
@@ -50,11 +53,32 @@ def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "_", own).strip("._")[:_LONGEST] or "own"
 
 
-# A run as it goes: a bar on a terminal, elsewhere a line now and then.
+# A run or a study as it goes: a bar on a terminal, elsewhere a line now and then.
 
 
-_LEAST_BAR = 10  # columns of a bar that still shows something
 LINE_SECONDS = 15.0  # between two lines about a run whose stderr is no terminal
+
+
+def bar(name: str, total: float | None, *texts: str, **fields: Any) -> tuple[Progress, TaskID]:
+    """Return a bar and its task: a name, which is cut where it gets long, texts of its fields, time so far and left."""
+    from rich import progress as rich
+    from rich.table import Column
+
+    room = max(err.width // 3 - 12, 4)
+    progress = rich.Progress(
+        rich.TextColumn(
+            "[bold]{task.description}", table_column=Column(no_wrap=True, max_width=room, overflow="ellipsis")
+        ),
+        rich.BarColumn(40 if err.width >= 110 else 10),
+        *(rich.TextColumn(text, table_column=Column(no_wrap=True)) for text in texts),
+        rich.TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        rich.TextColumn("left"),
+        rich.TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        console=err,
+        transient=True,
+        speed_estimate_period=3600,
+    )
+    return progress, progress.add_task(escape(name), total=total, **fields)
 
 
 @contextmanager
@@ -63,23 +87,13 @@ def shown_progress(label: str) -> Iterator[Callable[[Any, int], None]]:
     if not err.is_terminal:
         yield _lines(label)
         return
-    from rich import progress as rich
-
-    columns = (
-        rich.TextColumn("[bold]{task.description}"),
-        rich.BarColumn(bar_width(62)),
-        rich.MofNCompleteColumn(),
-        *([rich.TextColumn("time {task.fields[time]:.4g}")] if err.width >= 76 else []),
-        rich.TextColumn("accuracy {task.fields[accuracy]}"),
-        rich.TimeElapsedColumn(),
-        rich.TimeRemainingColumn(),
-    )
-    with rich.Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task(label, total=None, time=0.0, accuracy="-")
+    texts = ["{task.fields[done]}", "accuracy {task.fields[accuracy]}"]
+    progress, task = bar(label, None, *texts, done="", accuracy="-")
+    with progress:
 
         def advance(record: Any, total: int) -> None:
             signals.raise_if_stopped()
-            progress.update(task, total=total, completed=record.index, time=record.time)
+            progress.update(task, total=total, completed=record.index, done=f"{record.index}/{total}")
             if record.test_accuracy is not None:
                 progress.update(task, accuracy=f"{record.test_accuracy:.4f}")
 
@@ -96,50 +110,19 @@ def study_progress(name: str, runs: int, work: float) -> Iterator[Callable[[floa
     if not err.is_terminal:
         yield lambda *_: None
         return
-    from rich import progress as rich
-    from rich.console import Group, RenderableType
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    progress = rich.Progress(*study_columns(len(name), runs), console=err, speed_estimate_period=3600)
-    task = progress.add_task(escape(name), total=work, done=0, runs=runs)
+    progress, task = bar(name, work, "{task.fields[done]}/{task.fields[runs]} runs", done=0, runs=runs)
     last = Text(style="dim", no_wrap=True, overflow="ellipsis")
-
-    def shown() -> RenderableType:
-        return Group(progress, last) if last else progress
-
-    with Live(get_renderable=shown, console=err, transient=True):
+    with Live(get_renderable=lambda: Group(progress, last), console=err, transient=True):
 
         def advance(more: float, done: int, text: str) -> None:
             progress.update(task, advance=more, done=done)
             last.plain = " ".join(text.split())
 
         yield advance
-
-
-def study_columns(name: int, runs: int) -> tuple[Any, ...]:
-    """Return the columns of a study's bar, which fit: a long name is cut, bar and times are not."""
-    from rich import progress as rich
-    from rich.table import Column
-
-    count = 2 * len(str(runs)) + len("/ runs")
-    beside = count + len("0:00:00 left 0:00:00") + 5  # with the gaps
-    title = max(min(name, err.width // 3, err.width - beside - _LEAST_BAR), 4)
-    return (
-        rich.TextColumn(
-            "[bold]{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", width=title)
-        ),
-        rich.BarColumn(bar_width(title + beside)),
-        rich.TextColumn("{task.fields[done]}/{task.fields[runs]} runs", table_column=Column(no_wrap=True)),
-        rich.TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        rich.TextColumn("left"),
-        rich.TimeRemainingColumn(table_column=Column(no_wrap=True)),
-    )
-
-
-def bar_width(beside: int) -> int:
-    """Return how wide a bar may be next to so many columns of words."""
-    return max(_LEAST_BAR, min(40, err.width - beside))
 
 
 def _lines(label: str) -> Callable[[Any, int], None]:

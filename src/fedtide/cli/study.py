@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fedtide.studies.run import Failure, Outcome
     from fedtide.studies.spec import Study
     from fedtide.studies.store import Store
-
-_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 _file_argument = options.argument("file", "FILE", "A study file (YAML).", type=options.PATH)
 _against_option = click.option(

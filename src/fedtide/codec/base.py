@@ -260,11 +260,32 @@ class NativeCodec(ABC):
         """Encode update [d] into at most budget_bits."""
         return self.encode_many([update], [budget_bits], [rng])[0]
 
-    @abstractmethod
     def encode_many(
         self, updates: Sequence[Vector], budgets: Sequence[float], rngs: Sequence[Rng], threads: int = 1
     ) -> list[Packet]:
         """Encode each update [d] into its budget, with draws from its own generator."""
+        coded = [at for at, update in enumerate(updates) if self._has_code(len(update), budgets[at])]
+        payloads: list[tuple[bytes, int]] = [(b"", 0)] * len(updates)
+        if coded:
+            rows, draws = native_inputs([updates[at] for at in coded], [rngs[at] for at in coded])
+            made = self._encode_payloads(rows, [float(budgets[at]) for at in coded], draws, threads)
+            for at, payload in zip(coded, made, strict=True):
+                payloads[at] = payload
+        return [self._sealed(*row) for row in zip(updates, budgets, payloads, strict=True)]
+
+    @abstractmethod
+    def _has_code(self, num_parameters: int, budget_bits: float) -> bool:
+        """Say whether the extension makes the payload of a budget."""
+
+    @abstractmethod
+    def _encode_payloads(
+        self, updates: list[Vector], budgets: list[float], draws: list[Any], threads: int
+    ) -> Sequence[tuple[bytes, int]]:
+        """Return the payload of each update [d] and its bits."""
+
+    @abstractmethod
+    def _sealed(self, update: Vector, budget_bits: float, payload: tuple[bytes, int]) -> Packet:
+        """Return the packet around a payload; (b"", 0): the extension made none."""
 
     def decode(self, packet: Packet) -> Vector:
         """Return the update [d]; raise PacketError on anything malformed."""
@@ -306,9 +327,7 @@ def native_inputs(updates: Sequence[Vector], rngs: Sequence[Rng]) -> tuple[list[
 def checked_packet(found: Packet, num_parameters: int, codec: str) -> Packet:
     """Return what a codec encoded d elements to in whole numbers of our own; raise if they cannot be."""
     if not isinstance(found.data, bytes):
-        raise TrainingError(
-            f"{codec} encoded to a packet whose data is a {type(found.data).__name__}: it must be bytes"
-        )
+        raise TrainingError(f"{codec} encoded to a packet whose data is a {type(found.data).__name__}: give bytes")
     kept = _whole(found.num_kept, num_parameters, "num_kept", codec)
     bits = _whole(found.bits, 8 * len(found.data), "bits", codec)
     if 8 * len(found.data) - bits > 8 * HEADER_BYTES + 7:  # what packet() adds: a header, and bits up to a whole byte

@@ -15,12 +15,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from fedtide.codec.base import CodedElements, NativeCodec, Packet, PacketError, native_inputs, packet, unseal
+from fedtide.codec.base import CodedElements, NativeCodec, Packet, PacketError, packet, unseal
 from fedtide.extension import native
-from fedtide.types import Rng, Vector
+from fedtide.types import Vector
 
 _CODED, _FLOATS = 1, 2  # the header's settings: how to read the payload
 _HEAD_BITS = 20 + 5 + 3 * 6  # of the payload of a code: step index, low bits, three centres
@@ -54,25 +55,19 @@ class DeadZone(NativeCodec):
         d = num_parameters
         return d if budget_bits >= 32 * d or (budget_bits > _HEAD_BITS and budget_bits >= _least_bits(d)) else 0
 
-    def encode_many(
-        self, updates: Sequence[Vector], budgets: Sequence[float], rngs: Sequence[Rng], threads: int = 1
-    ) -> list[Packet]:
-        """Quantise each update [d] as finely as its budget allows, with draws from its own generator."""
-        coded = [at for at, budget in enumerate(budgets) if _HEAD_BITS < budget < 32 * len(updates[at])]
-        payloads: list[tuple[bytes, int]] = [(b"", 0)] * len(updates)
-        if coded:
-            rows, draws = native_inputs([updates[at] for at in coded], [rngs[at] for at in coded])
-            whole = [math.floor(budgets[at]) for at in coded]  # whole bits are sent
-            for at, made in zip(coded, native.dead_zone_encode(rows, whole, draws, threads), strict=True):
-                payloads[at] = made
-        packets = []
-        for update, budget, (payload, bits) in zip(updates, budgets, payloads, strict=True):
-            d = len(update)
-            if budget >= 32 * d:
-                packets.append(packet(self.code, d, d, update.astype(">f4").tobytes(), 32 * d, _FLOATS))
-            else:
-                packets.append(packet(self.code, d, d if bits else 0, payload, bits, _CODED))
-        return packets
+    def _has_code(self, num_parameters: int, budget_bits: float) -> bool:
+        return _HEAD_BITS < budget_bits < 32 * num_parameters
+
+    def _encode_payloads(
+        self, updates: list[Vector], budgets: list[float], draws: list[Any], threads: int
+    ) -> Sequence[tuple[bytes, int]]:
+        return native.dead_zone_encode(updates, [math.floor(budget) for budget in budgets], draws, threads)
+
+    def _sealed(self, update: Vector, budget_bits: float, payload: tuple[bytes, int]) -> Packet:
+        d = len(update)
+        if budget_bits >= 32 * d:
+            return packet(self.code, d, d, update.astype(">f4").tobytes(), 32 * d, _FLOATS)
+        return packet(self.code, d, d if payload[1] else 0, *payload, _CODED)
 
     def _read(self, packet: Packet) -> Vector | CodedElements:
         d = packet.num_parameters

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -29,14 +29,13 @@ from fedtide.codec.base import (
     Packet,
     PacketError,
     index_bits,
-    native_inputs,
     packet,
     split,
     unseal,
 )
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
-from fedtide.types import Rng, Vector
+from fedtide.types import Vector
 
 _STEP_BITS = 31  # a float32 that is not negative: its sign bit is not sent
 _MOST_LEVELS = 1 << 20  # s at most: beyond, float32 is as short
@@ -69,23 +68,16 @@ class Qsgd(NativeCodec):
         one = sum(_head(num_parameters)) + index_bits(num_parameters, 1) + 2
         return num_parameters if budget_bits >= one else 0
 
-    def encode_many(
-        self, updates: Sequence[Vector], budgets: Sequence[float], rngs: Sequence[Rng], threads: int = 1
-    ) -> list[Packet]:
-        """Round each update [d] at random to as many levels as its budget carries, with draws from its own generator."""
-        kept = [self.num_kept(len(update), budget) for update, budget in zip(updates, budgets, strict=True)]
-        sent = [at for at, number in enumerate(kept) if number]
-        payloads: list[tuple[bytes, int]] = [(b"", 0)] * len(updates)
-        if sent:
-            rows, draws = native_inputs([updates[at] for at in sent], [rngs[at] for at in sent])
-            given = [float(budgets[at]) for at in sent]
-            made = native.qsgd_encode(rows, given, self.num_levels or _MOST_LEVELS, draws, threads)
-            for at, payload in zip(sent, made, strict=True):
-                payloads[at] = payload
-        return [
-            packet(self.code, len(update), number, *payload)
-            for update, number, payload in zip(updates, kept, payloads, strict=True)
-        ]
+    def _has_code(self, num_parameters: int, budget_bits: float) -> bool:
+        return self.num_kept(num_parameters, budget_bits) > 0
+
+    def _encode_payloads(
+        self, updates: list[Vector], budgets: list[float], draws: list[Any], threads: int
+    ) -> Sequence[tuple[bytes, int]]:
+        return native.qsgd_encode(updates, budgets, self.num_levels or _MOST_LEVELS, draws, threads)
+
+    def _sealed(self, update: Vector, budget_bits: float, payload: tuple[bytes, int]) -> Packet:
+        return packet(self.code, len(update), self.num_kept(len(update), budget_bits), *payload)
 
     def _read(self, packet: Packet) -> Vector | CodedElements:
         d = packet.num_parameters

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -16,16 +16,12 @@ from fedtide.codec.base import (
     Packet,
     PacketError,
     index_bits,
-    native_inputs,
     packet,
     unseal,
 )
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Rng, Vector
-
-# How many elements a bit budget carries (eq:bitQuota).
-
 
 NORM_BITS = 32
 
@@ -76,9 +72,6 @@ def max_kept(num_parameters: int, budget_bits: float, element_bits: int, whole_b
     """
     least = _least_bits_from(num_parameters, element_bits, whole_bits)
     return int(np.searchsorted(least, budget_bits, side="right")) - 1
-
-
-# The codec.
 
 
 _NORM_BITS = 31  # a norm is not negative: its sign bit is not sent
@@ -142,23 +135,19 @@ class SparseQuantized(NativeCodec):
         """Return what a packet will cost, whatever the update."""
         return self._fitting(num_parameters, budget_bits)[1]
 
-    def encode_many(
-        self, updates: Sequence[Vector], budgets: Sequence[float], rngs: Sequence[Rng], threads: int = 1
-    ) -> list[Packet]:
-        """Sparsify and quantise each update [d] into its budget, with draws from its own generator."""
+    def _has_code(self, num_parameters: int, budget_bits: float) -> bool:
+        return self._fitting(num_parameters, budget_bits)[0] > 0
+
+    def _encode_payloads(
+        self, updates: list[Vector], budgets: list[float], draws: list[Any], threads: int
+    ) -> Sequence[tuple[bytes, int]]:
         sizes = [self._fitting(len(update), budget) for update, budget in zip(updates, budgets, strict=True)]
-        sent = [at for at, (r, _) in enumerate(sizes) if r > 0]
-        payloads = [b""] * len(updates)
-        if sent:
-            rows, draws = native_inputs([updates[at] for at in sent], [rngs[at] for at in sent])
-            kept = [sizes[at][0] for at in sent]
-            made = native.sparse_encode(rows, kept, self.num_levels, self._width, draws, threads)
-            for at, payload in zip(sent, made, strict=True):
-                payloads[at] = payload
-        return [
-            packet(self.code, len(update), r, payload, bits, self._settings)
-            for update, (r, bits), payload in zip(updates, sizes, payloads, strict=True)
-        ]
+        made = native.sparse_encode(updates, [r for r, _ in sizes], self.num_levels, self._width, draws, threads)
+        return [(payload, bits) for payload, (_, bits) in zip(made, sizes, strict=True)]
+
+    def _sealed(self, update: Vector, budget_bits: float, payload: tuple[bytes, int]) -> Packet:
+        r, _ = self._fitting(len(update), budget_bits)
+        return packet(self.code, len(update), r, *payload, self._settings)
 
     def _read(self, packet: Packet) -> Vector | CodedElements:
         d = packet.num_parameters

@@ -2,28 +2,25 @@
 
 from fedtide.config.build import experiment, nearest, read_words
 from fedtide.config.effort import MOST_TICKS
-from fedtide.config.identity import digest, dump, experiment_argument_files, own_files
 from fedtide.config.keys import (
     CodecConfig,
-    Count,
     Data,
-    Decibels,
     Experiment,
     FleetConfig,
     Learning,
-    NonNegativeInt,
-    NotNegative,
-    Part,
     PolicyConfig,
-    Positive,
     Radio,
     TimelineConfig,
     all_keys,
-    explain_validation,
+    digest,
+    dump,
+    experiment_argument_files,
     key_value,
+    own_files,
 )
 from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES
 from fedtide.config.trees import PART_KEYS, dotted, lay, nest, parse_overrides
+from fedtide.config.values import Count, Decibels, NonNegativeInt, NotNegative, Part, Positive, explain_validation
 from fedtide.core.reading import read_file
 
 __all__ = [

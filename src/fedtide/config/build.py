@@ -7,15 +7,15 @@ import functools
 import inspect
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from fedtide.config.identity import dump
-from fedtide.config.keys import Experiment, Part, all_keys, explain_validation, has_all_keys
+from fedtide.config.keys import Experiment, all_keys, dump, has_all_keys
 from fedtide.config.presets import PRESETS
 from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
+from fedtide.config.values import Part, explain_validation
 from fedtide.core.reading import files_beside, locate_file, read_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
 from fedtide.errors import FedtideError, did_you_mean
@@ -31,16 +31,13 @@ from fedtide.parts.kinds import builtin_parts
 def replaced(tree: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
     """Return a tree of keys, nested or dotted, with names in the place of parts that are Python objects."""
     made: dict[Any, Any] = {}
-    for key, each in tree.items():
-        whole = f"{above}{key}"
-        if whole in PART_KEYS:
-            made[key] = object_value(whole, each)
-        elif isinstance(each, Mapping) and not above:
-            made[key] = replaced(each, f"{key}.")
-        elif isinstance(each, (list, tuple)):  # of trackers
-            made[key] = [part.entry if isinstance(part, Part) else part for part in each]
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and not above and key not in PART_KEYS:
+            made[key] = replaced(value, f"{key}.")
+        elif isinstance(value, (list, tuple)):  # of trackers
+            made[key] = [part.entry if isinstance(part, Part) else part for part in value]
         else:
-            made[key] = each
+            made[key] = object_value(f"{above}{key}", value)
     return made
 
 
@@ -48,21 +45,13 @@ def object_value(key: str, part: Any) -> Any:
     """Return what a key is given, with a name (and arguments) in the place of a part that is a Python object."""
     if isinstance(part, Part):
         return part.entry
-    if key not in PART_KEYS:
+    given = dict(part) if isinstance(part, Mapping) else {"name": part}
+    made = given.get("name")
+    if key not in PART_KEYS or not (callable(made) or dataclasses.is_dataclass(made)):
         return part
-    if isinstance(part, Mapping) and _is_object(part.get("name")):
-        name, args = _named(PART_KEYS[key], part["name"])
-        return {**args, **part, "name": name}
-    if not _is_object(part):
-        return part
-    name, args = _named(PART_KEYS[key], part)
-    return {"name": name, **args} if args else name
-
-
-def _is_object(part: Any) -> bool:
-    """Say whether a part was given as an object, and not as its name, a mapping, or something that no part is."""
-    is_form = part is None or isinstance(part, (str, bool, int, float, list, tuple, Mapping, PurePath))
-    return not is_form and not hasattr(part, "tolist")
+    name, args = _named(PART_KEYS[key], made)
+    entry = {**args, **given, "name": name}
+    return entry if len(entry) > 1 else name
 
 
 def _named(kind: str, part: Any) -> tuple[str, dict[str, Any]]:
@@ -94,16 +83,13 @@ def _left_open(part: Any) -> set[str]:
 
     One that has to be given for the object to be made, such as N, is left to the experiment, too.
     """
-    keyed = [each for each in part_parameters(type(part)) if each.about.key is not None]
-    plain = (bool, int, float, str, type(None))
-    known = [each for each in keyed if isinstance(each.default, plain) or str(each.about.key).startswith("run.")]
-    unset = {each.name for each in keyed if getattr(part, each.name) is None or each.default is NO_DEFAULT}
-    return unset | {each.name for each in known if _is_plainly(getattr(part, each.name), each.default)}
-
-
-def _is_plainly(value: Any, default: Any) -> bool:
-    """Say whether a value is the default; an array is none, and would not say."""
-    return not getattr(value, "ndim", 0) and bool(value == default)
+    found = set()
+    for parameter in part_parameters(type(part)):
+        value, default = getattr(part, parameter.name), parameter.default
+        is_default = not getattr(value, "ndim", 0) and bool(value == default)
+        if parameter.about.key is not None and (value is None or default is NO_DEFAULT or is_default):
+            found.add(parameter.name)
+    return found
 
 
 def _found(kind: str, part: Any) -> str:
@@ -112,14 +98,9 @@ def _found(kind: str, part: Any) -> str:
     for own, each in builtin_parts(kind).items():
         if each == f"{part.__module__}:{name}" or (callable(each) and part in (each, inspect.unwrap(each))):
             return own
-    if "<lambda>" in name:
+    if not name.isidentifier():
         raise FedtideError(
-            f"{kind}: a lambda has no name, so a resumed run could not find it again: write it as `def` in a file"
-        )
-    if "<locals>" in name or "." in name:
-        raise FedtideError(
-            f"{kind}: {name} is defined inside something else, where a resumed run could not find it: move it to the top of "
-            "its file"
+            f"{kind}: {name} is not at the top of a file, where a resumed run could find it again: write it as `def` there"
         )
     try:
         file = inspect.getsourcefile(part)
@@ -132,9 +113,6 @@ def _found(kind: str, part: Any) -> str:
         )
     near = os.path.relpath(file)
     return f"{os.path.abspath(file) if near.startswith(os.pardir) else near}:{name}"
-
-
-# Making an experiment of what was given: files, key=value words, mappings, Python objects, other experiments.
 
 
 def read_words(words: Iterable[str]) -> dict[str, Any]:
@@ -234,9 +212,6 @@ def nearest(key: str) -> str:
     inside = [name for name in all_keys() if name.startswith(f"{key}.")]
     if inside:
         return f": it is a group of keys; name one of {', '.join(inside)}"
-    former = key.removesuffix("_args") if key.endswith("_args") else key.removesuffix("args") + "name"
-    if former in PART_KEYS and former != key:
-        return f": parameters belong to the part itself: {former}.PARAMETER=VALUE, or {former}={{name: ..., PARAMETER: VALUE}}"
     leaf = [each for each in all_keys() if each.rpartition(".")[2] == key.rpartition(".")[2]]
     if leaf:
         return f": did you mean {leaf[0]}?"

@@ -1,158 +1,27 @@
-"""An experiment, as a frozen value: every key, its default (the paper's), its bounds. Nothing else is configuration."""
+"""An experiment, as a frozen value: every key, its default (the paper's), its bounds. Nothing else is configuration.
+
+At the end, what identifies it: its resolved keys, and the files of the user's own that it names.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationError,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from fedtide.config import effort
-from fedtide.config.presets import FRAMEWORKS, METHODS, PROFILES, method_problem, scenario
+from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES, method_problem, scenario
 from fedtide.config.trees import PART_KEYS, lay, with_room
-from fedtide.core.yaml12 import shown
-from fedtide.errors import FedtideError, did_you_mean
-from fedtide.help_text import document
+from fedtide.config.values import Count, Decibels, Name, NonNegativeInt, NotNegative, Part, Positive, Scale
+from fedtide.core.reading import is_own_file
+from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, NAMED
-
-# The types of keys, and one line for whatever a key is given that it does not take.
-
-
-_EXACT = 2**53  # beyond it a float leaves integers out
-_FIRST = 3  # problems that one line tells of
-_LONGEST_NAME = 500  # characters of a part's name, which may be a path
-
-
-def _number(value: Any) -> Any:
-    """Refuse true and false, which Python takes for 1 and 0."""
-    if isinstance(value, bool):
-        raise PydanticCustomError("no_number", "true and false are no numbers; write the number")
-    return value
-
-
-def _whole(value: Any) -> Any:
-    """Refuse a float that may stand for another integer than was written."""
-    if isinstance(value, float) and _EXACT <= abs(value) < float("inf"):
-        raise PydanticCustomError("no_integer", "so large an integer is written without a point or an exponent")
-    return _number(value)
-
-
-@dataclass(frozen=True)
-class Part:
-    """One entry of an experiment: which part, and with which parameters.
-
-    >>> Part.of({"name": "rician", "k_factor": 8}).args
-    {'k_factor': 8}
-    """
-
-    name: str
-    parameters: str = "{}"  # as JSON, keys sorted: so that an experiment can be hashed
-
-    @classmethod
-    def of(cls, entry: Any) -> Part:
-        """Return the part that a name or {name: ..., parameters} stands for."""
-        if isinstance(entry, Part):
-            return entry
-        args = {name: value for name, value in entry.items() if name != "name"} if isinstance(entry, Mapping) else {}
-        name = entry.get("name") if isinstance(entry, Mapping) else entry
-        if not isinstance(name, str):
-            raise PydanticCustomError("no_part", "write the name of a part, or {name: ..., parameters}")
-        if len(name) > _LONGEST_NAME:
-            raise PydanticCustomError("no_part", "a name has {most} characters at most", {"most": _LONGEST_NAME})
-        for parameter in args:
-            if not str(parameter).isidentifier():
-                raise PydanticCustomError("no_name", "{name} is no name of a parameter", {"name": shown(parameter)})
-        try:
-            return cls(name, json.dumps(args, sort_keys=True))
-        except (TypeError, ValueError) as error:
-            raise PydanticCustomError("no_part", "{why}; give plain numbers and texts", {"why": str(error)}) from None
-
-    @property
-    def args(self) -> dict[str, Any]:
-        """The parameters that were given, by name."""
-        found: dict[str, Any] = json.loads(self.parameters)
-        return found
-
-    @property
-    def entry(self) -> str | dict[str, Any]:
-        """The part as an experiment file has it: its name alone if no parameter was given."""
-        args = self.args
-        return {"name": self.name, **args} if args else self.name
-
-    def __str__(self) -> str:
-        return self.name
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, *_: Any) -> core_schema.CoreSchema:
-        written = core_schema.plain_serializer_function_ser_schema(lambda part: part.entry)
-        return core_schema.no_info_plain_validator_function(cls.of, serialization=written)
-
-
-Decibels = Annotated[float, Field(ge=-300, le=300, allow_inf_nan=False), BeforeValidator(_number)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_number)]
-Scale = Annotated[
-    float, Field(gt=0, le=1e30, allow_inf_nan=False), BeforeValidator(_number)
-]  # its products stay finite
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
-NonNegativeInt = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)]
-Count = Annotated[int, Field(ge=1, lt=2**63), BeforeValidator(_whole)]
-Name = Annotated[str, Field(max_length=_LONGEST_NAME)]
-
-
-def explain_validation(
-    error: ValidationError,
-    fields: Mapping[str, FieldInfo],
-    kind: str = "key",
-    unknown: Callable[[str], str] | None = None,
-) -> str:
-    """Say in one line what pydantic found: key, value, meaning, reason.
-
-    fields: those that there are, by key; kind: what a key is called; unknown: what to say of a key that there is none of.
-    """
-    found = error.errors(include_url=False)
-    lines = [_line(each, fields, kind, unknown or functools.partial(_nearest, fields)) for each in found[:_FIRST]]
-    return "; ".join(lines) + (f"; and {len(found) - _FIRST:,} more like this" if len(found) > _FIRST else "")
-
-
-def _nearest(fields: Mapping[str, FieldInfo], key: str) -> str:
-    return ": " + did_you_mean(key.rpartition(".")[2], fields, f"use one of {', '.join(fields)}")
-
-
-def _line(error: Any, fields: Mapping[str, FieldInfo], kind: str, unknown: Callable[[str], str]) -> str:
-    path = [str(part) for part in error["loc"] if not str(part).startswith("<")]  # <...>: which kind of value it is
-    key = ".".join(path)
-    key = key[:200] if key.isprintable() else shown(key)
-    if error["type"] == "value_error":  # of several keys together; it names them
-        return str(error["ctx"]["error"])
-    if error["type"] == "extra_forbidden":
-        return f"{key} is not a {kind}{unknown(key)}"
-    if error["type"] == "missing":
-        return f"{key} is missing"
-    if error["type"] in ("model_type", "model_attributes_type"):
-        return f"{key}={shown(error['input'])}{unknown(key)}"
-    field = fields.get(".".join(path[:2])) or fields.get(path[0] if path else "")
-    meaning = f" ({field.description})" if field is not None and field.description else ""
-    return f"{key}={shown(error['input'])}{meaning}: {error['msg'][0].lower()}{error['msg'][1:]}"
-
-
-# An experiment, as a frozen value: every key, its default (the paper's), its bounds. Nothing else is configuration.
 
 
 def _part(name: str, description: str) -> Any:
@@ -170,22 +39,19 @@ OneOrSeveral = Annotated[
 ]
 
 
+Images = Annotated[Count, Field(le=effort.MOST_IMAGES)]
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._refuse(name, shown(value))
-
-    def __delattr__(self, name: str) -> None:
-        self._refuse(name, "...")
-
-    def _refuse(self, name: str, value: str) -> NoReturn:
-        groups = {field.annotation: f"{key}." for key, field in Experiment.model_fields.items()}
-        key = f"{groups.get(type(self), '')}{name}"
+    def __setattr__(self, name: str, _: Any = None) -> None:
         raise FedtideError(
-            f"{key} cannot be changed: an experiment is frozen; make another one with "
-            f'fedtide.experiment(e, **{{"{key}": {value}}})'
+            f"{name} cannot be changed: an experiment is frozen; make another one, as in "
+            'fedtide.experiment(e, **{"policy.limit": 4})'
         )
+
+    __delattr__ = __setattr__
 
 
 class Data(_Group):
@@ -193,8 +59,8 @@ class Data(_Group):
 
     name: Part = _part("mnist", "the data set")
     folder: Path | None = Field(None, description="where the set's official files lie (default: cache, then download)")
-    num_train: Count | None = Field(None, description="use only so many training samples")
-    num_test: Count | None = Field(None, description="use only so many test samples")
+    num_train: Images | None = Field(None, description="use only so many training samples")
+    num_test: Images | None = Field(None, description="use only so many test samples")
     partition: Part = _part("shards", "who holds what; shards is the paper's non-i.i.d. setting")
     num_shards: Count = Field(200, description="label shards in all, dealt floor(num_shards/N) to each device")
     concentration: Annotated[Positive, Field(ge=1e-30)] = Field(
@@ -208,7 +74,7 @@ class Data(_Group):
 class FleetConfig(_Group):
     """The devices."""
 
-    num_devices: Count = Field(40, description="N")
+    num_devices: Annotated[Count, Field(le=effort.MOST_DEVICES)] = Field(40, description="N")
     min_duration: NotNegative = Field(0.0, description="T_min; T_k ~ U(T_min, T_max)")
     max_duration: Positive = Field(1.0, description="T_max; times are in units of your choice, the default is T_max")
     duration: Part = _part("uniform", "how long a local training takes")
@@ -223,14 +89,10 @@ class FleetConfig(_Group):
 
     @model_validator(mode="after")
     def _ordered(self) -> FleetConfig:
-        if self.min_duration > self.max_duration:
-            raise ValueError(
-                f"fleet.min_duration={self.min_duration} exceeds fleet.max_duration={self.max_duration}; swap them or lower it"
-            )
-        if self.min_frequency > self.max_frequency:
-            raise ValueError(
-                f"fleet.min_frequency={self.min_frequency:g} exceeds fleet.max_frequency={self.max_frequency:g}; swap them"
-            )
+        for name in ("duration", "frequency"):
+            least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if least > most:
+                raise ValueError(f"fleet.min_{name}={least:g} exceeds fleet.max_{name}={most:g}; swap them or lower it")
         return self
 
 
@@ -255,6 +117,7 @@ class Radio(_Group):
     channel: Part = _part("rayleigh", "what the uplinks carry")
     coverage: Part = _part("equal", "how strong a device is received on average")
     csi: Part = _part("perfect", "what the server knows of the uplinks")
+    modem: Part = _part("shannon", "what a symbol carries over an uplink")
     access: Part = _part("orthogonal", "how the picked devices share the symbols: one by one, or all at once")
     downlink: Part = _part("instant", "how long a device takes to receive a model")
     symbol_rate: NotNegative = Field(
@@ -440,4 +303,69 @@ def all_keys() -> dict[str, Any]:
     return found
 
 
-document(Experiment)  # help() tells of every key
+def dump(experiment: Experiment) -> dict[str, Any]:
+    """Return the resolved experiment as plain data."""
+    return experiment.model_dump(mode="json")
+
+
+def own_files(experiment: Experiment) -> dict[str, str]:
+    """Return the keys that name a file of the user's own, there or not, each with the name (`file.py:attribute`)."""
+    names = {kind.key: experiment.part(name).name for name, kind in NAMED.items()}
+    return {key: name for key, name in names.items() if is_own_file(name)}
+
+
+def experiment_argument_files(experiment: Experiment) -> dict[str, str]:
+    """Return the parameters of parts that name a file, by dotted key, each with the name as it was given."""
+    found: dict[str, str] = {}
+    for name, kind in NAMED.items():
+        part = experiment.part(name)
+        files = registry.part_argument_files(name, part.name, part.args)
+        found |= {f"{kind.key}.{parameter}": place for parameter, place in files.items()}
+    return found
+
+
+# Parameters of ours that say where work is done, by trainer: they change no result.
+PLACES = {"dask": ("address", "workers")}
+
+
+def digest(experiment: Experiment) -> str:
+    """Return a hash that identifies the resolved experiment: same hash, same results.
+
+    Where the data files lie, which workers train, who watches and which preset filled the values do not change a result, so
+    they do not count. Nor does a key at its default: a new key leaves the names of stored runs as they are.
+    """
+    tree = dump(experiment)
+    for key in (*PRESETS, "tracker"):
+        del tree[key]
+    del tree["data"]["folder"]
+    trainer = experiment.learning.trainer
+    kept = {name: value for name, value in trainer.args.items() if name not in PLACES.get(trainer.name, ())}
+    tree["learning"]["trainer"] = {"name": trainer.name, **kept} if kept else trainer.name
+    for group, keys in _default_keys().items():
+        tree[group] = {key: value for key, value in tree[group].items() if key not in keys or value != keys[key]}
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _default_keys() -> dict[str, dict[str, Any]]:
+    """Return the default of every key, by group."""
+    return {group: keys for group, keys in dump(Experiment()).items() if isinstance(keys, dict)}
+
+
+def _document() -> None:
+    """Let help() list every key of an experiment, and of each of its groups, with default and meaning."""
+    text = [Experiment.__doc__ or "", "", "Keys with their defaults; times are in the unit of fleet.max_duration:", ""]
+    lines = {
+        key: f"    {key} = {getattr(field.default, 'entry', field.default)!r}\n        {field.description or ''}"
+        for key, field in all_keys().items()
+    }
+    text += [line for key, line in lines.items() if "." not in key]
+    for name, field in Experiment.model_fields.items():
+        if inside := [line for key, line in lines.items() if key.startswith(f"{name}.")]:
+            group: Any = field.annotation
+            text += ["", f"{name}: {group.__doc__}", *inside]
+            group.__doc__ = "\n".join([group.__doc__, "", *inside])
+    Experiment.__doc__ = "\n".join(text)
+
+
+_document()

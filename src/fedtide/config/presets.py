@@ -97,10 +97,6 @@ PROFILES: dict[str, dict[str, Any]] = {
 # The first line of a file, a comment, says what world it is; those after it, which papers it follows and what differs.
 
 
-# What an experiment says of itself, and a world does not.
-_NOT_OF_A_WORLD = ("seed", *PRESETS, "tracker")
-
-
 class Scenario(NamedTuple):
     """A world that the package brings along."""
 
@@ -132,13 +128,6 @@ def scenario(name: str) -> Scenario:
 @functools.cache
 def _read(path: Path) -> Scenario:
     """Read a scenario file; a study of many runs asks for it again and again."""
-    keys = nest(read_file(path, "scenario"))
-    if wrong := [key for key in _NOT_OF_A_WORLD if key in keys]:
-        raise FedtideError(f"the scenario file {path} gives {wrong[0]}, which is no part of a world; leave it out")
-    if wrong := [key for key, group in keys.items() if not isinstance(group, dict)]:
-        raise FedtideError(f"the scenario file {path} gives {wrong[0]} a value; it is a group of keys")
     text = path.read_text(encoding="utf-8")
-    about = text.partition("\n")[0]
-    if not about.startswith("# "):
-        raise FedtideError(f"the scenario file {path} does not begin with a comment that says in one line what it is")
-    return Scenario(path.stem, about[2:].strip(), text, keys)
+    about = text.partition("\n")[0].removeprefix("# ")
+    return Scenario(path.stem, about, text, nest(read_file(path, "scenario")))

@@ -85,18 +85,5 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for word in words:
         name, value = parse_word(word)
-        path = name.split(".")
-        single: Any = value
-        for part in reversed(path):
-            single = {part: single}
-        below: Any = tree
-        for depth, part in enumerate(path[:-1], 1):
-            below = below.get(part, {})
-            if not isinstance(below, dict) and ".".join(path[:depth]) in PART_KEYS:
-                break
-            if not isinstance(below, dict):
-                raise FedtideError(
-                    f"{shown(word)} goes below {part!r}, which was given a value already; give one of the two"
-                )
-        tree = lay(tree, single)
+        tree = lay(tree, nest({name: value}))
     return tree

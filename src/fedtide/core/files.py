@@ -19,10 +19,7 @@ from fedtide.errors import FedtideError, RunFolderError
 # Files that are never half written.
 
 
-# A write takes moments. A process of another host that shares the folder has a number that says nothing here.
-_FRESH_SECONDS, _SURELY_LEFT_SECONDS = 10.0, 3600.0
-# Nobody else names files like this: .NAME.fedtide-PROCESS-RANDOM.part
-_ASIDE = re.compile(r"\..+\.fedtide-(\d+)-[0-9a-f]{8}\.part")
+_LEFT_SECONDS = 3600.0  # a write takes moments: what is older was left by a process that was killed
 _HEAD_BYTES = 100_000  # of a file, by which its kind is recognised
 
 
@@ -52,11 +49,9 @@ def aside_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.fedtide-{os.getpid()}-{secrets.token_hex(4)}.part")
 
 
-def leftovers(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the files in a folder that a fedtide process wrote aside, each with the number of that process."""
-    for path in folder.glob(".*.fedtide-*.part"):
-        if found := _ASIDE.fullmatch(path.name):
-            yield path, int(found[1])
+def leftovers(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder that a fedtide process wrote aside."""
+    return folder.glob(".*.fedtide-*-" + "[0-9a-f]" * 8 + ".part")  # nobody else names files so
 
 
 def write_output(path: Path, content: bytes, kind: bytes, what: str) -> None:
@@ -111,42 +106,12 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
         raise machine_fault(path, "written", error) from error
 
 
-def write_new(path: Path, content: bytes) -> bool:
-    """Write a file whole unless something is there already, whoever put it there meanwhile; say whether it was written."""
-    own = aside_of(path)
-    write_atomically(own, content)
-    try:
-        os.link(own, path)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without hard links
-        if path.exists():
-            return False
-        write_atomically(path, content)
-    finally:
-        with contextlib.suppress(OSError):
-            own.unlink(missing_ok=True)
-    return True
-
-
 def remove_temporary(folder: Path) -> None:
     """Remove what processes that are gone left half written in a folder; what is being written stays."""
-    for path, writer in leftovers(folder):
+    for path in leftovers(folder):
         with contextlib.suppress(OSError):  # gone meanwhile, or not ours to remove
-            age = time.time() - path.stat().st_mtime
-            if age > _SURELY_LEFT_SECONDS or (age > _FRESH_SECONDS and not _runs(writer)):
+            if time.time() - path.stat().st_mtime > _LEFT_SECONDS:
                 path.unlink()
-
-
-def _runs(process: int) -> bool:
-    """Say whether a process of this number runs here; True if that cannot be told."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass
-    return True
 
 
 # Reading a small file that a user names: it ends, and soon, whatever the name leads to.

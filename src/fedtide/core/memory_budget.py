@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import resource
 from pathlib import Path
 
 from fedtide.errors import FedtideError
@@ -29,17 +31,14 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes / 1000**power:.3g} {units[power]}"
 
 
-def _machine() -> int | None:
+def _machine() -> int:
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except (OSError, ValueError, IndexError):
-        pass
-    try:  # macOS: all there is
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
+        found = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        found = None
+    if found:
+        return 1024 * int(found[1])
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS: all there is
 
 
 def _container() -> int | None:
@@ -51,12 +50,10 @@ def _container() -> int | None:
 
 
 def _limit() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft == resource.RLIM_INFINITY:
+        return None
     try:
-        import resource
-
-        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if soft == resource.RLIM_INFINITY:
-            return None
-        return soft - 4096 * int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError, ValueError, IndexError):
+        return soft - resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:  # not Linux
         return None

@@ -7,6 +7,7 @@ is written down before it is made: wherever an interruption falls, the earlier o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -68,10 +69,7 @@ class VersionedArray:
 
     def __len__(self) -> int:
         """N."""
-        here = self._here
-        while isinstance(here, tuple):
-            here = here[2]._here
-        return len(here)
+        return len(self._array())
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         """Return a copy, for NumPy."""
@@ -85,18 +83,12 @@ class VersionedArray:
 
 def counts(values: Ints) -> dict[int, int]:
     """Return how often each number is there [m]."""
-    found: dict[int, int] = {}
-    if len(values) <= _FEW:
-        for each in values.tolist():
-            found[each] = found.get(each, 0) + 1
-        return found
-    least = int(values.min())
-    if int(values.max()) - least <= 2 * len(values):
-        number = np.bincount(values - least)
-        there = np.flatnonzero(number)
-        return dict(zip((there + least).tolist(), number[there].tolist(), strict=True))
-    distinct, number = np.unique(values, return_counts=True)
-    return dict(zip(distinct.tolist(), number.tolist(), strict=True))
+    least = int(values.min()) if len(values) > _FEW else 0
+    if len(values) <= _FEW or int(values.max()) - least > 2 * len(values):
+        return dict(Counter(values.tolist()))
+    number = np.bincount(values - least)
+    there = np.flatnonzero(number)
+    return dict(zip((there + least).tolist(), number[there].tolist(), strict=True))
 
 
 def _recount(tally: dict[int, int], gone: Mapping[int, int], came: Mapping[int, int]) -> None:

@@ -1,7 +1,7 @@
-"""Forms: text becomes plain data as it was meant, or is refused with one line that says where and why.
+"""YAML files and values: text becomes plain data as it was meant, or is refused with one line that says where and why.
 
 Scalars are those of YAML 1.2's core schema, plus 1_000: `010` is ten, and `yes`, `1:30` and `2026-01-01` are words, not a
-truth, ninety and a date. A key comes once. Whoever sends a bomb (depth, aliases, digits) gets a line as well.
+truth, ninety and a date. A key comes once. Bombs (depth, aliases, digits) are refused as well.
 """
 
 from __future__ import annotations
@@ -11,204 +11,112 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
-_MOST_NODES: Final = 1_000_000  # values in one form, those behind aliases counted each time
+_MOST_NODES: Final = 1_000_000  # values in one tree, those behind aliases counted each time
 _DEEPEST: Final = 40  # groups within groups
 _MOST_DIGITS: Final = 310  # of a number; more are beyond any float
 _LONGEST: Final = 10_000  # characters of one text
 
-_NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
-_BOOL: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_DECIMAL = re.compile(r"[-+]?\d+(?:_\d+)*", re.ASCII)
-_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?)(?:[eE][-+]?\d+)?", re.ASCII)
-_SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 # What no text holds: control characters but tab and line ends, halves of surrogate pairs, what turns the reading direction.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
 )
+_TAG: Final = "tag:yaml.org,2002:"
+# The core schema: a plain scalar that matches none of these is a text.
+_SCALARS: Final = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"(?!.{311})([-+]?[0-9]+(_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+)",  # of more digits than any float
+    "float": r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.([0-9]+(_[0-9]+)*)?)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "merge": r"<<",
+}
 
 
 class ConfigSyntaxError(ValueError):
-    """Why something is no form, in one line; whoever reads it adds what was read."""
+    """Why something cannot be read, in one line; whoever reads it adds what was read."""
 
 
 # ---- text to data
 
 
-def parse_yaml(text: str) -> Any:
-    """Return what a YAML text of one document says, as dict, list, str, int, float, bool and None."""
-    if found := _CONTROL.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise ConfigSyntaxError(f"line {line}: {_strange(found[0])}")
-    try:
-        return _Reader(text).document()
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        told = (str(each) for each in (getattr(error, "context", None), getattr(error, "problem", None)) if each)
-        reason = " ".join((", ".join(told) or str(error)).split())[:300]
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise ConfigSyntaxError(place + reason) from error
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """PyYAML's safe loader with the scalars of YAML 1.2, and every key once."""
 
+    yaml_implicit_resolvers: ClassVar[dict[str | None, Any]] = {}  # none of YAML 1.1's
 
-class _Reader:
-    """Data from a parser's events, within bounds. The parser (libyaml where there is one) knows no schema: that is ours."""
-
-    def __init__(self, text: str) -> None:
-        self._events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        self._count = 0  # values so far, those behind aliases counted each time
-        self._anchors: dict[str, tuple[Any, int] | None] = {}  # value and count; None while it is not at its end
-
-    def document(self) -> Any:
-        value, is_read = None, False
-        for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                if is_read:
-                    raise _problem(event, "a second document begins; keep one")
-                value, is_read = self._value(next(self._events), 0), True
-        return value
-
-    def _value(self, event: Any, depth: int) -> Any:
-        if isinstance(event, yaml.AliasEvent):
-            return self._alias(event)
-        if event.tag is not None:
-            raise _problem(event, f"the tag {_cut(event.tag)} is not read here; write the value without it")
-        before = self._count
-        self._add(1, event)
-        self._anchors |= {event.anchor: None} if event.anchor else {}
-        if isinstance(event, yaml.ScalarEvent):
-            line = _line(event)
-            value = _scalar(event.value, line) if event.implicit[0] else _text(event.value, line)
-        elif depth >= _DEEPEST:
-            raise _problem(event, f"nested more than {_DEEPEST} deep; nothing here needs that")
-        elif isinstance(event, yaml.SequenceStartEvent):
-            value = [self._value(inner, depth + 1) for inner in self._until(yaml.SequenceEndEvent)]
-        else:
-            value = self._mapping(depth)
-        self._anchors |= {event.anchor: (value, self._count - before)} if event.anchor else {}
-        return value
-
-    def _until(self, end: type) -> Iterator[Any]:
-        return itertools.takewhile(lambda event: not isinstance(event, end), self._events)
-
-    def _add(self, count: int, event: Any) -> None:
-        self._count += count
-        if self._count > _MOST_NODES:
-            raise _problem(event, f"more than {_MOST_NODES:,} values, aliases counted; make it smaller")
-
-    def _alias(self, event: Any) -> Any:
-        name = _cut(event.anchor)
-        if event.anchor not in self._anchors:
-            raise _problem(event, f"the alias *{name} has no anchor &{name} before it")
-        if (found := self._anchors[event.anchor]) is None:
-            raise _problem(event, f"the alias *{name} stands inside what it names; write the values out")
-        self._add(found[1], event)
-        return found[0]
-
-    def _mapping(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def construct_mapping(self, node: Any, deep: bool = True) -> dict[Any, Any]:
+        """Return a mapping; `<<` takes the keys of others that it does not have itself."""
         lines: dict[str, int] = {}
-        merged: list[Any] = []
-        for event in self._until(yaml.MappingEndEvent):
-            if isinstance(event, yaml.AliasEvent):
-                self._alias(event)  # raises if it names nothing
-                raise _problem(event, "an alias stands for a key; write the key out")
-            if not isinstance(event, yaml.ScalarEvent):
-                raise _problem(event, "a key is a list or a mapping; a key is a word")
-            key = self._value(event, depth)
-            if not isinstance(key, str):
-                raise _problem(event, f"the key {_cut(str(key))} is not a word; put it in quotes if it is meant as one")
-            if key in lines:
-                first = f"first in line {lines[key]}"
-                raise _problem(event, f"the key {shown(key)} is there twice, {first}; keep one, or put both together")
-            lines[key] = _line(event)
-            value = self._value(next(self._events), depth + 1)
-            if key != "<<" or not event.implicit[0]:
-                found[key] = value
-                continue
-            merged = value if isinstance(value, list) else [value]
-            if not all(isinstance(each, dict) for each in merged):
-                raise _problem(event, f"<< takes the keys of a mapping; {shown(value)} is none")
-        below = [
-            item for each in reversed(merged) for item in each.items()
-        ]  # what is named first wins, then the mapping
-        return {**dict(below), **found}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in lines:
+                problem = f"the key {shown(key.value)} is there twice, first in line {lines[key.value]}; keep one"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            lines |= {key.value: key.start_mark.line + 1} if isinstance(key, yaml.ScalarNode) else {}
+        found: dict[Any, Any] = super().construct_mapping(node, deep=True)
+        return found
+
+    def construct_yaml_int(self, node: Any) -> int:
+        """Return an integer; a leading 0 means nothing."""
+        text = node.value.replace("_", "")
+        return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+
+    def construct_yaml_float(self, node: Any) -> float:
+        """Return a float, which `plain_tree` refuses if it is not finite."""
+        return float(re.sub(r"_|\.(?=[iInN])", "", node.value))
 
 
-def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
+for _name in ("int", "float"):
+    _Loader.add_constructor(_TAG + _name, getattr(_Loader, f"construct_yaml_{_name}"))
 
 
-def _problem(event: Any, reason: str) -> ConfigSyntaxError:
-    return ConfigSyntaxError(f"line {_line(event)}: {reason}")
+def parse_yaml(text: str, where: str = "") -> Any:
+    """Return what a YAML text of one document says, as dict, list, str, int, float, bool and None. where: its key."""
+    if found := _CONTROL.search(text):
+        raise ConfigSyntaxError(f"line {text.count(chr(10), 0, found.start()) + 1}: {_strange(found[0])}")
+    try:
+        _check_events(text)
+        tree = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark: Any = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        told = [str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part]
+        raise ConfigSyntaxError(place + " ".join((", ".join(told) or str(error)).split())[:300]) from error
+    return plain_tree(tree, where)
 
 
-def _scalar(text: str, line: int) -> Any:
-    """Return what an unquoted scalar stands for."""
-    if text in _NULL:
-        return None
-    if text in _BOOL:
-        return _BOOL[text]
-    if len(text) > _MOST_DIGITS and re.fullmatch(r"[-+]?[\d_.]+(?:[eE][-+]?\d+)?|0[ox][0-9a-fA-F]+", text, re.ASCII):
-        raise ConfigSyntaxError(
-            f"line {line}: a number of {len(text):,} characters ({_cut(text)}); no key takes such a one"
-        )
-    if _DECIMAL.fullmatch(text):
-        return int(text.replace("_", ""))
-    if _BASED.fullmatch(text):
-        return int(text, 0)
-    if _FLOAT.fullmatch(text):
-        return _float(text, line)
-    if _SPECIAL.fullmatch(text):
-        return float(text.replace(".", ""))
-    return _text(text, line)
-
-
-def _float(text: str, line: int) -> float:
-    value = float(text.replace("_", ""))
-    mantissa = re.split("[eE]", text)[0]
-    if math.isinf(value) or (value == 0 and re.search("[1-9]", mantissa)):
-        raise ConfigSyntaxError(f"line {line}: {_cut(text)} is beyond what a number can hold (1e-323 to 1.8e308)")
-    return value
-
-
-def _text(text: str, line: int) -> str:
-    if problem := wrong_text(text):
-        raise ConfigSyntaxError(f"line {line}: {problem}")
-    return text
-
-
-def wrong_text(text: str) -> str | None:
-    """Return why a text is none that may be written down; None if it is one."""
-    if len(text) > _LONGEST:
-        return f"a text of {len(text):,} characters ({_cut(text)}); the longest is {_LONGEST:,}"
-    found = _CONTROL.search(text)
-    return f"{shown(text)} holds {_strange(found[0])}" if found else None
-
-
-def _strange(character: str) -> str:
-    number = ord(character)
-    if 0xDC80 <= number <= 0xDCFF:  # so Python hands over a byte of a file's name
-        return f"the byte 0x{number - 0xDC00:02x}, which is not UTF-8; give the file or folder a name in UTF-8"
-    return f"the character U+{number:04X}; remove it"
+def _check_events(text: str) -> None:
+    """Raise if there are tags, or groups so deep that the parser's own recursion would end the process."""
+    depth, events = 0, yaml.parse(text, Loader=_Loader)
+    event: Any
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            problem = f"nested more than {_DEEPEST} deep; nothing here needs that"
+        elif tag := getattr(event, "tag", None):
+            problem = f"the tag {_cut(tag)} is not read here; write the value without it"
+        else:
+            continue
+        raise ConfigSyntaxError(f"line {event.start_mark.line + 1}: {problem}")
 
 
 # ---- data to text
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what `parse` reads: a text that would be read as a number stands in quotes."""
+    """Writes what `parse_yaml` reads: a text that would be read as a number stands in quotes."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write everything out."""
         return True
 
 
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"(?:{_DECIMAL.pattern}|{_BASED.pattern})$"), None)
+for _name, _pattern in _SCALARS.items():
+    for _reader in (_Loader, _Dumper):
+        _reader.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), None)
 
 
 def to_yaml(tree: Any) -> str:
@@ -227,40 +135,63 @@ def in_line(value: Any) -> str:
 # ---- data from Python
 
 
-def plain_tree(value: Any, where: str = "", depth: int = 0) -> Any:
-    """Return nested data as parse() would give it; raise NotAForm with the key of what no form can hold."""
+def plain_tree(value: Any, where: str = "") -> Any:
+    """Return nested data as plain dict, list, str, int, float, bool and None; raise with the key of what is none of them."""
+    return _plain(value, where, 0, itertools.count())
+
+
+def _plain(value: Any, where: str, depth: int, count: Iterator[int]) -> Any:
+    """Return one value of a tree. count: the values so far."""
+    named = f"{_cut(where)}: " if where else ""
     if depth > _DEEPEST:
-        raise ConfigSyntaxError(
-            f"{_cut(where)} is nested more than {_DEEPEST} deep (or holds itself); nothing here needs that"
-        )
+        raise ConfigSyntaxError(f"{named}nested more than {_DEEPEST} deep (or holds itself); nothing here needs that")
+    if next(count) > _MOST_NODES:
+        raise ConfigSyntaxError(f"more than {_MOST_NODES:,} values, aliases counted; make it smaller")
     if hasattr(value, "model_dump"):  # a group of keys as an object
         value = value.model_dump(mode="json", exclude_unset=True)
     elif hasattr(value, "tolist") and not isinstance(value, float):  # NumPy's
         value = value.tolist()
     if isinstance(value, Mapping):
         for key in value:
-            if not isinstance(key, str) or wrong_text(key):
-                raise ConfigSyntaxError(f"{f'{where}: ' if where else ''}the key {shown(key)} is not a word")
-        return {key: plain_tree(each, f"{where}.{key}" if where else key, depth + 1) for key, each in value.items()}
+            if problem := _wrong_text(key) if isinstance(key, str) else "put it in quotes if it is one":
+                raise ConfigSyntaxError(f"{named}the key {shown(key)} is not a word; {problem}")
+        return {
+            key: _plain(inner, f"{where}.{key}" if where else key, depth + 1, count) for key, inner in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [plain_tree(each, f"{where}[{place}]", depth + 1) for place, each in enumerate(value)]
+        return [_plain(inner, f"{where}[{place}]", depth + 1, count) for place, inner in enumerate(value)]
     if isinstance(value, PurePath):
         value = str(value)
+    if problem := _wrong_value(value):
+        raise ConfigSyntaxError(f"{_cut(where)}{'=' if where else ''}{shown(value)}: {problem}")
+    return value
+
+
+def _wrong_value(value: Any) -> str | None:
+    """Return why a value is no number, text, truth or null that may be written down."""
     if isinstance(value, str):
-        if problem := wrong_text(value):
-            raise ConfigSyntaxError(f"{_cut(where)}: {problem}")
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**_MOST_DIGITS:
-        raise ConfigSyntaxError(
-            f"{_cut(where)} is a number of more than {_MOST_DIGITS} digits; no key takes such a one"
-        )
+        return _wrong_text(value)
+    if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
+        return f"a number of more than {_MOST_DIGITS} digits; no key takes such a one"
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigSyntaxError(f"{_cut(where)}={value}: it must be a finite number")
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    raise ConfigSyntaxError(
-        f"{_cut(where)}={shown(value)} is a {type(value).__name__}; give a number, a text, a list or a mapping"
-    )
+        return "it must be a finite number"
+    if value is None or isinstance(value, (int, float)):
+        return None
+    return f"it is a {type(value).__name__}; give a number, a text, a list or a mapping"
+
+
+def _wrong_text(text: str) -> str | None:
+    if len(text) > _LONGEST:
+        return f"a text of {len(text):,} characters; the longest is {_LONGEST:,}"
+    found = _CONTROL.search(text)
+    return f"it holds {_strange(found[0])}" if found else None
+
+
+def _strange(character: str) -> str:
+    number = ord(character)
+    if 0xDC80 <= number <= 0xDCFF:  # so Python hands over a byte of a file's name
+        return f"the byte 0x{number - 0xDC00:02x}, which is not UTF-8; give the file or folder a name in UTF-8"
+    return f"the character U+{number:04X}; remove it"
 
 
 # ---- for messages

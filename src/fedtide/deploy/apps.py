@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, get_args
 
 import httpx
 import numpy as np
@@ -21,6 +21,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedtide.config.keys import explain_validation
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
 from fedtide.deploy.node import Worker
@@ -59,8 +60,7 @@ def node_config(context: Context) -> NodeConfig:
     try:
         return NodeConfig.model_validate(dict(context.node_config))
     except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        raise FedtideError(f"{found['loc'][0]}={found['input']!r} in --node-config: {found['msg']}") from error
+        raise FedtideError(f"--node-config: {explain_validation(error, {}, 'setting')}") from error
 
 
 def train(message: Message, context: Context) -> Message:
@@ -72,18 +72,16 @@ def train(message: Message, context: Context) -> Message:
     seen = order.acknowledged if worker.updates_on_ack else order.previous
     before = recall(state, "trainer", device, seen)
     update, after = worker.train(part, model, device, order.version, order.learning_rate, before)
-    used = seen if worker.updates_on_ack else order.version
-    store_memory(state, "trainer", device, Use(seen, before), Use(used, after))
-    acknowledged = Use(order.acknowledged, recall(state, "codec", device, order.acknowledged))
-    store_memory(state, "codec", device, acknowledged, acknowledged)
+    store_memory(state, "trainer", device, {seen: before, seen if worker.updates_on_ack else order.version: after})
+    coded = recall(state, "codec", device, order.acknowledged)
+    store_memory(state, "codec", device, {order.acknowledged: coded})
     state["held"] = ConfigRecord({"device": device, "version": order.version, "acknowledged": order.acknowledged})
     state["update"] = model_record(update)
     # The parts of which the server has seen a use on this device that is not remembered here
-    forgot: list[PartWithMemory] = (
-        ["trainer"] if seen and before is None and (worker.updates_on_ack or after is not None) else []
-    )
-    if order.acknowledged and acknowledged.memory is None and checks.remembers(worker.codec):
-        forgot.append("codec")
+    lost = {
+        "trainer": seen and before is None and (worker.updates_on_ack or after is not None),
+        "codec": order.acknowledged and coded is None and checks.remembers(worker.codec),
+    }
     counts = worker.label_counts(part, _secret(own, state))
     ready = ReadyReply(
         device=device,
@@ -96,7 +94,7 @@ def train(message: Message, context: Context) -> Message:
         capacity=own.capacity,
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
         loss=worker.loss(part, model) if order.want_loss else None,
-        forgot=forgot,
+        forgot=[kind for kind in get_args(PartWithMemory) if lost[kind]],
     )
     time.sleep(max(0.0, own.pace - (time.monotonic() - begun)))
     return Message(ready.content(), reply_to=message)
@@ -115,11 +113,11 @@ def upload(message: Message, context: Context) -> Message:
         )
     before = recall(state, "codec", device, acknowledged)
     packet, after = worker.encode(read_model(state["update"]), device, grant.tick, grant.bits, before)
-    store_memory(state, "codec", device, Use(acknowledged, before), Use(grant.tick, after))
+    store_memory(state, "codec", device, {acknowledged: before, grant.tick: after})
     if worker.updates_on_ack:  # else it is done without loading the data
         before = recall(state, "trainer", device, acknowledged)
         after = worker.after_upload(own.partition_id, packet, before)
-        store_memory(state, "trainer", device, Use(acknowledged, before), Use(grant.tick, after))
+        store_memory(state, "trainer", device, {acknowledged: before, grant.tick: after})
     reply = UploadReply(**grant.model_dump(exclude={"bits"}), packet=packet.data)
     return Message(reply.content(), reply_to=message)
 
@@ -143,18 +141,12 @@ def _secret(own: NodeConfig, state: RecordDict) -> bytes:
     return bytes(state["secret"]["bytes"])
 
 
-# What the parts of a node remember, in Flower's context: as it was before the last use, and after it.
+# What the parts of a node remember, in Flower's context: as it was before the last use, and after it. A use is known by the
+# tick of its upload or the version of its training; 0: there was none yet.
 #
 # Only the server knows whether a use counted: an upload may be lost, a training may come too late. Its next order says
 # which was the last one that it has seen, and the node goes on from there. A node that does not remember that one (it was
 # restarted, or another one played its device since) begins anew, and says so: the trace notes it for the replay.
-
-
-class Use(NamedTuple):
-    """What a part remembers after a use."""
-
-    number: int  # tick of an upload, version of a training; 0: it was not used yet
-    memory: Memory | None  # None: nothing yet
 
 
 def recall(state: RecordDict, kind: str, device: int, seen: int) -> Memory | None:
@@ -166,14 +158,14 @@ def recall(state: RecordDict, kind: str, device: int, seen: int) -> Memory | Non
     return {name: np.array(array.numpy()) for name, array in record.items()} if record is not None else None
 
 
-def store_memory(state: RecordDict, kind: str, device: int, before: Use, after: Use) -> None:
-    """Keep what a part remembered before a use and remembers after it; nothing of a part without memory."""
+def store_memory(state: RecordDict, kind: str, device: int, memories: Mapping[int, Memory | None]) -> None:
+    """Keep what a part remembers after these uses, and nothing older; None: nothing."""
     for name in [name for name in state if name.startswith(f"{kind}-")]:
         del state[name]
-    for number, memory in (before, after):
+    for use, memory in memories.items():
         if memory is not None:
             arrays = {name: Array(np.array(array, order="C")) for name, array in memory.items()}
-            state[f"{kind}-{device}-{number}"] = ArrayRecord(arrays)
+            state[f"{kind}-{device}-{use}"] = ArrayRecord(arrays)
 
 
 client_app = ClientApp()

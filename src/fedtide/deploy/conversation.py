@@ -26,7 +26,7 @@ from fedtide.deploy.protocol import (
     read_upload,
 )
 from fedtide.deploy.settings import Terms
-from fedtide.deploy.trace import Refusal
+from fedtide.deploy.trace import Period, Refusal
 from fedtide.types import Vector
 
 _log = logging.getLogger("fedtide.deploy")
@@ -88,6 +88,8 @@ class Seat:
     retry_at: int = 0  # not before this tick
     refused: int = 0  # in a row
     packets: set[bytes] = field(default_factory=set)  # digests of what was accepted, to notice a replay
+    acknowledged: int = 0  # the tick of its last upload that was aggregated
+    trained: int = 0  # the version of its last training that was a candidate
 
     def rest(self) -> None:
         """Forget the order: the node works on nothing that could be used."""
@@ -135,12 +137,15 @@ class Conversation:
         self.got: dict[int, ReceivedUpdate] = {}  # updates of this period, by device
         self.refusals: list[Refusal] = []  # of this period
 
-    def restore(self, nodes: Mapping[str, int], rate: Mapping[str, float], elapsed: float) -> None:
-        """Go on where another process stopped: who sat where, the rates, and the seconds since the beginning."""
-        for device, node in nodes.items():
-            self.seats[int(device)].node = node
-        self.rate = {int(device): seen for device, seen in rate.items()}
-        self._begun = self._clock() - elapsed
+    def restore(self, periods: Sequence[Period]) -> None:
+        """Go on where another process stopped: what it had seen of the devices, who sat where, the rates, the time."""
+        for period in periods:
+            self.close_period(period)
+        for period in periods[-1:]:
+            for device, node in period.nodes.items():
+                self.seats[int(device)].node = node
+            self.rate = {int(device): seen for device, seen in period.rate.items()}
+            self._begun = self._clock() - period.wall
 
     @property
     def elapsed(self) -> float:
@@ -191,27 +196,15 @@ class Conversation:
     def _is_here(self, seat: Seat) -> bool:
         return seat.node is not None and (self._present is None or seat.node in self._present)
 
-    def order_training(
-        self,
-        done: Container[int],
-        version: int,
-        model: Vector,
-        learning_rate: float,
-        needs: Container[str],
-        acknowledged: Mapping[int, int],
-        trained: Mapping[int, int],
-    ) -> list[int]:
-        """Send this model to the devices that are done, and to all others that are connected and work on nothing.
+    def order_training(self, version: int, model: Vector, learning_rate: float, needs: Container[str]) -> list[int]:
+        """Send this model to all nodes that are connected and work on nothing; return their devices.
 
-        needs: what they report when they are done. acknowledged and trained: by device, the tick of its last upload that was
-        aggregated, and the version of its last training that was a candidate. Returns the devices to which it was sent.
+        needs: what they report when they are done.
         """
         self.look_around()
         self._version = version
         chosen = []
         for seat in self.seats:
-            if seat.ready and seat.device in done:
-                seat.rest()
             if seat.order is None and self._is_here(seat) and version >= seat.retry_at:
                 order = TrainOrder(
                     device=seat.device,
@@ -220,8 +213,8 @@ class Conversation:
                     learning_rate=learning_rate,
                     want_norm="update_sq_norm" in needs,
                     want_loss="loss" in needs,
-                    acknowledged=acknowledged.get(seat.device, 0),
-                    previous=trained.get(seat.device, 0),
+                    acknowledged=seat.acknowledged,
+                    previous=seat.trained,
                 )
                 chosen.append(_Sent(seat, order, self.elapsed))
         sent = self._send(chosen, self._terms.deployment.train_timeout, model=model_record(model))
@@ -254,8 +247,16 @@ class Conversation:
         self._waiting |= sent
         return list(sent.values())
 
-    def close_period(self) -> None:
-        """Forget what the period gathered; whoever has not answered is too late."""
+    def close_period(self, period: Period) -> None:
+        """Note what was seen of the devices, whose memory goes on from there; whoever has not answered is too late.
+
+        Those that were ready work on nothing from now on.
+        """
+        for device, start in zip(period.ready, period.start, strict=True):
+            self.seats[device].trained = start
+            self.seats[device].rest()
+        for device in period.arrived:
+            self.seats[device].acknowledged = period.tick
         for key, (seat, order, *_) in list(self._waiting.items()):
             if isinstance(order, UploadOrder):
                 _log.warning("node %s (device %d) missed the deadline", seat.node, seat.device)

@@ -7,7 +7,7 @@ save, and send the new model to every ready node. Nodes that still train are nev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -56,9 +56,6 @@ class RealDevices:
         self._talk, self._terms, self._system, self._sleep = talk, terms, system, sleep
         self._period = terms.experiment.timeline.period
         self._due: float | None = None  # when the period at hand ends, in seconds since the beginning
-        self._last_ready: Collection[int] = ()  # devices that were ready in the last period
-        self._acknowledged: dict[int, int] = {}  # by device, the tick of its last upload that was aggregated
-        self._trained: dict[int, int] = {}  # by device, the version of its last training that was a candidate
         self._rows: ReadyRows  # of the period at hand
         self._got: dict[int, ReceivedUpdate] = {}  # in the period at hand, by device
 
@@ -74,10 +71,10 @@ class RealDevices:
             self._sleep(self._terms.deployment.poll)
 
     def prepare(self, state: ServerState, tick: Tick) -> ServerState:
-        """Send the newest model to those that were ready and those that work on nothing; wait until the period is over."""
+        """Send the newest model to those that work on nothing, and wait until the period is over."""
         rate = float(learning_rates(self._system, np.array([state.version]))[0])
-        model, needs, ready = state.models[state.version], self._system.policy.needs, self._last_ready
-        sent = self._talk.order_training(ready, state.version, model, rate, needs, self._acknowledged, self._trained)
+        model, needs = state.models[state.version], self._system.policy.needs
+        sent = self._talk.order_training(state.version, model, rate, needs)
         begun = self._talk.elapsed if self._due is None else self._due
         self._due = max(begun + self._period, self._talk.elapsed)
         self._wait_until(self._due, lambda: False)
@@ -157,11 +154,11 @@ class RealDevices:
             found = measured_capacity(self._system, self._talk.rate, self._window, settings.max_capacity)[device]
         return Link(found, found)
 
-    def close_period(self, state: ServerState, info: Info) -> Period:
+    def trace_line(self, state: ServerState, info: Info) -> Period:
         """Return the line of the trace: what the period leaves behind besides its record."""
         rows, grant = info.rows, info.grant
         arrived, picked = rows.device[info.arrived].tolist(), rows.device[grant.picked].tolist()
-        period = Period(
+        return Period(
             **dict(self._rows),
             picked=picked,
             symbols=grant.symbols.tolist(),
@@ -174,15 +171,6 @@ class RealDevices:
             nodes={str(seat.device): seat.node for seat in self._talk.seats if seat.node is not None},
             rate={str(device): rate for device, rate in self._talk.rate.items()},
         )
-        self.note(period)
-        self._talk.close_period()
-        return period
-
-    def note(self, period: Period) -> None:
-        """Note what the server has seen of its devices: their memory goes on from there."""
-        self._last_ready = period.ready
-        self._acknowledged |= dict.fromkeys(period.arrived, period.tick)
-        self._trained |= dict(zip(period.ready, period.start, strict=True))
 
 
 class Coordinator:
@@ -221,7 +209,9 @@ class Coordinator:
             watching.begin(experiment, self._folder, len(ticks))
 
             def save(record: RoundRecord, state: ServerState, info: Info) -> None:
-                writer.append(self._devices.close_period(state, info))
+                period = self._devices.trace_line(state, info)
+                self._talk.close_period(period)
+                writer.append(period)
                 folder.append(record, state)
                 folder.checkpoint()
                 watching.round(record)
@@ -266,9 +256,6 @@ class Coordinator:
         state, ledger, rounds = saved
         periods = before.trace.periods[: state.version - 1]
         writer = trace.write_trace(self._folder, before.trace._replace(periods=periods))
-        for period in periods:
-            self._devices.note(period)
-        if periods:
-            self._talk.restore(periods[-1].nodes, periods[-1].rate, periods[-1].wall)
+        self._talk.restore(periods)
         _log.info("continuing at period %d", state.version)
         return state, ledger, rounds, writer

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,13 +19,14 @@ from rich.table import Table
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core.files import require_writable
 from fedtide.deploy import apps, trace
 from fedtide.deploy.credentials import Credentials, make_credentials
 from fedtide.deploy.settings import Deployment, Terms, check_terms, write_app
 from fedtide.deploy.trace import Period
-from fedtide.deploy.watchdog import kill_federation, start_watchdog
+from fedtide.deploy.watchdog import start_watchdog
 from fedtide.errors import FedtideError
-from fedtide.runs import RoundRecord, is_complete, machine_fault, read_rounds
+from fedtide.runs import RoundRecord, is_complete, read_rounds
 
 _SLOWEST_PERIODS = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
 _TABLE_ROWS = 12  # periods in the live table
@@ -97,39 +99,42 @@ def paces(demo: Demo) -> list[float]:
 
 def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None]) -> None:
     """Run the federation to its end and stop everything it started, also when interrupted; the run is in `folder`."""
-    _make_folder(folder)
+    require_writable(folder)  # that shows now, and not when six nodes are up
+    if folder.exists() and any(folder.iterdir()):
+        raise FedtideError(f"{folder} is not empty; choose a new folder with --out")
     with tempfile.TemporaryDirectory(prefix="fedtide-flower-", ignore_cleanup_errors=True) as temporary:
         base = Path(temporary)
         app = write_app(base / "app", terms, folder.absolute())
         hosts = ["localhost", "127.0.0.1"]
         credentials = make_credentials(base / "keys", hosts, demo.num_nodes) if demo.secure else None
-        with _kept_logs(base / "home", folder), Federation(base / "home", credentials, base) as federation:
-            show(View([], [], "starting the SuperNodes"))
-            for part, pace in enumerate(paces(demo)):
-                key = None
-                if credentials is not None:
-                    key, public = credentials.nodes[part]
-                    federation.flwr("supernode", "register", str(public), "here")
-                settings: dict[str, Any] = {"partition-id": part, "pace": pace}
-                if terms.experiment.data.folder is not None:
-                    settings["data-folder"] = str(terms.experiment.data.folder.absolute())
-                federation.start_node(f"node-{part}", settings, key)
-            log = apps.server_log(folder)
-            log_begins = log.stat().st_size if log.exists() else 0  # there may be one of an older run
-            federation.flwr("run", str(app), "here")
-            _watch(federation, terms.experiment.timeline.period, folder, show, log_begins)
+        with Federation(base / "home", credentials, base) as federation:
+            try:
+                _start(federation, demo, terms, show)
+                log = apps.server_log(folder)
+                log_begins = log.stat().st_size if log.exists() else 0  # there may be one of an older run
+                federation.flwr("run", str(app), "here")
+                _watch(federation, terms.experiment.timeline.period, folder, show, log_begins)
+            except FedtideError:
+                with contextlib.suppress(OSError):  # what went wrong is told in any case
+                    _logs(folder).mkdir(parents=True, exist_ok=True)
+                    for path in federation.home.glob("*.log"):
+                        shutil.copy(path, _logs(folder))
+                raise
 
 
-def _make_folder(folder: Path) -> None:
-    """Make an empty run folder: whether it can be written to shows now, and not when six nodes are up."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise FedtideError(f"{folder} is not empty; choose a new folder with --out")
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise machine_fault(folder, "used", error) from error
+def _start(federation: Federation, demo: Demo, terms: Terms, show: Callable[[View], None]) -> None:
+    """Start the SuperLink and the SuperNodes."""
+    federation.start_superlink()
+    show(View([], [], "starting the SuperNodes"))
+    for part, pace in enumerate(paces(demo)):
+        key = None
+        if federation.credentials is not None:
+            key, public = federation.credentials.nodes[part]
+            federation.flwr("supernode", "register", str(public), "here")
+        settings: dict[str, Any] = {"partition-id": part, "pace": pace}
+        if terms.experiment.data.folder is not None:
+            settings["data-folder"] = str(terms.experiment.data.folder.absolute())
+        federation.start_node(f"node-{part}", settings, key)
 
 
 def _watch(federation: Federation, period: float, folder: Path, show: Callable[[View], None], log_begins: int) -> None:
@@ -152,19 +157,6 @@ def _watch(federation: Federation, period: float, folder: Path, show: Callable[[
 
 def _view(folder: Path, rounds: list[RoundRecord], note: str) -> View:
     return View(rounds, trace.read_trace(folder).periods[: len(rounds)] if rounds else [], note)
-
-
-@contextlib.contextmanager
-def _kept_logs(home: Path, folder: Path) -> Iterator[None]:
-    """Keep Flower's logs beside the run folder when something goes wrong."""
-    try:
-        yield
-    except FedtideError:
-        with contextlib.suppress(OSError):  # what went wrong is told in any case
-            _logs(folder).mkdir(parents=True, exist_ok=True)
-            for log in home.glob("*.log"):
-                (_logs(folder) / log.name).write_bytes(log.read_bytes())
-        raise
 
 
 def _logs(folder: Path) -> Path:
@@ -198,7 +190,7 @@ def demo_table(experiment: Experiment, view: View) -> Table:
 
 
 class Federation:
-    """Context manager: leaving it ends every process that belongs to the federation, whatever happened.
+    """Flower's processes on this machine. Leaving the context ends all of them, whatever happened.
 
     A watchdog does so if this process is killed itself. home is a folder of its own for Flower's files and logs; temporary
     is one around it that should then go as well. With credentials the SuperLink speaks TLS and only nodes whose public key
@@ -207,30 +199,32 @@ class Federation:
 
     def __init__(self, home: Path, credentials: Credentials | None = None, temporary: Path | None = None) -> None:
         self.home, self.credentials = home.absolute(), credentials
-        self._temporary = temporary.absolute() if temporary else None
-        self._watchdog: subprocess.Popen[bytes] | None = None
         self.address = f"{_HOST}:{_free_port()}"
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def __enter__(self) -> Self:
-        for name in _PROGRAMS:
-            _program(name)
         self.home.mkdir(parents=True, exist_ok=True)
-        secure = f'root-certificates = "{self.credentials.authority}"' if self.credentials else "insecure = true"
+        secure = f'root-certificates = "{credentials.authority}"' if credentials else "insecure = true"
         text = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{secure}\n'
         (self.home / "config.toml").write_text(text)
-        try:
-            self.start_superlink()
-        except BaseException:
-            self.stop()
-            raise
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._watchdog = start_watchdog(self.home, temporary.absolute() if temporary else None)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        """Ask everyone to stop; whoever does not is killed by the watchdog."""
+        for process in reversed(self._processes):
+            process.terminate()
+        until = time.monotonic() + _GRACE_SECONDS
+        while time.monotonic() < until and any(process.poll() is None for process in self._processes):
+            time.sleep(0.1)
+        self._watchdog.communicate()  # its input ends
+        for process in self._processes:
+            process.wait(10)
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
+        for name in _PROGRAMS:
+            _program(name)
         host, _, port = self.address.rpartition(":")
         # A database on disk, so that a SuperLink that is killed and started again still knows its nodes and their keys.
         command = ["flower-superlink", "--host", host, "--port", port, "--database", str(self.home / "superlink.db")]
@@ -297,8 +291,6 @@ class Federation:
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start one of Flower's programs, with its output in a log of this name."""
-        if self._watchdog is None:  # first of all: from now on something could be left behind
-            self._watchdog = start_watchdog(self.home, self._temporary)
         with open(self.home / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 [_program(command[0]), *command[1:]],
@@ -307,36 +299,22 @@ class Federation:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us; we stop the others in order
+                process_group=self._watchdog.pid,  # Ctrl-C is for us; we stop the others in order
             )
         self._processes.append(process)
-        with contextlib.suppress(OSError):  # somebody ended it: then it cannot help
-            os.write(self._watchdog.stdin.fileno(), f"{process.pid}\n".encode())  # type: ignore[union-attr]
         return process
-
-    def stop(self) -> None:
-        """Ask everyone to stop, then make them. If this is interrupted, the watchdog does the rest."""
-        for process in reversed(self._processes):
-            process.terminate()
-        until = time.monotonic() + _GRACE_SECONDS
-        while time.monotonic() < until and any(process.poll() is None for process in self._processes):
-            time.sleep(0.1)
-        kill_federation(self.home)
-        for process in self._processes:
-            process.kill()
-            process.wait(10)
-        self._processes.clear()
-        if self._watchdog is not None:
-            self._watchdog.communicate(b"done\n")
-            self._watchdog = None
 
 
 def _free_port() -> int:
     """Return a port that nobody listens on now."""
+    with socket.create_server((_HOST, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _listens(host: str, port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        probe.settimeout(1.0)
+        return probe.connect_ex((host, port)) == 0
 
 
 def _program(name: str) -> str:
@@ -345,11 +323,3 @@ def _program(name: str) -> str:
     if not path.exists():
         raise FedtideError(f"{name} is not installed beside Python: pip install 'fedtide[flower]'")
     return str(path)
-
-
-def _listens(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=1.0):
-            return True
-    except OSError:
-        return False

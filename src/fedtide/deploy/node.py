@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,12 +58,9 @@ def _dealt(text: str) -> Any:
     return make_fleet(Experiment.model_validate_json(text), _whole(text)).partition
 
 
-_LOADERS: dict[str, Loader] = {"partition": partition}
-
-
 def loader(name: str) -> Loader:
     """Return the loader of this name."""
-    found: Loader = _LOADERS.get(name) or registry.find_part("loader", name, _LOADERS)
+    found: Loader = registry.find_part("loader", name, {"partition": partition})
     return found
 
 
@@ -78,38 +75,21 @@ class Worker:
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self.experiment = terms, terms.experiment
-        self._data: dict[int, Dataset] = {}
-        self._trainers: dict[
-            tuple[tuple[int, ...], int], Trainer
-        ] = {}  # by the samples' shape and the number of labels
+        self.codec: Codec = make_codec(self.experiment)
+        self._parts: dict[int, tuple[Dataset, Trainer]] = {}
+        trainer: Any = registry.find_part("trainer", self.experiment.learning.trainer.name, builtin_parts("trainer"))
+        # does the trainer's memory follow the uploads that arrived, not the trainings?
+        self.updates_on_ack = devices.updates_state_on_ack(trainer)
 
-    @cached_property
-    def codec(self) -> Codec:
-        """The codec that the experiment names."""
-        return make_codec(self.experiment)
-
-    @cached_property
-    def updates_on_ack(self) -> bool:
-        """Does the trainer's memory follow the uploads that arrived, not the trainings?"""
-        name = self.experiment.learning.trainer.name
-        found: Any = registry.find_part("trainer", name, builtin_parts("trainer"))
-        return devices.updates_state_on_ack(found)
-
-    def data(self, part: int) -> Dataset:
-        """Return the data of partition `part`, through the loader that the deployment names."""
-        if part not in self._data:
-            self._data[part] = loader(self.terms.deployment.loader)(self.experiment, part)
-        return self._data[part]
-
-    def trainer(self, part: int) -> Trainer:
-        """Return the trainer that the experiment names, for the data of this part."""
-        own = self.data(part)
-        shape = own.train.images.shape[1:]
-        if (shape, own.num_labels) not in self._trainers:
+    def part(self, number: int) -> tuple[Dataset, Trainer]:
+        """Return the data of a partition, through the loader that the deployment names, and the trainer for it."""
+        if number not in self._parts:
+            own = loader(self.terms.deployment.loader)(self.experiment, number)
+            shape = own.train.images.shape[1:]
             model = make_model(self.experiment, shape, own.num_labels)
             task = Task(model, local_work(self.experiment), self.experiment.seed, shape, own.num_labels)
-            self._trainers[shape, own.num_labels] = trainer_of(self.experiment, task)
-        return self._trainers[shape, own.num_labels]
+            self._parts[number] = own, trainer_of(self.experiment, task)
+        return self._parts[number]
 
     def train(
         self, part: int, model: Vector, device: int, version: int, learning_rate: float, memory: Memory | None = None
@@ -119,10 +99,11 @@ class Worker:
         The job is addressed by (seed, device, version) as in the simulator. A device's samples keep their order, so that
         the shuffles, and with them the bits, are the same whether the samples are its own or a part of a whole data set.
         """
-        samples = self.data(part).train
+        own, trainer = self.part(part)
+        samples = own.train
         job = Job(device, version, model, learning_rate, samples, np.arange(len(samples.labels)))
         before = {} if memory is None else {"trainer": {device: memory}}
-        updates, after = devices.train_jobs(self.trainer(part), [job], before)
+        updates, after = devices.train_jobs(trainer, [job], before)
         return updates[0], after.get("trainer", {}).get(device)
 
     def encode(
@@ -134,15 +115,16 @@ class Worker:
     def after_upload(self, part: int, packet: Packet, memory: Memory | None) -> Memory:
         """Return what the trainer remembers once the server has this packet."""
         update = decode_update(self.codec, packet, packet.num_parameters)
-        return devices.after_arrival(self.trainer(part), memory, update)
+        return devices.after_arrival(self.part(part)[1], memory, update)
 
     def loss(self, part: int, model: Vector) -> float:
         """Return the loss of a model [d] on the node's own samples."""
-        return score_model(self.trainer(part), model, self.data(part).train).loss
+        own, trainer = self.part(part)
+        return score_model(trainer, model, own.train).loss
 
     def label_counts(self, part: int, secret: bytes) -> Ints:
         """Return how many samples of each label the node has [c]; private counts if the deployment asks for that."""
-        own, settings = self.data(part), self.terms.deployment
+        own, settings = self.part(part)[0], self.terms.deployment
         counts: Ints = label_counts(own.train.labels, [np.arange(len(own.train.labels))], own.num_labels)[0]
         if settings.epsilon is not None:
             counts = private_counts(counts, settings.epsilon, settings.label_clip, secret_rng(secret))

@@ -82,13 +82,12 @@ def privacy_cost(
 
 def _mean_variance(system: System, shown: Ints) -> float:
     """Return the mean Omega over the true counts [N c] when the scheduler is shown these counts [N c]."""
-    uploads = np.zeros(system.fleet.num_devices, np.int64)
+    fleet = system.fleet._replace(label_counts=shown, num_samples=shown.sum(axis=1))
+    seen, uploads = system._replace(fleet=fleet), np.zeros(fleet.num_devices, np.int64)
     reached = []
     for tick in system.ticks:
-        rows = candidates_at(system, tick, uploads)
-        noisy = shown[rows.device]
-        grant = grant_at(system, tick, rows._replace(label_counts=noisy, num_samples=noisy.sum(axis=1)))
-        picked = rows.device[grant.picked]
+        rows = candidates_at(seen, tick, uploads)
+        picked = rows.device[grant_at(seen, tick, rows).picked]
         uploads[picked] += 1
         if len(picked):
             reached.append(label_variance(system.fleet.label_counts[picked]))

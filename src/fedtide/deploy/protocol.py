@@ -20,7 +20,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from pydantic import FailFast, Field, ValidationError
 
 from fedtide.codec.base import HEADER_BYTES, Codec, Packet, most_bits, received
-from fedtide.config.keys import explain_validation
+from fedtide.config.values import explain_validation
 from fedtide.core.faults import error_text
 from fedtide.deploy.settings import Deployment
 from fedtide.deploy.trace import MAX_COUNT, PartWithMemory, ShortWord, StrictModel

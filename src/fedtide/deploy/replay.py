@@ -8,6 +8,7 @@ instruction path). In a what-if a picked device arrives unless the trace saw it 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core.files import is_there
 from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.settings import check_timeline, deployment
 from fedtide.deploy.trace import Period, candidates_of, fingerprint, read_history
@@ -34,7 +36,7 @@ from fedtide.engine.devices import (
     updates_state_on_train,
     without,
 )
-from fedtide.engine.loop import Loop, Sink, costs, score_model, told
+from fedtide.engine.loop import Loop, Sink, costs, score_model
 from fedtide.engine.step import (
     SCALE_BITS,
     Announced,
@@ -54,7 +56,7 @@ from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import RoundRecord, RunFolder, machine_fault
+from fedtide.runs import RoundRecord, RunFolder
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
@@ -67,9 +69,8 @@ class RecordedDevices:
     system: System
     trainer: Trainer
     periods: list[Period]
-    load: Callable[[int], Samples]  # the samples of a part of the data
+    samples: Callable[[int], Samples]  # of a part of the data
     faithful: bool
-    _samples: dict[int, Samples] = field(default_factory=dict)
     _models: dict[int, Vector] = field(default_factory=dict)  # by version, those that a later period starts from
 
     def __post_init__(self) -> None:
@@ -98,7 +99,7 @@ class RecordedDevices:
             rows = rows._replace(update_sq_norm=np.array(norms))
         if "loss" in needs and not faithful:
             starts = zip(period.start, period.data, strict=True)
-            losses = [score_model(self.trainer, state.models[start], self._data(part)).loss for start, part in starts]
+            losses = [score_model(self.trainer, state.models[start], self.samples(part)).loss for start, part in starts]
             rows = rows._replace(loss=np.array(losses))
         return ReadyDevices(rows, (updates if trained else None, memory))
 
@@ -143,7 +144,7 @@ class RecordedDevices:
         rates = told if self.faithful else learning_rates(self.system, np.array(start, np.int64)).tolist()
         jobs = []
         for device, row, version, rate in zip(devices, rows, start, rates, strict=True):
-            samples = self._data(period.data[row])
+            samples = self.samples(period.data[row])
             jobs.append(Job(device, version, state.models[version], rate, samples, np.arange(len(samples.labels))))
         updates, after = train_jobs(self.trainer, jobs, _remembered(state, period))
         if not np.isfinite(updates).all():
@@ -151,11 +152,6 @@ class RecordedDevices:
                 f"training diverged in period {period.tick} of the replay; lower learning.learning_rate"
             )
         return updates, after
-
-    def _data(self, part: int) -> Samples:
-        if part not in self._samples:
-            self._samples[part] = self.load(part)
-        return self._samples[part]
 
 
 def _remembered(state: ServerState, period: Period) -> DeviceMemory:
@@ -198,7 +194,8 @@ def replay(
         system = build(experiment, dataset=load(experiment, None), fleet=remote_fleet(experiment))
         system = system._replace(num_symbols=recorded.header.num_symbols) if faithful else system
         trainer = make_trainer(system, threads)
-        devices = RecordedDevices(system, trainer, periods, lambda part: load(experiment, part).train, faithful)
+        samples = functools.cache(lambda part: load(experiment, part).train)
+        devices = RecordedDevices(system, trainer, periods, samples, faithful)
         state = initial_state(trainer.initial_model(experiment.seed), experiment.fleet.num_devices)
         differs: list[int] = []  # periods whose model or schedule differs from the recorded one
 
@@ -213,7 +210,7 @@ def replay(
             if run:
                 sinks.append(("records", run.append))
             if on_round:
-                sinks.append(("other", told(on_round, len(periods))))
+                sinks.append(("other", lambda record, *_: on_round(record, len(periods))))
             loop = Loop(system, trainer, devices, costs(system, len(state.models[1])), state, sinks=sinks)
             model = loop.run(system.ticks[period.tick - 1] for period in periods)
             if run:
@@ -235,24 +232,14 @@ def _new_folder(out: Path | None, experiment: Experiment) -> Iterator[RunFolder 
         return
     place = out.resolve()
     aside = place.with_name(f".{place.name}.{os.getpid()}.part")
-    with _writable(out):
-        if place.exists() and (not place.is_dir() or any(place.iterdir())):
-            raise RunFolderError(f"{out} is there already and not empty; choose a new folder with --out")
+    if is_there(place) and (not place.is_dir() or any(place.iterdir())):
+        raise RunFolderError(f"{out} is there already and not empty; choose a new folder with --out")
     try:
         with contextlib.closing(RunFolder.open(aside, experiment)) as run:
             yield run
-        with _writable(out):
-            os.replace(aside, place)
+        os.replace(aside, place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _writable(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise machine_fault(out, "used", error) from error
 
 
 def _changed(original: Experiment, changes: Mapping[str, Any]) -> Experiment:

@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedtide import __version__, config
 from fedtide.config import Experiment
-from fedtide.config.keys import Count, Name, Positive, Share, explain_validation
+from fedtide.config.values import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
 from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import backend
 
+_TREE = TypeAdapter(dict[str, Any])
 _SHORTEST_PERIOD = 10.0  # seconds: stock Flower takes two to five for a reply, and a period has two
 
 
@@ -92,20 +93,12 @@ def doubts(terms: Terms) -> list[str]:
 def check_timeline(experiment: Experiment) -> None:
     """Raise unless the server acts every period, which is what a deployment does."""
     timeline, part = experiment.timeline, experiment.part("timeline")
-    if part.name != "periodic":
-        preset = f", which framework={experiment.framework} asks for" if experiment.framework else ""
+    if part.name != "periodic" or part.args or timeline.upload_time:
+        preset = f" of framework={experiment.framework}" if experiment.framework else ""
         raise FedtideError(
-            f"timeline.name={part.name!r}{preset}: a deployment aggregates every period; use timeline.name=periodic, "
-            "or simulate it with `fedtide run`"
-        )
-    if timeline.upload_time:
-        raise FedtideError(
-            f"timeline.upload_time={timeline.upload_time:g}: in a deployment uploads take the time they take; say "
-            "timeline.upload_time=0"
-        )
-    if part.args:
-        raise FedtideError(
-            f"timeline.name={shown(part.entry)}: a deployment's clock goes by timeline.period; give that instead"
+            f"timeline.name={shown(part.entry)}{preset}, timeline.upload_time={timeline.upload_time:g}: a deployment aggregates "
+            "every period, and uploads take the time they take; use timeline.name=periodic and timeline.upload_time=0, or "
+            "simulate it with `fedtide run`"
         )
 
 
@@ -140,22 +133,16 @@ def to_run_config(terms: Terms) -> dict[str, str]:
 def from_run_config(run_config: Mapping[str, Any], data_folder: str | None = None) -> Terms:
     """Read the terms from Flower's run configuration. data_folder: where this host keeps the data set."""
     try:
-        trees = {key: json.loads(str(run_config[key])) for key in ("experiment", "deployment")}
-    except (KeyError, ValueError, RecursionError) as error:
+        tree, settings = (_TREE.validate_json(str(run_config[key])) for key in ("experiment", "deployment"))
+    except (KeyError, ValueError) as error:
         raise FedtideError(
-            f"the run configuration lacks experiment and deployment as JSON ({error}); make the app with `fedtide deploy app`"
+            "the run configuration lacks experiment and deployment as JSON; make the app with `fedtide deploy app`"
         ) from error
-    for key, tree in trees.items():
-        if not isinstance(tree, dict):
-            raise FedtideError(
-                f"{key} in the run configuration is a {type(tree).__name__}, not a mapping; make the app with "
-                "`fedtide deploy app`"
-            )
-    experiment = config.experiment(trees["experiment"])
+    experiment = config.experiment(tree)
     if data_folder is not None:
         data = experiment.data.model_copy(update={"folder": Path(data_folder)})
         experiment = experiment.model_copy(update={"data": data})
-    return Terms(experiment, deployment(trees["deployment"]))
+    return Terms(experiment, deployment(settings))
 
 
 # -- the Flower app of a federation: a folder that `flwr run` sends to server and nodes -----------------------------

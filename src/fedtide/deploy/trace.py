@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
 from fedtide.config import Experiment
-from fedtide.config.keys import explain_validation
+from fedtide.config.values import explain_validation
 from fedtide.core.versioned import VersionedArray
 from fedtide.engine.preflight import Answered
 from fedtide.engine.step import REPORT_BITS

@@ -1,8 +1,7 @@
-"""The processes of a local federation, and a watchdog that ends them if their parent is killed: nobody else could.
+"""A watchdog that ends the processes of a local federation when its parent is done, or was killed: nobody else could.
 
-Run as a process of its own, with nothing but the standard library. It reads the numbers of the processes that its parent
-started. If they end with "done", the parent has stopped everything itself. If they just end, so has the parent: then all
-processes of the federation are killed and its temporary folder, if it has one, is removed.
+Run as a process of its own, with nothing but the standard library. When its input ends, all processes of the federation are
+killed, and its temporary folder, if it has one, is removed.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from pathlib import Path
 
 
 def start_watchdog(home: Path, temporary: Path | None) -> subprocess.Popen[bytes]:
-    """Start it; its parent writes the numbers of processes into its input, a line each."""
+    """Start it, as the leader of a process group that those whom it watches should join."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, str(home), *([str(temporary)] if temporary else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",  # it keeps no disk busy
-        start_new_session=True,  # Ctrl-C is not for it
+        process_group=0,  # Ctrl-C is not for it
     )
 
 
@@ -37,33 +36,24 @@ def federation_processes(home: str | Path) -> list[int]:
     mark, found = f"FLWR_HOME={home}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended, or is not ours
-            if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return found
-
-
-def kill_federation(home: str | Path) -> None:
-    """SIGKILL every process of a federation; one that is killed may just have started another."""
-    until = time.monotonic() + 10
-    while (left := federation_processes(home)) and time.monotonic() < until:
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.1)
 
 
 def _main(home: str, temporary: str | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    words = sys.stdin.buffer.read().split()
-    if words[-1:] == [b"done"]:
-        return
-    kill_federation(home)
-    for word in words:  # without /proc: what was started leads a process group each
-        with contextlib.suppress(OSError):
-            os.killpg(int(word), signal.SIGKILL)
+    sys.stdin.buffer.read()
+    until = time.monotonic() + 10
+    while (left := federation_processes(home)) and time.monotonic() < until:  # one may just have started another
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
     if temporary is not None:
         shutil.rmtree(temporary, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)  # itself, and on systems without /proc what its parent started
 
 
 if __name__ == "__main__":

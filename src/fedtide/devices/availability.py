@@ -1,4 +1,9 @@
-"""When a device is available."""
+"""When a device can be reached.
+
+An availability is a callable (seed, device [m], time [m]) -> when each of these devices is next there [m], at that time or
+later; infinity if it never is again. A device must be there to receive a model and to say that it is ready; in between it
+computes, there or not. If its attribute `always` is True, nobody ever has to be waited for, and it is not asked.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,36 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtide import columns
 from fedtide.devices.fedscale import FedScaleAvailability
-from fedtide.devices.traces import Intervals, make_intervals, numbered, read_columns, refused, repeating
+from fedtide.devices.traces import Intervals, check_device_count, read_trace, repeating
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, read_only
+
+Availability: TypeAlias = Callable[[int, Ints, Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Always:
+    """Every device is always there."""
+
+    always: ClassVar[bool] = True
+
+    def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
+        """Return the time itself [m]."""
+        return time.copy()
+
+
+def always(availability: Availability) -> bool:
+    """Say whether every device is always there."""
+    return bool(getattr(availability, "always", False))
+
 
 # Devices that come and go by chance, without memory.
 #
@@ -148,9 +172,6 @@ def _drawn(part: Markov, seed: int, window: int, block: int) -> tuple[Any, Float
     return read_only(state), read_only(np.ascontiguousarray(calls[:, : most + 1]))
 
 
-# Devices that are there at the same hours every day.
-
-
 @dataclass(frozen=True)
 class Daily:
     """There from `begin` to `end` every day, say while phones charge at night; time 0 is midnight.
@@ -201,9 +222,6 @@ class Daily:
         return repeating(time, start, stay, np.full(len(device), self.day))
 
 
-# When devices are there, from a file.
-
-
 @dataclass(frozen=True)
 class TraceAvailability:
     """There in the intervals [start, end) of a CSV or Parquet file with columns device (0, 1, ...), start and end.
@@ -221,48 +239,35 @@ class TraceAvailability:
     intervals: Intervals = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        found = read_columns(self.path, ("device", "start", "end"))
-        device, start, end = numbered(self.path, found["device"]), found["start"], found["end"]
-        for at in np.flatnonzero(start < 0)[:1]:
-            raise refused(self.path, int(at), f"start={start[at]:g} lies before time 0; cut it off there")
-        for at in np.flatnonzero(end <= start)[:1]:
-            raise refused(
-                self.path, int(at), f"end={end[at]:g} does not come after start={start[at]:g}; swap or remove them"
-            )
-        order = np.lexsort((start, device))
-        device, start, end = device[order], start[order], end[order]
-        for at in np.flatnonzero((device[1:] == device[:-1]) & (start[1:] < end[:-1]))[:1]:
-            raise refused(
-                self.path,
-                int(order[at + 1]),
-                f"device {device[at]} comes at {start[at + 1]:g} before it leaves at {end[at]:g} (another row); join the two",
-            )
+        trace = read_trace(self.path, ("device", "start", "end"))
+        trace.refuse(trace["start"] < 0, "start={start:g} lies before time 0; cut it off there")
+        trace.refuse(
+            trace["end"] <= trace["start"], "end={end:g} does not come after start={start:g}; swap or remove them"
+        )
+        trace = trace.ordered(np.lexsort((trace["start"], trace.devices())))
+        device, start, end = trace["device"], trace["start"], trace["end"]
+        left = np.where(np.diff(device, prepend=-1) > 0, 0.0, np.roll(end, 1))  # when it left before
+        early = "device {device:g} comes at {start:g} before it leaves at {left:g} (another row); join the two"
+        trace.refuse(start < left, early, left=left)
         start, end = start * self.scale, end * self.scale
         length = float(end.max()) if self.period is None else self.period
-        for at in np.flatnonzero(end > length)[:1]:
-            raise refused(self.path, int(order[at]), f"its end {end[at]:g} lies beyond period={length:g}; raise period")
+        late = f"its end {{scaled:g}} lies beyond period={length:g}; raise period"
+        trace.refuse(end > length, late, scaled=end)
         if not self.wrap and length < self.horizon:
             raise DataError(
                 f"the trace {self.path} ends at {length:g}, before timeline.horizon={self.horizon:g}; add wrap: true to start "
                 "it over, give its period if it is longer, or lower timeline.horizon"
             )
-        cuts = np.flatnonzero(np.diff(device)) + 1
-        period = np.full(len(cuts) + 1, length if self.wrap else np.inf)
-        object.__setattr__(self, "intervals", make_intervals(np.split(start, cuts), np.split(end, cuts), period))
+        offset = np.searchsorted(device, np.arange(device[-1] + 2))
+        period = np.full(len(offset) - 1, length if self.wrap else np.inf)
+        object.__setattr__(self, "intervals", Intervals(*map(read_only, (start, end, offset, period))))
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return when each is next there [m]."""
         count = len(self.intervals.period)
         if not self.wrap:
-            for each in device[device >= count][:1]:
-                raise DataError(
-                    f"the trace {self.path} has {count} devices and device {each} was asked for; "
-                    f"lower fleet.num_devices to {count}, or add wrap: true"
-                )
+            check_device_count(self.path, device, count)
         return self.intervals.next_there(device % count, time)
-
-
-# Devices that are there while their battery lasts.
 
 
 @dataclass(frozen=True)
@@ -313,37 +318,6 @@ class Battery:
             return np.where(time < (1 - begun) * self._on, time, np.inf)
         period = np.full(len(device), self._on + self._off)
         return repeating(time, -begun * period, np.full(len(device), self._on), period)
-
-
-# When a device can be reached.
-#
-# An availability is a callable (seed, device [m], time [m]) -> when each of these devices is next there [m], at that time
-# or later; infinity if it never is again. A device must be there to receive a model and to say that it is ready; in between
-# it computes, there or not. If its attribute `always` is True, nobody ever has to be waited for, and it is not asked.
-
-
-class Availability(Protocol):
-    """When a device can be reached."""
-
-    def __call__(self, seed: int, device: Ints, time: Floats, /) -> Floats:
-        """Return when each device is next there, at this time or later [m]."""
-        ...
-
-
-@dataclass(frozen=True)
-class Always:
-    """Every device is always there."""
-
-    always: ClassVar[bool] = True
-
-    def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
-        """Return the time itself [m]."""
-        return time.copy()
-
-
-def always(availability: Availability) -> bool:
-    """Say whether every device is always there."""
-    return bool(getattr(availability, "always", False))
 
 
 AVAILABILITIES: dict[str, Callable[..., Availability]] = {

@@ -1,35 +1,73 @@
-"""How long a local training takes."""
+"""How long a local training takes.
+
+A duration is a callable (seed, device [m], job [m]) -> time [m] > 0: how long each of these devices takes for its job of that
+number (1, 2, ...), infinity if it never finishes. It depends on its arguments alone, whoever else is asked. If its attribute
+`redraws` is False, every job of a device takes as long as its first; without the attribute, every job is asked for.
+
+Times are in the unit of fleet.max_duration, by which the radio's symbols per tick and the synchronous timeline's rounds go.
+Where a part gives longer ones, whoever takes longer than a round is ready at the end of the round in which it finishes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 
 from fedtide import columns
 from fedtide.core.memory_budget import require
 from fedtide.devices.fedscale import FedScaleCapacity
-from fedtide.devices.traces import numbered, read_columns, refused, whole
+from fedtide.devices.traces import check_device_count, read_trace
 from fedtide.errors import DataError, FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints
 
-# Durations drawn from a law.
-#
-# Their tails have no end. The radio's symbols per tick and the synchronous timeline's rounds go by fleet.max_duration all
-# the same: whoever takes longer than a round is ready at the end of the round in which it finishes.
-
-
+Duration: TypeAlias = Callable[[int, Ints, Ints], Floats]
+_SamplesPerJob = Annotated[Ints, arg("n_k, samples that one local training visits", key="fleet.samples_per_job")]
+_Spread = Annotated[float, arg("sigma of the log-normal s_k; 0: all devices alike", ge=0, le=10)]
+MinFrequency: TypeAlias = Annotated[float, arg("f_k at least", unit="cycles/s", gt=0, key="fleet.min_frequency")]
+MaxFrequency: TypeAlias = Annotated[float, arg("f_k at most", unit="cycles/s", gt=0, key="fleet.max_frequency")]
 _LEAST = np.finfo(np.float64).tiny  # no device takes no time, whatever rounds to 0
 
 
-def _scale(seed: int, device: Ints, spread: float) -> Floats | float:
-    """Return by how much each device is slower than the median one, drawn once [m]."""
-    return np.exp(spread * columns.normal(seed, "duration spread", device)) if spread else 1.0
+def redraws(duration: Duration) -> bool:
+    """Say whether a device's jobs may differ in length."""
+    return bool(getattr(duration, "redraws", True))
+
+
+def first_duration(duration: Duration, seed: int, num_devices: int) -> Floats:
+    """Return how long the first job of every device takes [N]."""
+    return duration(seed, np.arange(num_devices), np.ones(num_devices, np.int64))
+
+
+@dataclass(frozen=True)
+class UniformDuration:
+    """T_k ~ U(T_min, T_max], drawn once per device. The lower end is left out, so that no device takes no time."""
+
+    min_duration: Annotated[float, arg("T_min", ge=0, key="fleet.min_duration")] = 0.0
+    max_duration: Annotated[float, arg("T_max", gt=0, key="fleet.max_duration")] = 1.0
+    redraws: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.min_duration > self.max_duration:
+            raise FedtideError(
+                f"duration=uniform: min_duration={self.min_duration} exceeds max_duration={self.max_duration}; swap them or "
+                "lower it"
+            )
+
+    def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
+        """Return T_k [m]; the draws come one after the other, so those before the last device are made too."""
+        count = int(np.max(device, initial=-1)) + 1
+        require(24.0 * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
+        drawn = self.max_duration - stream(seed, "duration").random(count) * (self.max_duration - self.min_duration)
+        return drawn[device]
+
+
+# Laws whose tails have no end.
 
 
 @dataclass(frozen=True)
@@ -41,13 +79,14 @@ class ShiftedExponential:
 
     shift: Annotated[float, arg("a, what a job takes at least", unit="units of time", ge=0)] = 0.2
     mean: Annotated[float, arg("b, what it takes beyond that on average", unit="units of time", gt=0)] = 0.3
-    spread: Annotated[float, arg("sigma of the log-normal s_k; 0: all devices alike", ge=0, le=10)] = 0.0
+    spread: _Spread = 0.0
     redraws: ClassVar[bool] = True
 
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T [m]."""
         drawn = self.shift + self.mean * columns.exponential(seed, "shifted exponential", device, job)
-        return np.maximum(_scale(seed, device, self.spread) * drawn, _LEAST)
+        scale = np.exp(self.spread * columns.normal(seed, "duration spread", device)) if self.spread else 1.0
+        return np.maximum(scale * drawn, _LEAST)
 
 
 @dataclass(frozen=True)
@@ -57,10 +96,10 @@ class ShiftedExponentialBySize:
     s_k = exp(spread Z_k), Z_k ~ N(0, 1) once per device. Jobs may take longer than fleet.max_duration.
     """
 
-    samples_per_job: Annotated[Ints, arg("n_k, samples that one local training visits", key="fleet.samples_per_job")]
+    samples_per_job: _SamplesPerJob
     shift: Annotated[float, arg("a, what a sample takes at least", unit="units of time", ge=0)] = 4e-5
     mean: Annotated[float, arg("b, what it takes beyond that on average", unit="units of time", gt=0)] = 6e-5
-    spread: Annotated[float, arg("sigma of the log-normal s_k; 0: all devices alike", ge=0, le=10)] = 0.0
+    spread: _Spread = 0.0
     redraws: ClassVar[bool] = True
 
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
@@ -91,7 +130,7 @@ class LogNormal:
         return np.maximum(self.median * np.exp(self.sigma * columns.normal(seed, "log-normal", device, *index)), _LEAST)
 
 
-# How fast a device's CPU is: drawn once, and the same for how long it computes and what that costs.
+# By what there is to compute and how fast the CPU is: the same speed for how long it computes and what that costs.
 
 
 def frequencies(seed: int, device: Ints, low: float, high: float) -> Floats:
@@ -105,9 +144,6 @@ def check_frequencies(part: str, low: float, high: float) -> None:
         raise FedtideError(f"{part}: min_frequency={low:g} exceeds max_frequency={high:g}; swap them")
 
 
-# Durations by what there is to compute and how fast the CPU is.
-
-
 @dataclass(frozen=True)
 class Cycles:
     """T_k = c n_k / f_k: cycles per sample times samples per job over the CPU's frequency, drawn once (Tran et al., 2019).
@@ -116,10 +152,10 @@ class Cycles:
     slowest, as rounds and symbols per tick go by it.
     """
 
-    samples_per_job: Annotated[Ints, arg("n_k, samples that one local training visits", key="fleet.samples_per_job")]
+    samples_per_job: _SamplesPerJob
     cycles_per_sample: Annotated[float, arg("c", unit="cycles", ge=0, key="fleet.cycles_per_sample")] = 1e7
-    min_frequency: Annotated[float, arg("f_k at least", unit="cycles/s", gt=0, key="fleet.min_frequency")] = 1e9
-    max_frequency: Annotated[float, arg("f_k at most", unit="cycles/s", gt=0, key="fleet.max_frequency")] = 1e9
+    min_frequency: MinFrequency = 1e9
+    max_frequency: MaxFrequency = 1e9
     unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
     redraws: ClassVar[bool] = False
 
@@ -135,9 +171,6 @@ class Cycles:
         """Return T_k [m]."""
         speed = frequencies(seed, device, self.min_frequency, self.max_frequency) * self.unit_seconds
         return float(self.cycles_per_sample) * np.asarray(self.samples_per_job)[device] / speed
-
-
-# Durations from a file.
 
 
 @dataclass(frozen=True)
@@ -156,36 +189,30 @@ class TraceDuration:
     taken: Floats = field(init=False, repr=False, compare=False)  # by device and job [rows]
 
     def __post_init__(self) -> None:
-        found = read_columns(self.path, ("device", "duration"), ("job",))
-        taken = found["duration"] * self.scale
-        for at in np.flatnonzero(~(taken > 0))[:1]:
-            raise refused(
-                self.path, int(at), f"duration={found['duration'][at]:g}: a job takes some time; give more than 0"
-            )
-        device = numbered(self.path, found["device"])
-        job = whole(self.path, "job", found["job"], 1) if "job" in found else np.ones_like(device)
+        trace = read_trace(self.path, ("device", "duration"), ("job",))
+        too_short = ~(trace["duration"] * self.scale > 0)
+        trace.refuse(too_short, "duration={duration:g}: a job takes some time; give more than 0")
+        device = trace.devices()
+        job = trace.whole("job", 1) if "job" in trace.columns else np.ones_like(device)
         order = np.lexsort((job, device))
-        begin = np.searchsorted(device[order], np.arange(device.max() + 2))
-        wanted = np.arange(len(device)) - begin[device[order]] + 1
-        for at in np.flatnonzero(job[order] != wanted)[:1]:
-            row, missing = int(order[at]), int(wanted[at])
-            problem = f"there is a job {job[row]} but no job {missing}; number its jobs 1, 2, ... without gaps"
-            if job[row] < missing:
-                problem = f"there is a row for its job {job[row]} already; remove one, or number them in a column job"
-            raise refused(self.path, row, f"device {device[row]}: {problem}")
-        object.__setattr__(self, "redraws", "job" in found)
+        trace, device, job = trace.ordered(order), device[order], job[order]
+        begin = np.searchsorted(device, np.arange(device[-1] + 2))
+        wanted = np.arange(len(device)) - begin[device] + 1
+        twice = (
+            "device {device:g}: there is a row for its job {job} already; remove one, or number them in a column job"
+        )
+        trace.refuse(job < wanted, twice, job=job)
+        gap = "device {device:g}: there is a job {job} but no job {wanted}; number its jobs 1, 2, ... without gaps"
+        trace.refuse(job > wanted, gap, job=job, wanted=wanted)
+        object.__setattr__(self, "redraws", "job" in trace.columns)
         object.__setattr__(self, "begin", begin)
-        object.__setattr__(self, "taken", taken[order])
+        object.__setattr__(self, "taken", trace["duration"] * self.scale)
 
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return what the file says [m]."""
         count = len(self.begin) - 1
         if not self.wrap:
-            for each in device[device >= count][:1]:
-                raise DataError(
-                    f"the trace {self.path} has {count} devices and device {each} was asked for; "
-                    f"lower fleet.num_devices to {count}, or add wrap: true"
-                )
+            check_device_count(self.path, device, count)
         row = device % count
         first, jobs = self.begin[row], self.begin[row + 1] - self.begin[row]
         if self.redraws and not self.wrap:
@@ -195,59 +222,6 @@ class TraceDuration:
                     "lower timeline.horizon, or add wrap: true"
                 )
         return self.taken[first + (job - 1) % jobs if self.redraws else first]
-
-
-# How long a device computes.
-#
-# A duration is a callable (seed, device [m], job [m]) -> time [m] > 0: how long each of these devices takes for its job of
-# that number (1, 2, ...), infinity if it never finishes. It depends on its arguments alone, whoever else is asked. If its
-# attribute `redraws` is False, every job of a device takes as long as its first; without the attribute, every job is asked
-# for.
-#
-# Times are in the unit of fleet.max_duration, by which the radio's symbols per tick and the synchronous timeline's rounds
-# go. Where a part gives longer ones, whoever takes longer than a round is ready at the end of the round in which it
-# finishes.
-
-
-class Duration(Protocol):
-    """How long a device computes."""
-
-    def __call__(self, seed: int, device: Ints, job: Ints, /) -> Floats:
-        """Return how long each device takes for its job of this number [m]."""
-        ...
-
-
-@dataclass(frozen=True)
-class UniformDuration:
-    """T_k ~ U(T_min, T_max], drawn once per device. The lower end is left out, so that no device takes no time."""
-
-    min_duration: Annotated[float, arg("T_min", ge=0, key="fleet.min_duration")] = 0.0
-    max_duration: Annotated[float, arg("T_max", gt=0, key="fleet.max_duration")] = 1.0
-    redraws: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if self.min_duration > self.max_duration:
-            raise FedtideError(
-                f"duration=uniform: min_duration={self.min_duration} exceeds max_duration={self.max_duration}; swap them or "
-                "lower it"
-            )
-
-    def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
-        """Return T_k [m]; the draws come one after the other, so those before the last device are made too."""
-        count = int(np.max(device, initial=-1)) + 1
-        require(24.0 * count, f"a fleet of {count:,} devices", "lower fleet.num_devices")
-        drawn = self.max_duration - stream(seed, "duration").random(count) * (self.max_duration - self.min_duration)
-        return drawn[device]
-
-
-def redraws(duration: Duration) -> bool:
-    """Say whether a device's jobs may differ in length."""
-    return bool(getattr(duration, "redraws", True))
-
-
-def first_duration(duration: Duration, seed: int, num_devices: int) -> Floats:
-    """Return how long the first job of every device takes [N]."""
-    return duration(seed, np.arange(num_devices), np.ones(num_devices, np.int64))
 
 
 DURATIONS: dict[str, Callable[..., Duration]] = {

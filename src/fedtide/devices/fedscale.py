@@ -7,24 +7,25 @@ without being trusted (`data/unpickle.py`). Which client a device is, is drawn b
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtide import columns
 from fedtide.core.memory_budget import require
 from fedtide.data.unpickle import read_pickle
-from fedtide.devices.traces import Intervals, make_intervals, trace_bytes
+from fedtide.devices.traces import Intervals, trace_bytes
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, read_only
 
-_SKIP: Final = "correct it, or add skip: true to leave such clients out"
 _OBJECTS: Final = 12.0  # times the bytes of the file, which its objects take
+_Skip = Annotated[bool, arg("leave out clients whose record is faulty, instead of refusing the file")]
+_UnitSeconds = Annotated[float, arg("how long a unit of time is", unit="s", gt=0)]
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,17 @@ class FedScaleCapacity:
     path: Annotated[Path, arg("FedScale's client_device_capacity")]
     samples_per_job: Annotated[Ints, arg("n_k, samples that one local training visits", key="fleet.samples_per_job")]
     factor: Annotated[float, arg("training over inference", gt=0)] = 3.0
-    unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
-    skip: Annotated[bool, arg("leave out clients whose record is faulty, instead of refusing the file")] = False
+    unit_seconds: _UnitSeconds = 1.0
+    skip: _Skip = False
     redraws: ClassVar[bool] = False
     per_sample: Floats = field(init=False, repr=False, compare=False)  # in s [clients]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "per_sample", read_capacity(self.path, self.skip))
+        object.__setattr__(self, "per_sample", _seconds_per_sample(self.path, self.skip, _stamp(self.path)))
 
     def __call__(self, seed: int, device: Ints, job: Ints) -> Floats:
         """Return T_k [m]."""
-        client = drawn_clients(seed, "fedscale capacity", device, len(self.per_sample))
+        client = _drawn_clients(seed, "fedscale capacity", device, len(self.per_sample))
         samples = np.asarray(self.samples_per_job)[device]
         return self.factor * self.per_sample[client] * samples / self.unit_seconds
 
@@ -61,61 +62,89 @@ class FedScaleAvailability:
     """
 
     path: Annotated[Path, arg("FedScale's client_behave_trace")]
-    unit_seconds: Annotated[float, arg("how long a unit of time is", unit="s", gt=0)] = 1.0
-    skip: Annotated[bool, arg("leave out clients whose record is faulty, instead of refusing the file")] = False
+    unit_seconds: _UnitSeconds = 1.0
+    skip: _Skip = False
     intervals: Intervals = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        found = read_behaviour(self.path, self.skip)
+        found = _behaviour(self.path, self.skip, _stamp(self.path))
         object.__setattr__(self, "intervals", found.scaled(1 / self.unit_seconds))
 
     def __call__(self, seed: int, device: Ints, time: Floats) -> Floats:
         """Return when each is next there [m]."""
-        client = drawn_clients(seed, "fedscale availability", device, len(self.intervals.period))
+        client = _drawn_clients(seed, "fedscale availability", device, len(self.intervals.period))
         return self.intervals.next_there(client, time)
 
 
-def drawn_clients(seed: int, purpose: str, device: Ints, count: int) -> Ints:
+def _drawn_clients(seed: int, purpose: str, device: Ints, count: int) -> Ints:
     """Return which of so many clients each device is, all as likely [m]."""
     return (columns.uniform(seed, purpose, device) * count).astype(np.int64)
 
 
-def read_capacity(path: Path, skip: bool) -> Floats:
-    """Return how long each client takes for one sample, in s [clients]."""
-    found: Floats = _cached(path, _capacity, skip)
-    return found
+_Record = TypeVar("_Record", bound=BaseModel)
 
 
-def read_behaviour(path: Path, skip: bool) -> Intervals:
-    """Return when each client is there, in s."""
-    found: Intervals = _cached(path, _behaviour, skip)
-    return found
+class _Capacity(BaseModel):
+    """A client's record in client_device_capacity."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    computation: Annotated[float, Field(gt=0)]  # of one sample, in ms
 
 
-class _Stamp(NamedTuple):
-    """What a file looks like from outside: the same stamp, the same content."""
+class _Behaviour(BaseModel):
+    """A client's record in client_behave_trace: it comes at active[i] and leaves at inactive[i], in s."""
 
-    path: Path
-    changed: int
-    size: int
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    finish_time: Annotated[float, Field(gt=0)]
+    active: list[Annotated[float, Field(ge=0)]]
+    inactive: list[float]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> _Behaviour:
+        if len(self.active) != len(self.inactive):
+            raise ValueError(f"it comes {len(self.active)} times and leaves {len(self.inactive)} times")
+        changes = np.ravel([self.active, self.inactive], order="F")
+        for at in np.flatnonzero(np.diff(changes) < 0)[:1]:
+            raise ValueError(f"its times are not in order: {changes[at]:g} before {changes[at + 1]:g}")
+        if not len(self.stays[0]):
+            raise ValueError("it is never there")
+        return self
+
+    @property
+    def stays(self) -> tuple[Floats, Floats]:
+        """When it comes and when it leaves, up to finish_time, where FedScale starts it again."""
+        come, leave = np.array(self.active), np.minimum(self.inactive, self.finish_time)
+        return come[come < leave], leave[come < leave]
 
 
-def _cached(path: Path, reader: Callable[[Path, bool], Any], skip: bool) -> Any:
-    """Read a file once: they are big, and every run of a study names them."""
+_Stamp = tuple[int, ...] | None  # of a file: the same stamp, the same content
+
+
+def _stamp(path: Path) -> _Stamp:
     try:
         found = path.stat()
     except (OSError, ValueError):
-        return reader(path, skip)  # which says why it cannot be read
-    return _read(_Stamp(path.resolve(), found.st_mtime_ns, found.st_size), path, reader, skip)
+        return None  # whoever reads it says why it cannot be read
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-@functools.lru_cache(maxsize=4)
-def _read(stamp: _Stamp, path: Path, reader: Callable[[Path, bool], Any], skip: bool) -> Any:
-    return reader(path, skip)
+@functools.lru_cache(maxsize=2)  # the files are big, and every run of a study names them
+def _seconds_per_sample(path: Path, skip: bool, stamp: _Stamp) -> Floats:
+    """Return how long each client takes for one sample, in s [clients]."""
+    return read_only(np.array([each.computation / 1000 for each in _clients(_Capacity, path, skip)]))
 
 
-def _clients(path: Path) -> Iterator[tuple[Any, dict[Any, Any]]]:
-    """Give every client of a file with its record."""
+@functools.lru_cache(maxsize=2)
+def _behaviour(path: Path, skip: bool, stamp: _Stamp) -> Intervals:
+    """Return when each client is there, in s."""
+    found = [(*each.stays, each.finish_time) for each in _clients(_Behaviour, path, skip)]
+    start, end, period = zip(*found, strict=True)
+    offset = np.cumsum([0, *map(len, start)])
+    return Intervals(*map(read_only, (np.concatenate(start), np.concatenate(end), offset, np.array(period))))
+
+
+def _clients(kind: type[_Record], path: Path, skip: bool) -> Iterator[_Record]:
+    """Give the records of all clients; faulty ones are left out or refused."""
     content = trace_bytes(path)
     require(_OBJECTS * len(content), f"the trace {path}", "use a smaller one")
     try:
@@ -123,83 +152,27 @@ def _clients(path: Path) -> Iterator[tuple[Any, dict[Any, Any]]]:
     except DataError as error:
         raise DataError(f"the trace {path}: {error}") from error
     if not isinstance(found, dict) or not found:
-        raise DataError(
-            f"the trace {path} holds {_kind(found)}, not a mapping from clients to records; name FedScale's file"
-        )
+        what = f"{'a' if found else 'an empty'} {type(found).__name__}"
+        raise DataError(f"the trace {path} holds {what}, not a mapping from clients to records; name FedScale's file")
+    usable = 0
     for client, record in found.items():
-        if not isinstance(record, dict):
-            raise DataError(
-                f"the trace {path}, client {_name(client)}: its record is {_kind(record)}; name FedScale's file"
-            )
-        yield client, record
-
-
-def _kind(value: object) -> str:
-    return f"an empty {type(value).__name__}" if value in ({}, [], ()) else f"a {type(value).__name__}"
-
-
-def _name(client: object) -> str:
-    return repr(client)[:40]
-
-
-def _collect(path: Path, skip: bool, one: Callable[[dict[Any, Any]], Any]) -> list[Any]:
-    """Return what is made of every client's record; a faulty one is left out or refused, by its name."""
-    found = []
-    for client, record in _clients(path):
         try:
-            found.append(one(record))
-        except DataError as error:
-            if not skip:
-                raise DataError(f"the trace {path}, client {_name(client)}: {error}; {_SKIP}") from error
-    if not found:
+            made = kind.model_validate(record)
+        except ValidationError as error:
+            if skip:
+                continue
+            remedy = "correct it, or add skip: true to leave such clients out"
+            raise DataError(f"the trace {path}, client {client!r:.40}: {_problem(error)}; {remedy}") from error
+        usable += 1
+        yield made
+    if not usable:
         raise DataError(f"the trace {path} has no client that could be used; name FedScale's file")
-    return found
 
 
-def _capacity(path: Path, skip: bool) -> Floats:
-    def one(record: dict[Any, Any]) -> float:
-        taken = _number(record, "computation")
-        if not taken > 0:
-            raise DataError(f"computation={taken:g} ms per sample is not more than 0")
-        return taken / 1000
-
-    return read_only(np.array(_collect(path, skip, one)))
-
-
-def _behaviour(path: Path, skip: bool) -> Intervals:
-    def one(record: dict[Any, Any]) -> tuple[Floats, Floats, float]:
-        finish = _number(record, "finish_time")
-        if not finish > 0:
-            raise DataError(f"finish_time={finish:g} is not more than 0")
-        active, inactive = _numbers(record, "active"), _numbers(record, "inactive")
-        if len(active) != len(inactive):
-            raise DataError(f"it comes {len(active)} times and leaves {len(inactive)} times")
-        for at in np.flatnonzero((active > inactive) | (active < 0))[:1]:
-            raise DataError(f"it comes at {active[at]:g} and leaves at {inactive[at]:g}: these are not times in order")
-        for at in np.flatnonzero(active[1:] < inactive[:-1])[:1]:
-            raise DataError(f"it comes at {active[at + 1]:g} before it leaves at {inactive[at]:g}")
-        inactive = np.minimum(inactive, finish)  # where FedScale starts it again, too
-        stays = active < inactive
-        if not stays.any():
-            raise DataError("it is never there")
-        return active[stays], inactive[stays], finish
-
-    start, end, period = zip(*_collect(path, skip, one), strict=True)
-    return make_intervals(start, end, np.array(period))
-
-
-def _number(record: dict[Any, Any], name: str) -> float:
-    value = record.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(f"{name}={_name(value)} is no finite number")
-    return float(value)
-
-
-def _numbers(record: dict[Any, Any], name: str) -> Floats:
-    value = record.get(name)
-    if not isinstance(value, list | tuple) or not all(type(each) in (int, float) for each in value):
-        raise DataError(f"{name}={_name(value)} is no list of numbers")
-    found = np.array(value, np.float64)
-    if not np.isfinite(found).all():
-        raise DataError(f"{name} has a number that is not finite")
-    return found
+def _problem(error: ValidationError) -> str:
+    """Say what is wrong with a record: the field, its value and the reason."""
+    found = error.errors()[0]
+    place = ".".join(map(str, found["loc"]))
+    reason = found["msg"].removeprefix("Value error, ")
+    value = f"{place}={found['input']!r:.40}: " if place else ""
+    return f"{value}{reason[0].lower()}{reason[1:]}"

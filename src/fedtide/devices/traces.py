@@ -1,73 +1,110 @@
-"""Reading traces: columns of numbers by name out of a CSV or Parquet file, checked where they are read.
-
-Whoever goes on checking names the row at fault with `refused(path, at, ...)`, so that every complaint says where it is.
-"""
+"""Traces: tables of numbers out of CSV and Parquet files, checked where they are read, and intervals in which devices are there."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedtide.core.faults import fault_reason
 from fedtide.core.files import read_bytes
 from fedtide.errors import DataError
-from fedtide.types import Floats, Ints, read_only
+from fedtide.types import Floats, Ints
 
 _MOST_BYTES: Final = 2**30  # of a trace; millions of rows
 
 
-def read_columns(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Floats]:
-    """Return the columns of these names, each of finite numbers [rows]; those that are optional only if they are there.
+@dataclass(frozen=True)
+class Trace:
+    """Columns of finite numbers by name. Whoever checks them further names the row at fault with `refuse`."""
 
-    A CSV file has a header with the names, in any order; what else it holds is not looked at. There is one row at least.
+    path: Path
+    columns: Mapping[str, Floats]  # [rows]
+    row: Ints  # of the file, counted from 0 [rows]
+
+    def __getitem__(self, name: str) -> Floats:
+        """Return a column [rows]."""
+        return self.columns[name]
+
+    def refuse(self, bad: npt.NDArray[np.bool_], problem: str, **more: npt.NDArray[Any]) -> None:
+        """Raise if a row is bad. problem: what is wrong and what to do, with the first one's values as in `{time:g}`.
+
+        more: values besides the columns' [rows].
+        """
+        for at in np.flatnonzero(bad)[:1]:
+            values = {name: column[at] for name, column in {**self.columns, **more}.items()}
+            raise _row_error(self.path, int(self.row[at]), problem.format(**values))
+
+    def whole(self, name: str, least: int = 0) -> Ints:
+        """Return a column as whole numbers >= least [rows]."""
+        column = self[name]
+        bad = (column != np.floor(column)) | (column < least) | (column > 2**53)
+        self.refuse(bad, f"{name}={{{name}:g}} is no whole number >= {least}; number them {least}, ...")
+        return column.astype(np.int64)
+
+    def devices(self, num_devices: int | None = None) -> Ints:
+        """Return the devices of the rows: all of 0, 1, ..., up to N if that is known [rows]."""
+        device = self.whole("device")
+        if num_devices is not None:
+            problem = f"device={{device:g}} is not known, fleet.num_devices={num_devices}; leave it out or add devices"
+            self.refuse(device >= num_devices, problem)
+        there = np.unique(device)
+        missing = int(np.argmax(np.append(there, -1) != np.arange(len(there) + 1)))
+        if missing < (num_devices or len(there)):
+            raise DataError(f"the trace {self.path} has no row of device {missing}; give every device 0, 1, ... one")
+        return device
+
+    def ordered(self, order: Ints) -> Trace:
+        """Return the rows in this order."""
+        return replace(self, columns={name: each[order] for name, each in self.columns.items()}, row=self.row[order])
+
+
+def _row_error(path: Path, row: int, problem: str) -> DataError:
+    where = f"line {row + 2}" if path.suffix == ".csv" else f"row {row + 1}"
+    return DataError(f"the trace {path}, {where}: {problem}")
+
+
+def check_device_count(path: Path, device: Ints, count: int) -> None:
+    """Raise if a device is asked for that a trace, which does not wrap, has not."""
+    for each in device[device >= count][:1]:
+        raise DataError(
+            f"the trace {path} has {count} devices and device {each} was asked for; "
+            f"lower fleet.num_devices to {count}, or add wrap: true"
+        )
+
+
+def read_trace(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> Trace:
+    """Read the columns of these names, one row at least; those that are optional only if they are there.
+
+    A CSV file has a header with the names, in any order; what else it holds is not looked at.
     """
     content = trace_bytes(path)
-    if path.suffix == ".csv":
-        header, values = _csv(path, content, (*names, *optional))
-    elif path.suffix == ".parquet":
-        header, values = _parquet(path, content, (*names, *optional))
-    else:
+    if path.suffix not in _READERS:
         raise DataError(f"the trace {path} ends with {path.suffix!r}; name a .csv or .parquet file")
+    header, column = _READERS[path.suffix](path, content)
     for name in names:
         if name not in header:
             raise DataError(
                 f"the trace {path} has no column {name!r}, only {', '.join(header[:20]) or 'none'}; "
                 f"it needs {', '.join(names)}, named in its first line"
             )
-    if not len(next(iter(values.values()))):
+    wanted = [name for name in (*names, *optional) if name in header]
+    for name in wanted:
+        if header.count(name) > 1:
+            raise DataError(f"the trace {path} has two columns {name!r}; name every column once")
+    columns = {name: column(name) for name in wanted}
+    num_rows = len(columns[names[0]])
+    if not num_rows:
         raise DataError(f"the trace {path} has no rows; it needs one at least, with {', '.join(names)}")
-    for name, column in values.items():
-        for at in np.flatnonzero(~np.isfinite(column))[:1]:
-            raise refused(path, int(at), f"{name}={column[at]} is no finite number; give one")
-    return values
-
-
-def refused(path: Path, at: int, problem: str) -> DataError:
-    """Return the error of a row, counted from 0: where it is in the file, and what is wrong with it and what to do."""
-    where = f"line {at + 2}" if path.suffix == ".csv" else f"row {at + 1}"
-    return DataError(f"the trace {path}, {where}: {problem}")
-
-
-def whole(path: Path, name: str, column: Floats, least: int = 0) -> Ints:
-    """Return a column as whole numbers >= least [rows], or raise."""
-    for at in np.flatnonzero((column != np.floor(column)) | (column < least) | (column > 2**53))[:1]:
-        raise refused(path, int(at), f"{name}={column[at]:g} is no whole number >= {least}; number them {least}, ...")
-    return column.astype(np.int64)
-
-
-def numbered(path: Path, device: Floats) -> Ints:
-    """Return the devices of the rows as numbers 0, 1, ... without a gap [rows], or raise."""
-    found = whole(path, "device", device)
-    there = np.unique(found)
-    for gap in np.flatnonzero(there != np.arange(len(there)))[:1]:
-        raise DataError(
-            f"the trace {path} has a device {there[-1]} but no device {gap}; number its devices 0, 1, ... without gaps"
-        )
+    found = Trace(path, columns, np.arange(num_rows))
+    for name in wanted:
+        found.refuse(~np.isfinite(found[name]), f"{name}={{{name}}} is no finite number; give one")
     return found
 
 
@@ -82,7 +119,10 @@ def trace_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
         raise DataError(f"the trace {path} cannot be read ({why}); name a file that can") from error
 
 
-def _csv(path: Path, content: bytes, names: Sequence[str]) -> tuple[list[str], dict[str, Floats]]:
+_Table = tuple[list[str], Callable[[str], Floats]]  # the header, and what makes a column of a name in it
+
+
+def _csv(path: Path, content: bytes) -> _Table:
     try:
         rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
@@ -90,28 +130,23 @@ def _csv(path: Path, content: bytes, names: Sequence[str]) -> tuple[list[str], d
     while rows and not rows[-1]:
         rows.pop()
     header = [name.strip() for name in rows[0]] if rows else []
-    for name in names:
-        if header.count(name) > 1:
-            raise DataError(f"the trace {path} has two columns {name!r}; name every column once")
     for at, row in enumerate(rows[1:]):
         if len(row) != len(header):
-            raise refused(path, at, f"it has {len(row)} values for {len(header)} columns; give one for each")
-    return header, {name: _numbers(path, name, rows[1:], header.index(name)) for name in names if name in header}
+            raise _row_error(path, at, f"it has {len(row)} values for {len(header)} columns; give one for each")
 
-
-def _numbers(path: Path, name: str, rows: list[list[str]], column: int) -> Floats:
-    try:
-        return np.array([float(row[column]) for row in rows])
-    except ValueError:
-        for at, row in enumerate(rows):
+    def column(name: str) -> Floats:
+        values, place = np.empty(len(rows) - 1), header.index(name)
+        for at, row in enumerate(rows[1:]):
             try:
-                float(row[column])
+                values[at] = float(row[place])
             except ValueError as error:
-                raise refused(path, at, f"{name}={row[column][:40]!r} is no number; give one") from error
-        raise
+                raise _row_error(path, at, f"{name}={row[place][:40]!r} is no number; give one") from error
+        return values
+
+    return header, column
 
 
-def _parquet(path: Path, content: bytes, names: Sequence[str]) -> tuple[list[str], dict[str, Floats]]:
+def _parquet(path: Path, content: bytes) -> _Table:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -124,18 +159,17 @@ def _parquet(path: Path, content: bytes, names: Sequence[str]) -> tuple[list[str
     except Exception as error:  # a damaged file can raise nearly anything
         line = " ".join(str(error).split())[:200]
         raise DataError(f"the trace {path} is no Parquet file, or damaged ({line}); write it anew") from error
-    header = [str(name) for name in table.column_names]
-    values = {}
-    for name in names:
-        if header.count(name) > 1:
-            raise DataError(f"the trace {path} has two columns {name!r}; name every column once")
-        if name not in header:
-            continue
+
+    def column(name: str) -> Floats:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise DataError(f"the trace {path} has {name} of type {kind}; store numbers")
-        values[name] = np.asarray(table.column(name).cast(pa.float64(), safe=False).to_numpy(), np.float64)  # null: NaN
-    return header, values
+        return np.asarray(table.column(name).cast(pa.float64(), safe=False).to_numpy(), np.float64)  # null: NaN
+
+    return [str(name) for name in table.column_names], column
+
+
+_READERS: Final[dict[str, Callable[[Path, bytes], _Table]]] = {".csv": _csv, ".parquet": _parquet}
 
 
 # Being there in intervals: the first that is not over, exactly, and at a cost that does not grow with the time.
@@ -204,11 +238,3 @@ class Intervals(NamedTuple):
 
         low = np.where(again, np.maximum(cycle - 1, 0) * count, 0)
         return next_there(time, interval, low, np.where(again, (cycle + 3) * count, count))
-
-
-def make_intervals(start: Sequence[Floats], end: Sequence[Floats], period: Floats) -> Intervals:
-    """Put the intervals of several rows together, each ascending."""
-    offset = np.concatenate([[0], np.cumsum([len(each) for each in start])]).astype(np.int64)
-    return Intervals(
-        read_only(np.concatenate(start)), read_only(np.concatenate(end)), read_only(offset), read_only(period)
-    )

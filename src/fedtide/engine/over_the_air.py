@@ -34,6 +34,8 @@ def check_over_the_air(experiment: Experiment, access: Access, aggregator: Any) 
         raise FedtideError(
             f"{hears} all devices on the same symbols, which radio.allocation={radio.allocation} would share: leave it out"
         )
+    if radio.modem.name != "shannon":
+        raise FedtideError(f"{hears} no bits, and radio.modem={radio.modem} would not be used: leave it out")
     _number(access, "min_snr", MIN_SNR, 0.0, ">= 0")
     _number(access, "symbols_per_parameter", ANALOG_SYMBOLS_PER_PARAMETER, 1e-9, "> 0")
 

@@ -11,13 +11,13 @@ import numpy as np
 from fedtide.config import Experiment
 from fedtide.engine.preflight import as_experiment
 from fedtide.engine.system import build, load_dataset
-from fedtide.help_text import documented
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.plot.run import draw_plan
 from fedtide.report import notebook
 from fedtide.report.frames import columns_of, frame
 from fedtide.report.plan import plan_rows, plan_summary
 from fedtide.report.summary import ages_in_words
+from fedtide.types import documented
 
 
 @documented

@@ -32,7 +32,6 @@ from fedtide.radio.allocation import Allocation, symbols_per_tick
 from fedtide.radio.cell import Coverage
 from fedtide.radio.csi import Uplink
 from fedtide.radio.downlink import Downlink, instant
-from fedtide.radio.modem import Shannon
 from fedtide.radio.over_the_air import Access, OverTheAirAccess, separate
 from fedtide.timeline.clock import Ticks, VersionTimes, checked_ticks, make_clock, span_of
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick
@@ -159,7 +158,7 @@ def make_coverage(experiment: Experiment) -> Coverage:
 def make_channel(experiment: Experiment, coverage: Coverage) -> Uplink:
     """Make what the uplinks carry and what the server knows of them."""
     channel: Uplink = make_part(experiment, "channel", run_coverage=coverage)
-    return Uplink(channel, make_part(experiment, "csi"), Shannon())
+    return Uplink(channel, make_part(experiment, "csi"), make_part(experiment, "modem"))
 
 
 def _receiving(

@@ -24,7 +24,6 @@ from fedtide.core.reading import is_own_file
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.trainer import (
     WRAPPERS,
-    Score,
     TableId,
     Task,
     check_jobs,
@@ -32,7 +31,7 @@ from fedtide.learning.trainer import (
     read_tables,
     samples_per_training,
 )
-from fedtide.parts import checks, registry, user_code
+from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import arg
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Floats, Ints, Job, Memory, Samples, Trained, Vector
@@ -71,37 +70,20 @@ class DaskTrainer:
         self._link: _Link | None = None
         self._tables: dict[TableId, tuple[Samples, str]] = {}  # of the last call, with their names on the workers
         self._length = len(self._inner.initial_model(task.seed))
-        if checks.remembers(self._inner):
-            self.init = self._inner.init
-        if callable(getattr(self._inner, "arrived", None)):
-            self.arrived = self._inner.arrived
-
-    @property
-    def name(self) -> str:
-        """What it is called in the records of a run."""
-        return f"dask around {getattr(self._inner, 'name', self._inner_name)}"
-
-    def initial_model(self, seed: int) -> Vector:
-        """Return theta(1) [d] for this seed."""
-        model: Vector = self._inner.initial_model(seed)
-        return model
-
-    def evaluate(self, model: Vector, samples: Samples) -> Score:
-        """Score a model, in this process."""
-        score: Score = self._inner.evaluate(model, samples)
-        return score
+        self.name = f"dask around {getattr(self._inner, 'name', inner)}"  # in the records of a run
+        for method in ("initial_model", "evaluate", "init", "arrived"):  # in this process
+            if callable(own := getattr(self._inner, method, None)):
+                setattr(self, method, own)
 
     def check_samples(self, samples: Samples) -> None:
         """Raise if the inner trainer cannot take such samples, or they cannot be sent."""
-        check = getattr(self._inner, "check_samples", None)
-        if callable(check):
+        if callable(check := getattr(self._inner, "check_samples", None)):
             check(samples)
         size = sum(np.asarray(each).nbytes for each in samples if each is not None)
         if size > MOST_TABLE_BYTES:
             raise FedtideError(
                 f"trainer='dask': a table of samples takes {size / 1e9:.1f} GB, and Dask sends at most "
-                f"{MOST_TABLE_BYTES / 1e9:g} GB "
-                "at once: give images as bytes, or fewer (data.num_train)"
+                f"{MOST_TABLE_BYTES / 1e9:g} GB at once: give images as bytes, or fewer (data.num_train)"
             )
 
     def train(self, jobs: Sequence[Job]) -> Vector | Trained:
@@ -182,14 +164,15 @@ class _Link:
         pieces = shares(work, np.array(list(threads.values()), np.float64))
         places = [(place, piece) for place, piece in zip(threads, pieces, strict=True) if len(piece)]
         chunks = [pack_chunks(self._maker, [(jobs[row], names[row]) for row in piece]) for _, piece in places]
-        answers: dict[int, Any] = {}
+        answers: list[Any] = [Missing(())] * len(chunks)
         for attempt in range(_ATTEMPTS):
-            todo = [number for number in range(len(chunks)) if number not in answers]
+            todo = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
             found = self._asked([chunks[number] for number in todo], [places[number][0] for number in todo])
-            lacking = {name for each in found if isinstance(each, Missing) for name in each.names}
-            answers |= {n: each for n, each in zip(todo, found, strict=True) if not isinstance(each, Missing)}
+            for number, answer in zip(todo, found, strict=True):
+                answers[number] = answer
+            lacking = {name for answer in found if isinstance(answer, Missing) for name in answer.names}
             if not lacking:
-                return [answers[number] for number in range(len(chunks))]
+                return answers
             time.sleep(attempt)  # it may be on its way
             for name in lacking & self._sent.keys():
                 self._send(name, self._sent[name])
@@ -224,9 +207,8 @@ class _Link:
         while not (found := self._client.nthreads()):
             if time.monotonic() - begun > WORKER_PATIENCE_SECONDS:
                 raise TrainingError(
-                    f"the Dask cluster has had no worker for {WORKER_PATIENCE_SECONDS:g} s: start some (`dask "
-                    "worker ADDRESS`) and "
-                    "resume the run"
+                    f"the Dask cluster has had no worker for {WORKER_PATIENCE_SECONDS:g} s: start some (`dask worker "
+                    "ADDRESS`) and resume the run"
                 )
             time.sleep(0.1)
         return dict(found)
@@ -257,26 +239,14 @@ def shares(work: Floats, threads: Floats) -> list[Ints]:
 
 def pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
     """Return jobs, each with the name of its table, as a chunk: every model once."""
-    from fedtide.learning.dask_worker import Chunk, JobRow
+    from fedtide.learning.dask_worker import Chunk
 
-    starts: list[Vector] = []
-    known: dict[int, list[int]] = {}  # by version, which of the models above
-    rows = []
-    for job, name in jobs:
-        of_version = known.setdefault(int(job.version), [])
-        same = next((each for each in of_version if _same_bits(starts[each], job.start)), None)
-        if same is None:
-            same = len(starts)
-            starts.append(np.ascontiguousarray(job.start))
-            of_version.append(same)
-        rows.append(
-            JobRow(job.device, job.version, same, job.learning_rate, name, job.indices, job.memory, job.correction)
-        )
-    return Chunk(maker, starts, rows)
-
-
-def _same_bits(one: Vector, other: Vector) -> bool:
-    return bool(np.array_equal(one.view(np.uint32), np.ascontiguousarray(other).view(np.uint32)))
+    numbers: dict[bytes, int] = {}  # of the models, by their bits
+    packed: list[Any] = [job for job, _ in jobs]
+    for row, (job, name) in enumerate(jobs):
+        number = numbers.setdefault(job.start.tobytes(), len(numbers))
+        packed[row] = packed[row]._replace(start=number, samples=name)
+    return Chunk(maker, [np.frombuffer(start, np.float32) for start in numbers], packed)
 
 
 def _joined(answers: Sequence[Any]) -> Vector | Trained:
@@ -343,7 +313,6 @@ def _explained(address: str | None, inner: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         raise TrainingError(
-            f"trainer='dask': {inner} raised {error_text(error)} on a worker: correct it there, and install the "
-            "same packages as "
-            "here"
+            f"trainer='dask': {inner} raised {error_text(error)} on a worker: correct it there, and install the same "
+            "packages as here"
         ) from error

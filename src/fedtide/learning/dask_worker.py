@@ -18,20 +18,7 @@ from distributed import WorkerPlugin, get_worker
 
 from fedtide.errors import FedtideError
 from fedtide.learning.native import isa
-from fedtide.types import Ints, Job, Memory, Samples, Trained, Vector
-
-
-class JobRow(NamedTuple):
-    """A job of a chunk, without what it shares with others."""
-
-    device: int
-    version: int
-    start: int  # which of the chunk's models
-    learning_rate: float
-    table: str  # by name
-    indices: Ints
-    memory: Memory | None
-    correction: Vector | None
+from fedtide.types import Job, Samples, Trained, Vector
 
 
 class Chunk(NamedTuple):
@@ -39,7 +26,7 @@ class Chunk(NamedTuple):
 
     maker: str  # by name
     starts: Sequence[Vector]  # [d] each
-    rows: Sequence[JobRow]
+    jobs: Sequence[Any]  # Job, with a number of the models above as `start` and the name of a table as `samples`
 
 
 class Missing(NamedTuple):
@@ -116,20 +103,8 @@ def named_table(kind: str, *contents: Any) -> str:
 def train_chunk(chunk: Chunk) -> Vector | Trained | Missing:
     """Train the jobs of a chunk on the worker that this runs on."""
     held = get_worker().plugins
-    if missing := tuple(sorted({chunk.maker, *(row.table for row in chunk.rows)} - held.keys())):
+    if missing := tuple(sorted({chunk.maker, *(job.samples for job in chunk.jobs)} - held.keys())):
         return Missing(missing)
-    jobs = [
-        Job(
-            row.device,
-            row.version,
-            chunk.starts[row.start],
-            row.learning_rate,
-            held[row.table].samples,
-            row.indices,
-            row.memory,
-            row.correction,
-        )
-        for row in chunk.rows
-    ]
+    jobs = [job._replace(start=chunk.starts[job.start], samples=held[job.samples].samples) for job in chunk.jobs]
     answer: Vector | Trained = held[chunk.maker].train(jobs)
     return answer

@@ -93,7 +93,10 @@ def shapes(model: Model) -> list[Shape]:
     """Return the shape in front of every layer, then the shape of the output; raise if the layers do not fit."""
     found: list[Shape] = [model.input_shape]
     for position, layer in enumerate(model.layers):
-        found.append(_output_shape(position, layer, found[-1]))
+        output = _output_shape(layer, found[-1])
+        if isinstance(output, str):
+            raise FedtideError(f"layer {position} ({layer}) cannot take the shape {found[-1]}: {output}")
+        found.append(output)
     if len(found[-1]) != 1:
         raise FedtideError(
             f"the model ends with shape {found[-1]}, not one logit per label: add a Linear layer at the end"
@@ -101,43 +104,33 @@ def shapes(model: Model) -> list[Shape]:
     return found
 
 
-def _output_shape(position: int, layer: Layer, shape: Shape) -> Shape:
-    def fail(reason: str) -> FedtideError:
-        return FedtideError(f"layer {position} ({layer}) cannot take the shape {shape}: {reason}")
-
+def _output_shape(layer: Layer, shape: Shape) -> Shape | str:
+    """Return the shape behind a layer, or why it cannot take the one in front of it."""
     if isinstance(layer, (Conv2d, MaxPool2d, ChannelDropout)) and len(shape) != 3:
-        raise fail("it needs [channels height width]; place it before the first Linear")
+        return "it needs [channels height width]; place it before the first Linear"
+    if isinstance(layer, (Dropout, ChannelDropout)) and not 0 <= layer.p < 1:
+        return "p must lie in [0, 1)"
+    if isinstance(layer, GRU) and len(shape) != 2:
+        return "it needs [steps width]; place it behind an Embedding"
+    if isinstance(layer, (GRU, Linear)):
+        return (layer.out,) if layer.out >= 1 else "it needs at least one output"
     if isinstance(layer, Embedding):
         if len(shape) != 3 or shape[:2] != (1, 1):
-            raise fail("it needs codes [1 1 steps], as the data set shakespeare has them; place it first")
-        if layer.symbols < 1 or layer.width < 1:
-            raise fail("it needs at least one symbol and a width of at least one")
-        return (shape[2], layer.width)
-    if isinstance(layer, GRU):
-        if len(shape) != 2:
-            raise fail("it needs [steps width]; place it behind an Embedding")
-        if layer.out < 1:
-            raise fail("it needs at least one output")
-        return (layer.out,)
+            return "it needs codes [1 1 steps], as the data set shakespeare has them; place it first"
+        return (
+            (shape[2], layer.width) if min(layer) >= 1 else "it needs at least one symbol and a width of at least one"
+        )
     if isinstance(layer, Conv2d):
         height, width = (side + 2 * layer.padding - layer.kernel + 1 for side in shape[1:])
-        if layer.out < 1 or layer.kernel < 1 or layer.padding < 0 or min(height, width) < 1:
-            text = shape[:2] == (1, 1)
-            other = "text is learned by learning.model=char_gru learning.trainer=torch"
-            raise fail(f"nothing is left; {other if text else 'use a smaller kernel or more padding'}")
-        return (layer.out, height, width)
+        if min(layer.out, layer.kernel, layer.padding + 1, height, width) >= 1:
+            return (layer.out, height, width)
+        text = shape[:2] == (1, 1)
+        other = "text is learned by learning.model=char_gru learning.trainer=torch"
+        return f"nothing is left; {other if text else 'use a smaller kernel or more padding'}"
     if isinstance(layer, MaxPool2d):
-        if layer.size < 1 or min(shape[1:]) < layer.size:
-            raise fail("the image is smaller than the block; use a smaller size")
+        if not 1 <= layer.size <= min(shape[1:]):
+            return "the image is smaller than the block; use a smaller size"
         return (shape[0], shape[1] // layer.size, shape[2] // layer.size)
-    if isinstance(layer, (Dropout, ChannelDropout)):
-        if not 0 <= layer.p < 1:
-            raise fail("p must lie in [0, 1)")
-        return shape
-    if isinstance(layer, Linear):
-        if layer.out < 1:
-            raise fail("it needs at least one output")
-        return (layer.out,)
     return shape
 
 

@@ -35,17 +35,14 @@ from fedtide.learning.trainer import (
     TableId,
     Task,
     batches,
-    check_images,
     check_jobs,
+    check_table,
     known_as,
     read_tables,
 )
 from fedtide.parts.arguments import arg, checked_arguments, part_parameters
 from fedtide.rng import key, stream
 from fedtide.types import Ints, Job, Samples, Vector
-
-# The numbers are those of `enum class Kind` in native/plan.h.
-_KINDS: Final[dict[type, int]] = {Conv2d: 0, MaxPool2d: 1, ReLU: 2, Dropout: 3, ChannelDropout: 4, Linear: 5}
 
 
 def isas() -> list[str]:
@@ -59,21 +56,23 @@ def isa() -> str:
 
 
 def lower(model: Model) -> list[tuple[int, int, int, int, float]]:
-    """Return the layers as the kernel reads them: (kind, size, kernel, padding, p)."""
+    """Return the layers as the kernel reads them: (kind, size, kernel, padding, p), kinds as `enum class Kind` in native/plan.h."""
     return [_lower_layer(layer) for layer in model.layers]
 
 
 def _lower_layer(layer: Layer) -> tuple[int, int, int, int, float]:
-    kind = _KINDS.get(type(layer))
-    if kind is None:
-        raise FedtideError(f"the native trainer has no layer {layer}: set learning.trainer=torch")
-    if isinstance(layer, Conv2d):
-        return (kind, layer.out, layer.kernel, layer.padding, 0.0)
-    if isinstance(layer, MaxPool2d):
-        return (kind, layer.size, 0, 0, 0.0)
-    if isinstance(layer, (Dropout, ChannelDropout)):
-        return (kind, 0, 0, 0, float(layer.p))
-    return (kind, layer.out if isinstance(layer, Linear) else 0, 0, 0, 0.0)
+    match layer:
+        case Conv2d(out, kernel, padding):
+            return (0, out, kernel, padding, 0.0)
+        case MaxPool2d(size):
+            return (1, size, 0, 0, 0.0)
+        case ReLU():
+            return (2, 0, 0, 0, 0.0)
+        case Dropout(p) | ChannelDropout(p):
+            return (3 if isinstance(layer, Dropout) else 4, 0, 0, 0, float(p))
+        case Linear(out):
+            return (5, out, 0, 0, 0.0)
+    raise FedtideError(f"the native trainer has no layer {layer}: set learning.trainer=torch")
 
 
 class NativeTrainer:
@@ -128,12 +127,9 @@ class NativeTrainer:
             return np.empty((0, self._num_parameters), np.float32)
         work, seed = self.task.work, self.task.seed
         samples, rows = self._table(jobs)
-        order = [
-            batches(seed, int(job.device), int(job.version), mine, work) for job, mine in zip(jobs, rows, strict=True)
-        ]
-        keys = [key(seed, "dropout", int(job.device), int(job.version)) for job in jobs]
-        start = np.stack([job.start for job in jobs])
-        rates = np.array([job.learning_rate for job in jobs], np.float64)
+        address = [(seed, int(job.device), int(job.version)) for job in jobs]
+        order = [batches(*each, mine, work) for each, mine in zip(address, rows, strict=True)]
+        keys = [key(seed, "dropout", *each) for _, *each in address]
         visited, visited_start = _joined([visited for visited, _ in order])
         bounds, bounds_start = _joined([bounds for _, bounds in order])
         with _refusals():
@@ -142,8 +138,8 @@ class NativeTrainer:
                 images=samples.images,
                 labels=samples.labels,
                 values=samples.values,
-                start=start,
-                learning_rate=rates,
+                start=np.stack([job.start for job in jobs]),
+                learning_rate=np.array([job.learning_rate for job in jobs], np.float64),
                 keys=np.array(keys, np.uint64),
                 visited=visited,
                 visited_start=visited_start,
@@ -189,12 +185,8 @@ class NativeTrainer:
         self._checked(samples)
 
     def _checked(self, samples: Samples) -> Samples:
-        check_images(samples, self.task.shape, "model")
+        check_table(samples, self.task.shape, "model", ["uint8"])
         images, labels = np.asarray(samples.images), np.asarray(samples.labels)
-        if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
-            raise FedtideError(
-                f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
-            )
         if labels.size and labels.max() >= self._num_labels:
             raise FedtideError(f"label {labels.max()} is out of range: the model gives {self._num_labels} logits")
         values = samples.values if samples.values is None else np.ascontiguousarray(samples.values)
@@ -210,14 +202,10 @@ def _corrections(jobs: Sequence[Job]) -> Vector | None:
 
 def _together(tables: Sequence[Samples]) -> Samples:
     """Return the samples of all tables in one: as bytes if all are and mean the same by them, else as float32."""
-    values, labels = tables[0].values, np.concatenate([each.labels for each in tables])
-    if all(each.values is values or _same(each.values, values) for each in tables):
-        return Samples(np.concatenate([each.images for each in tables]), labels, values)
+    labels = np.concatenate([each.labels for each in tables])
+    if len({None if each.values is None else each.values.tobytes() for each in tables}) == 1:
+        return Samples(np.concatenate([each.images for each in tables]), labels, tables[0].values)
     return Samples(np.concatenate([each.floats() for each in tables]), labels)
-
-
-def _same(one: Vector | None, other: Vector | None) -> bool:
-    return one is not None and other is not None and one.tobytes() == other.tobytes()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The PyTorch modules of the layers for text: an embedding of codes, and recurrent units."""
+"""The PyTorch trainer: any `nn.Module`, or the module that one of our model descriptions stands for."""
 
 from __future__ import annotations
 
@@ -8,21 +8,31 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedtide.core.faults import error_text
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
-from fedtide.learning.trainer import Score, TableId, Task, batches, check_images, check_jobs, known_as, read_tables
+from fedtide.learning.trainer import Score, TableId, Task, batches, check_jobs, check_table, known_as, read_tables
 from fedtide.parts.arguments import arg, checked_arguments, part_parameters
 from fedtide.parts.checks import reported
 from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
+
+_EVALUATION_BATCH = 1000
+
+OptimizerName: TypeAlias = Literal["sgd", "adam", "adamw"]
+_OWNERS: Final[dict[str, tuple[str, ...]]] = {
+    "momentum": ("sgd",),
+    "beta1": ("adam", "adamw"),
+    "beta2": ("adam", "adamw"),
+}
 
 
 class CodeEmbedding(nn.Embedding):
@@ -49,26 +59,6 @@ class LastState(nn.GRU):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Step through the rows, from zeros on."""
         return cast(torch.Tensor, super().forward(x)[1][0])
-
-
-# The PyTorch trainer: any `nn.Module`, or the module that one of our model descriptions stands for.
-
-
-try:
-    import torch
-    from torch import nn
-    from torch.nn.utils import parameters_to_vector, vector_to_parameters
-except ImportError as error:
-    raise FedtideError(f"learning.trainer=torch needs PyTorch ({error}): pip install 'fedtide[torch]'") from error
-
-_EVALUATION_BATCH = 1000
-
-OptimizerName: TypeAlias = Literal["sgd", "adam", "adamw"]
-_OWNERS: Final[dict[str, tuple[str, ...]]] = {
-    "momentum": ("sgd",),
-    "beta1": ("adam", "adamw"),
-    "beta2": ("adam", "adamw"),
-}
 
 
 class SeededDropout(nn.Module):
@@ -120,7 +110,7 @@ class _Table(NamedTuple):
     values: Any  # what each byte of each channel stands for, tensor [channels 256]; None: float32
 
 
-@dataclass(frozen=True)
+@dataclass
 class TorchTrainer:
     """Trains one device after another in PyTorch, `threads` of them at a time, each on one thread.
 
@@ -137,20 +127,18 @@ class TorchTrainer:
     weight_decay: Annotated[float, arg("pulls every parameter to zero", ge=0)] = 0.0
     beta1: Annotated[float, arg("of adam and adamw: memory of the mean gradient", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, arg("of adam and adamw: memory of the mean squared gradient", ge=0, lt=1)] = 0.999
-    _num_parameters: int = field(init=False, repr=False)
-    _tables: dict[TableId, tuple[Samples, _Table]] = field(init=False, repr=False, default_factory=dict)
-    _halt: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
         for each in part_parameters(TorchTrainer, given=1):
-            object.__setattr__(self, each.name, checked_arguments(each, getattr(self, each.name), "the torch trainer"))
+            setattr(self, each.name, checked_arguments(each, getattr(self, each.name), "the torch trainer"))
         self._check_options()
-        object.__setattr__(self, "device", _place(self.device))
+        self.device = _place(self.device)
+        self._tables: dict[TableId, tuple[Samples, _Table]] = {}
+        self._halt = threading.Event()
         module = self._module()
-        object.__setattr__(self, "_num_parameters", sum(each.numel() for each in module.parameters()))
-        stateful = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
-        if stateful:
+        self._num_parameters = sum(each.numel() for each in module.parameters())
+        if stateful := [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]:
             raise FedtideError(
                 f"the module keeps state outside its parameters ({', '.join(stateful[:3])}), which devices do not send; "
                 "use GroupNorm or LayerNorm in place of BatchNorm"
@@ -233,18 +221,13 @@ class TorchTrainer:
     def train(self, jobs: Sequence[Job]) -> Vector:
         """Return the updates [r d], one row per job."""
         check_jobs(jobs, self._num_parameters)
-        object.__setattr__(self, "_tables", read_tables(jobs, self._tables, self._table))
+        self._tables = read_tables(jobs, self._tables, self._table)
         with self._reported():
             return self._train(jobs)
 
     def check_samples(self, samples: Samples) -> None:
         """Raise if it can neither train nor score on such samples."""
-        check_images(samples, self.task.shape, "task")
-        images, labels = np.asarray(samples.images), np.asarray(samples.labels)
-        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
-            raise FedtideError(
-                f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
-            )
+        check_table(samples, self.task.shape, "task", "iu")
 
     def _table(self, samples: Samples) -> _Table:
         self.check_samples(samples)

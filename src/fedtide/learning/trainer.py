@@ -14,9 +14,6 @@ from fedtide.errors import FedtideError
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints, Job, Samples, Vector
 
-# The contract between the drivers and whatever trains: jobs in, updates out.
-
-
 TRAINERS: Final[dict[str, str]] = {  # by name, as module:class: they are imported when they are used
     "native": "fedtide.learning.native:NativeTrainer",
     "torch": "fedtide.learning.torch:TorchTrainer",
@@ -62,13 +59,10 @@ class Score(NamedTuple):
 class Trainer(Protocol):
     """Trains devices and scores models. The result for a job depends on the job alone, never on its neighbours.
 
-    A trainer may remember something of each device (control variates): it then has `init(num_parameters) -> Memory`, what it
-    begins with for every device; every job has its device's `memory`, arrays of its own that may be written to; and `train`
-    returns `Trained(updates, memory)`. Where only what arrived counts, it has `arrived(memory, update) -> Memory` besides: then
-    it returns plain updates, and its memory goes on when the server has one, given as the server reads it [d]. A trainer that
-    cannot take every kind of samples may have `check_samples(samples)`, which raises if it cannot take these: it is asked
-    before a run begins. One that holds something (a connection, processes) may have `close()`: a run that made it calls it at
-    its end.
+    A trainer that remembers something of each device has `init(num_parameters) -> Memory`; every job then has its device's
+    `memory`, and `train` returns `Trained(updates, memory)`. Where only what arrived counts, it has `arrived(memory, update) ->
+    Memory` besides: then it returns plain updates, and its memory goes on with each that the server has read [d]. It may have
+    `check_samples(samples)`, which raises before a run begins if it cannot take these, and `close()`, called at a run's end.
     """
 
     def initial_model(self, seed: int) -> Vector:
@@ -89,35 +83,28 @@ def check_jobs(jobs: Sequence[Job], num_parameters: int) -> None:
     for number, job in enumerate(jobs):
         if not isinstance(job, Job):
             raise FedtideError(f"job {number} is a {type(job).__name__}: give a fedtide.types.Job")
-        _check_job(job, f"job {number}", num_parameters)
+        if problem := _job_problem(job, num_parameters):
+            raise FedtideError(f"job {number}: {problem}")
 
 
-def _check_job(job: Job, name: str, num_parameters: int) -> None:
-    start, mine, rate = np.asarray(job.start), np.asarray(job.indices), np.asarray(job.learning_rate)
-    for what, given in (("device", job.device), ("version", job.version)):
-        if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 0:
-            raise FedtideError(f"{name}: {what}={given!r} must be a whole number of at least 0")
+def _job_problem(job: Job, num_parameters: int) -> str | None:
+    """Say what is wrong with a job."""
+    for name, number in (("device", job.device), ("version", job.version)):
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
+            return f"{name}={number!r} must be a whole number of at least 0"
+    rate = np.asarray(job.learning_rate)
     if rate.shape != () or rate.dtype.kind not in "fiu" or not math.isfinite(rate):
-        raise FedtideError(f"{name}: the learning rate {job.learning_rate!r} must be one finite number")
-    if start.dtype != np.float32 or start.shape != (num_parameters,):
-        raise FedtideError(
-            f"{name}: start is {start.dtype} {start.shape}; a job of this model needs float32 {(num_parameters,)}"
-        )
-    if job.correction is not None:
-        added = np.asarray(job.correction)
-        if added.dtype != np.float32 or added.shape != (num_parameters,):
-            raise FedtideError(
-                f"{name}: correction is {added.dtype} {added.shape}; it needs float32 {(num_parameters,)}"
-            )
-    if mine.ndim != 1 or not mine.size or not np.issubdtype(mine.dtype, np.integer):
-        raise FedtideError(
-            f"{name}: device {job.device} holds {mine.dtype} {mine.shape}; it needs a vector of at least one sample number"
-        )
-    if mine.min() < 0 or mine.max() >= len(job.samples.labels):
-        raise FedtideError(
-            f"{name}: device {job.device} holds sample numbers from {mine.min()} to {mine.max()}; there are "
-            f"{len(job.samples.labels)} samples"
-        )
+        return f"the learning rate {job.learning_rate!r} must be one finite number"
+    for name, vector in (("start", job.start), ("correction", job.correction)):
+        given = np.asarray(vector)
+        if vector is not None and (given.dtype != np.float32 or given.shape != (num_parameters,)):
+            return f"{name} is {given.dtype} {given.shape}; a job of this model needs float32 {(num_parameters,)}"
+    held, there = np.asarray(job.indices), len(job.samples.labels)
+    if held.ndim != 1 or not held.size or not np.issubdtype(held.dtype, np.integer):
+        return f"device {job.device} holds {held.dtype} {held.shape}; it needs a vector of at least one sample number"
+    if held.min() < 0 or held.max() >= there:
+        return f"device {job.device} holds sample numbers from {held.min()} to {held.max()}; there are {there} samples"
+    return None
 
 
 def backend(experiment: Experiment) -> str:
@@ -136,13 +123,20 @@ def known_as(samples: Samples) -> TableId:
     return id(samples.images), id(samples.labels), id(samples.values)
 
 
-def check_images(samples: Samples, shape: Sequence[int], who: str) -> None:
-    """Raise if these are not images [n *shape] of float32, or of bytes with what they stand for. who: needs them."""
-    images, wanted = np.asarray(samples.images), tuple(shape)
+def check_table(samples: Samples, shape: Sequence[int], who: str, kinds: Sequence[str]) -> None:
+    """Raise if these are not images [n *shape] of float32, or of bytes with what they stand for, and their labels [n].
+
+    who: needs them. kinds: of the labels' numbers, by name or kind of their dtype.
+    """
+    images, labels, wanted = np.asarray(samples.images), np.asarray(samples.labels), tuple(shape)
     if images.dtype not in (np.float32, np.uint8) or images.ndim != 4 or images.shape[1:] != wanted:
         raise FedtideError(f"images are {images.dtype} {images.shape}; the {who} needs float32 or uint8 [n, *{wanted}]")
     if wrong := wrong_values(samples._replace(images=images)):
         raise FedtideError(f"a table of samples has {wrong}")
+    if labels.shape != images.shape[:1] or not {labels.dtype.kind, labels.dtype.name} & {*kinds}:
+        raise FedtideError(
+            f"labels are {labels.dtype} {labels.shape}; {len(images)} images need uint8 {images.shape[:1]}"
+        )
 
 
 def read_tables(
@@ -192,19 +186,8 @@ def batches(seed: int, device: int, version: int, samples: Ints, work: LocalWork
 # Learning-rate schedules: a factor for the share of the horizon that has passed when a device receives its model.
 
 
-def constant_rate(elapsed: Floats) -> Floats:
-    """Return 1 always."""
-    return np.ones_like(elapsed)
-
-
-def halved_rate(elapsed: Floats) -> Floats:
-    """Return 1 in the first half and 1/2 from half-time on."""
-    return np.where(elapsed < 0.5, 1.0, 0.5)
-
-
-def cosine_rate(elapsed: Floats) -> Floats:
-    """Fall from 1 to 0 along half a cosine."""
-    return (1 + np.cos(np.pi * elapsed)) / 2
-
-
-RATE_SCHEDULES = {"constant": constant_rate, "halved": halved_rate, "cosine": cosine_rate}
+RATE_SCHEDULES: Final[dict[str, Callable[[Floats], Floats]]] = {
+    "constant": np.ones_like,
+    "halved": lambda elapsed: np.where(elapsed < 0.5, 1.0, 0.5),
+    "cosine": lambda elapsed: (1 + np.cos(np.pi * elapsed)) / 2,  # falls from 1 to 0
+}

@@ -247,6 +247,7 @@ ANSWERS: Final[dict[str, Callable[[WorldCall, Any], Any]]] = {
     "channel": _link,
     "coverage": lambda call, answer: call.column(answer, "finite average SNRs >= 0, not in dB"),
     "csi": _signal,
+    "modem": lambda call, answer: call.column(answer, "finite capacities >= 0 in bit/symbol"),
     "downlink": lambda call, answer: call.column(answer, "times >= 0", lambda found: found >= 0),
     "energy": lambda call, answer: call.column(answer, "finite energies >= 0 in J"),
     "allocation": _shares,

@@ -109,6 +109,7 @@ KINDS: Final[dict[str, Kind]] = {
         "what the server knows of the uplinks",
         ("(seed, tick, time, device, snr) -> estimated SNR [m], or Signal(snr [m], estimated_snr [m])",),
     ),
+    "modem": Kind("radio.modem", "what a symbol carries over an uplink", ("(snr) -> capacity in bit/symbol [m]",)),
     "allocation": Kind(
         "radio.allocation",
         "how a tick's symbols are shared",

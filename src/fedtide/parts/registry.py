@@ -21,7 +21,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedtide.core.reading import is_file
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts.arguments import NO_DEFAULT, Parameter, checked_arguments, given_elsewhere, part_parameters
@@ -49,7 +48,7 @@ def part(
         made = resolve(kind, name, args, fill, ours)
         if name not in ours:
             for method, parameters in calls(kind, made).items():
-                _check_call(kind, name, made, method, parameters)
+                check_call(kind, name, made, method, parameters)
     return Guarded(kind, name, made) if args or name not in ours else made
 
 
@@ -61,7 +60,7 @@ def calls(kind: str, made: Any) -> Mapping[str, tuple[str, ...]]:
     return known.calls_with_memory if known.memory and remembers(made) else known.calls
 
 
-def _check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
+def check_call(kind: str, name: str, made: Any, method: str, parameters: tuple[str, ...]) -> None:
     """Raise if a user's policy cannot be called as it will be."""
     called = getattr(made, method, None) if method else made
     wanted = f"{method}({', '.join(parameters)})"
@@ -157,7 +156,9 @@ def part_argument_files(kind: str, name: str, args: Mapping[str, Any]) -> dict[s
     given = {each.name: args.get(each.name, each.default) for each in paths}
     named = {each: str(place) for each, place in given.items() if isinstance(place, str | Path)}
     return {
-        each: place for each, place in named.items() if is_file(near(place)) or (is_ours and os.path.isdir(near(place)))
+        each: place
+        for each, place in named.items()
+        if os.path.isfile(near(place)) or (is_ours and os.path.isdir(near(place)))
     }
 
 

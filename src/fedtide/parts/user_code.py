@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from fedtide.core import signals
 from fedtide.core.faults import error_text
-from fedtide.core.reading import is_file, is_own_file, locate_file
+from fedtide.core.reading import is_own_file, locate_file
 from fedtide.errors import FedtideError
 
 MODULE: Final = "fedtide_user_"  # begins the names of the modules that users' files become
@@ -55,7 +55,7 @@ def source_digest(name: str) -> str | None:
     A file that imports nothing from beside it has the SHA-256 of its content.
     """
     path = _file(name)
-    if not path or not is_file(path):
+    if not path or not os.path.isfile(path):
         return None
     own, near_by = file_digest(str(path)), _imported(path)
     if not near_by:
@@ -76,7 +76,12 @@ def _imported(path: Path) -> set[str]:
             for end in range(1, len(full) + 1):
                 for place in ("/".join(full[:end]) + ".py", "/".join((*full[:end], "__init__.py"))):
                     inner = folder / place
-                    if full[0] != "fedtide" and place not in found and inner != path.resolve() and is_file(inner):
+                    if (
+                        full[0] != "fedtide"
+                        and place not in found
+                        and inner != path.resolve()
+                        and os.path.isfile(inner)
+                    ):
                         found.add(place)
                         waiting.append(inner)
     return found
@@ -133,7 +138,7 @@ def _load(kind: str, name: str, place: str) -> ModuleType:
     with reading(kind, name, f"reading {place}"):
         if path is None:
             return importlib.import_module(place)
-        if not is_file(path):
+        if not os.path.isfile(path):
             raise FedtideError(
                 f"{kind}={name!r}: there is no file {place}, neither in the working folder {Path.cwd()} nor beside the form "
                 "that names it; give its path from one of the two, or in full"

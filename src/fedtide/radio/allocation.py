@@ -1,4 +1,8 @@
-"""How the symbols of one coherence block are shared, and how many a tick has."""
+"""How the symbols of one coherence block are shared, and how many a tick has.
+
+An allocation is a callable (capacity [r], num_symbols) -> Shares(symbols [r], bits [r]), or the symbols alone: then everyone
+sends as many bits as they carry. Capacities are in bit/symbol, as the server estimates them. Not all symbols need be spent.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,18 @@ import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Ints, Shares
 
-# How the symbols of one coherence block are shared, and how many a tick has.
-#
-# An allocation is a callable (capacity [r], num_symbols) -> Shares(symbols [r], bits [r]), or the symbols alone: then
-# everyone sends as many bits as they carry. Capacities are in bit/symbol, as the server believes them.
-
+Allocation: TypeAlias = Callable[[Floats, float], Shares | Floats]
 
 # num_symbols (n) is defined for a period of a quarter of T_max; other frameworks get the same symbols per time.
 _REFERENCE_TICKS_PER_MAX_DURATION = 4
 FAINTEST = 1e-290  # bit/symbol
-
-
-class Allocation(Protocol):
-    """Who gets how many symbols."""
-
-    def __call__(self, capacity: Floats, num_symbols: float, /) -> Shares | Floats:
-        """Share num_symbols among the scheduled devices, not all of which need be spent [r]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -76,16 +68,6 @@ def symbols_sent(bits: Sequence[float], capacity: Sequence[float], symbols: Sequ
     """Return the symbols that packets of these bits [r] take at these capacities in bit/symbol [r], at most those granted."""
     uploads = zip(bits, capacity, symbols, strict=True)
     return sum(min(sent / carries, granted) for sent, carries, granted in uploads if sent and carries)
-
-
-ALLOCATIONS: Final[dict[str, Any]] = {
-    "equal_bits": EqualBits,
-    "equal_symbols": "fedtide.radio.allocation:EqualSymbols",
-    "max_sum_rate": "fedtide.radio.allocation:MaxSumRate",
-    "alpha_fair": "fedtide.radio.allocation:AlphaFair",
-    "latency_minimal": "fedtide.radio.allocation:LatencyMinimal",
-    "resource_blocks": "fedtide.radio.allocation:ResourceBlocks",
-}
 
 
 # Other ways to share a tick's symbols; every device sends at its nominal power, so that bits = symbols x capacity.
@@ -233,3 +215,13 @@ class ResourceBlocks:
         if alive.any():
             blocks[alive] = BLOCK_RULES[self.rule](capacity[alive], count)
         return filled(blocks.astype(np.float64) * self.block_symbols, capacity)
+
+
+ALLOCATIONS: Final[dict[str, Any]] = {
+    "equal_bits": EqualBits,
+    "equal_symbols": EqualSymbols,
+    "max_sum_rate": MaxSumRate,
+    "alpha_fair": AlphaFair,
+    "latency_minimal": LatencyMinimal,
+    "resource_blocks": ResourceBlocks,
+}

@@ -7,19 +7,24 @@ asked, so that all policies meet the same channel. What a modem makes of an SNR 
 
 from __future__ import annotations
 
-import functools
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fedtide import columns
+from fedtide.devices.traces import Trace, read_trace
+from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
-from fedtide.radio.cell import Coverage, Equal
-from fedtide.radio.propagation import Singles, float32_cosine, sum_of_rows
+from fedtide.radio.cell import EQUAL, Coverage, Equal, LinkCoverage
+from fedtide.radio.propagation import Singles, float32_cosine, of_devices, sum_of_rows
 from fedtide.rng import stream
 from fedtide.types import Floats, Ints, Link, read_only
+
+Channel: TypeAlias = Callable[[int, int, float, Ints], Floats | Link]
 
 
 def power_gain(seed: int, tick: int, num_devices: int) -> Floats:
@@ -36,14 +41,6 @@ def faded(coverage: Coverage, seed: int, time: float, device: Ints, gain: Floats
     return coverage(seed, device, np.full(len(device), time)) * gain
 
 
-class Channel(Protocol):
-    """How strong the uplinks are."""
-
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, /) -> Floats | Link:
-        """Return the SNR of these devices at this tick, or the links themselves [m]."""
-        ...
-
-
 @dataclass(frozen=True)
 class Rayleigh:
     """Rayleigh block fading: a new gain for every device and tick, |h_k|^2 ~ Exp(1).
@@ -54,7 +51,7 @@ class Rayleigh:
     num_devices: Annotated[int, arg("N, devices that the gains are drawn for", ge=1, le=10**8, key="fleet.num_devices")]
     snr_db: Annotated[float, arg("average received SNR", unit="dB", key="radio.snr_db")] = 13.0
     large_scale: Annotated[float | list[float], arg("beta_k: one, or one per device", key="radio.large_scale")] = 1.0
-    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
+    coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]. The gains come out of one stream, so they are drawn for all N, whoever is asked."""
@@ -70,7 +67,7 @@ class RayleighByDevice:
     In distribution the same as `rayleigh`, whose gains come out of one stream and cost N draws a tick.
     """
 
-    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
+    coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]."""
@@ -87,7 +84,7 @@ class Rician:
     k_factor: Annotated[
         float, arg("K, power of the direct path over that of all others; a number, 0: Rayleigh", ge=0)
     ] = 3.0
-    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
+    coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]."""
@@ -109,7 +106,7 @@ class Nakagami:
     """Nakagami-m block fading: |h|^2 ~ Gamma(m, 1/m), for every tick anew; m = 1 is Rayleigh, above it fades less."""
 
     m: Annotated[float, arg("shape: 1/m is the variance of the gain", ge=0.5, le=1e6)] = 2.0
-    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
+    coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k [m]."""
@@ -132,9 +129,7 @@ def nakagami_gain(seed: int, tick: int, device: Ints, m: float) -> Floats:
 # Rayleigh has 1.
 
 
-MOST_WAVES_KEPT = (
-    2**22
-)  # sinusoids of a fleet that are kept between ticks, at 8 bytes; of larger ones they are drawn again
+MOST_WAVES_KEPT = 2**22  # sinusoids of a fleet that are kept between ticks, at 8 bytes; of more they are drawn again
 
 
 @dataclass(frozen=True)
@@ -143,24 +138,18 @@ class Jakes:
 
     num_devices: Annotated[int, arg("N", ge=1, le=10**8, key="fleet.num_devices")]
     doppler: Annotated[
-        float,
-        arg(
-            "f_D = v f_c / c: speed times carrier over 3e8 m/s, 10 Hz for 1.5 m/s at 2 GHz",
-            unit="cycles per unit of time",
-            ge=0,
-            le=1e9,
-        ),
+        float, arg("f_D = v f_c / c, 10 Hz for 1.5 m/s at 2 GHz", unit="cycles per unit of time", ge=0, le=1e9)
     ] = 10.0
     k_factor: Annotated[float, arg("K, power of a direct path over that of all others; a number", ge=0)] = 0.0
     paths: Annotated[int, arg("M, sinusoids in each of the two quadratures", ge=4, le=256)] = 8
-    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
+    coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats:
         """Return SNR_k at this time [m]; the tick's number does not matter."""
-        speed, phase = _waves(seed, device, self.num_devices, self.paths, self.k_factor > 0)
-        return faded(
-            self.coverage, seed, time, device, jakes_gain(self.doppler * time, speed, phase, self.paths, self.k_factor)
-        )
+        kept = self.num_devices if 2 * (self.paths + 1) * self.num_devices <= MOST_WAVES_KEPT else None
+        speed, phase = of_devices(_drawn, seed, device, kept, self.paths, self.k_factor > 0)
+        gain = jakes_gain(self.doppler * time, speed, phase, self.paths, self.k_factor)
+        return faded(self.coverage, seed, time, device, gain)
 
 
 def jakes_gain(cycles: float, speed: Singles, phase: Singles, paths: int, k_factor: float = 0.0) -> Floats:
@@ -175,25 +164,11 @@ def jakes_gain(cycles: float, speed: Singles, phase: Singles, paths: int, k_fact
     return np.asarray(real**2 + imaginary**2)
 
 
-def _waves(seed: int, device: Ints, num_devices: int, paths: int, direct: bool) -> tuple[Singles, Singles]:
+def _drawn(seed: int, device: Ints, paths: int, direct: bool) -> tuple[Singles, Singles]:
     """Return how fast the sinusoids of these devices turn, in f_D, and their phases at time 0, in cycles [2M m].
 
     direct: two more for a direct path, its cosine and its sine [2M+2 m].
     """
-    if 2 * (paths + 1) * num_devices > MOST_WAVES_KEPT:
-        return _drawn(seed, device, paths, direct)
-    speed, phase = _everyones(seed, num_devices, paths, direct)
-    return np.take(speed, device, axis=1), np.take(phase, device, axis=1)
-
-
-@functools.lru_cache(maxsize=4)
-def _everyones(seed: int, num_devices: int, paths: int, direct: bool) -> tuple[Singles, Singles]:
-    """Return the sinusoids of all devices [2M N]: a function of its arguments, kept since it is asked at every tick."""
-    speed, phase = _drawn(seed, np.arange(num_devices), paths, direct)
-    return read_only(speed), read_only(phase)
-
-
-def _drawn(seed: int, device: Ints, paths: int, direct: bool) -> tuple[Singles, Singles]:
     theta = np.pi * (2 * columns.uniform(seed, "jakes angle", device) - 1)
     angle = (2 * np.pi * np.arange(1, paths + 1)[:, None] - np.pi + theta) / (4 * paths)
     speed = [np.cos(angle), np.sin(angle)]
@@ -205,11 +180,111 @@ def _drawn(seed: int, device: Ints, paths: int, direct: bool) -> tuple[Singles, 
     return np.concatenate(speed).astype(np.float32), np.concatenate(phase).astype(np.float32)
 
 
+# Uplinks from a file: what was measured, or what another simulator says.
+
+
+_LARGEST_VALUE = {"capacity": 1000.0, "snr_db": 300.0, "gain": 1e30}  # more is a slip of units
+
+
+class _TraceRows(NamedTuple):
+    """A trace, device by device and in the order of time within each."""
+
+    time: Floats  # [rows]
+    value: Floats  # [rows]
+    first: Ints  # where the rows of each device begin, and the number of rows at the end [N + 1]
+    lasts: Floats  # how long the last value of each device holds: as long as any before it did [N]
+
+    def end(self, device: Ints) -> Floats:
+        """Return until when each of these devices is known [m]."""
+        return self.time[self.first[device + 1] - 1] + self.lasts[device]
+
+
+@dataclass(frozen=True)
+class TraceChannel:
+    """Uplinks from a .csv or .parquet file with columns device,time,value: the value of the last row not after t."""
+
+    path: Annotated[Path, arg("the file: devices 0, 1, ..., each with rows in the order of time, from time 0 on")]
+    num_devices: Annotated[int, arg("N, devices that need rows", ge=1, le=10**8, key="fleet.num_devices")]
+    horizon: Annotated[float, arg("time that the rows must reach, unless they wrap", ge=0, key="timeline.horizon")] = (
+        0.0
+    )
+    quantity: Annotated[
+        Literal["capacity", "snr_db", "gain"],
+        arg("what the values are: bit/symbol, SNR in dB, or |h|^2 about the coverage's average"),
+    ] = "capacity"
+    max_gap: Annotated[float, arg("longest time between two rows of a device; 0: any", ge=0)] = 0.0
+    wrap: Annotated[bool, arg("begin again at the end")] = False
+    coverage: LinkCoverage = EQUAL
+    rows: _TraceRows = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        trace = read_trace(self.path, ("device", "time", "value"))
+        trace = trace.ordered(np.argsort(trace.devices(self.num_devices), kind="stable"))
+        most = _LARGEST_VALUE[self.quantity]
+        trace.refuse(np.abs(trace["value"]) > most, f"value={{value:g}} is no {self.quantity}; give at most {most:g}")
+        if self.quantity != "snr_db":
+            trace.refuse(trace["value"] < 0, f"value={{value:g}} is negative; a {self.quantity} is 0 or more")
+        object.__setattr__(self, "rows", _trace_rows(trace, self.num_devices, self.max_gap))
+        self._check_reach(np.arange(self.num_devices), self.horizon, "timeline.horizon")
+
+    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Floats | Link:
+        """Return SNR_k or C_k at this time [m]; seed and tick do not matter. Raise if nothing is known of that time."""
+        self._check_reach(device, time, "what is asked for, time")
+        value = self.rows.value[self._row_at(device, time)]
+        if self.quantity == "gain":
+            return faded(self.coverage, seed, time, device, value)
+        return 10 ** (value / 10) if self.quantity == "snr_db" else Link(value, value)
+
+    def _check_reach(self, device: Ints, time: float, what: str) -> None:
+        """Raise if what is known of one of these devices ends before this time. what: the name of that time."""
+        end = np.full(len(device), np.inf) if self.wrap else self.rows.end(device)
+        for at in np.flatnonzero(end < time * (1 - 1e-9))[:1]:
+            raise DataError(
+                f"the trace {self.path} ends at {end[at]:g} for device {device[at]}, before {what}={time:g}; add rows, shorten "
+                "the horizon or say wrap: true"
+            )
+
+    def _row_at(self, device: Ints, time: float) -> Ints:
+        """Return the last row of each device that is not after this time [m], by halves."""
+        low, high = (
+            self.rows.first[device],
+            self.rows.first[device + 1],
+        )  # the row is at low or after it, and before high
+        asked = np.full(len(device), time)
+        if self.wrap:
+            period = self.rows.end(device)
+            asked = np.where(np.isinf(period), 0.0, np.mod(asked, period))
+        while np.any(high - low > 1):
+            middle = (low + high) // 2
+            after = self.rows.time[middle] > asked
+            low, high = np.where(after, low, middle), np.where(after, middle, high)
+        return low
+
+
+def _trace_rows(trace: Trace, num_devices: int, max_gap: float) -> _TraceRows:
+    """Return the rows of a trace that is in the order of devices, if their times are in order."""
+    time, first = trace["time"], np.searchsorted(trace["device"], np.arange(num_devices + 1))
+    gap = np.diff(time, prepend=0.0)
+    gap[first[:-1]] = np.nan  # before a device's first row there is none
+    late = np.isnan(gap) & (time != 0)
+    trace.refuse(late, "device {device:g} begins at time={time:g}; let its times begin at 0")
+    unsorted = (
+        "time={time:g} of device {device:g} comes after time={last:g}; sort its rows by time and keep one of each"
+    )
+    trace.refuse(gap <= 0, unsorted, last=np.roll(time, 1))
+    if max_gap > 0:
+        unknown = "nothing is known of device {device:g} for {gap:g} before time={time:g}, "
+        trace.refuse(gap > max_gap, f"{unknown}max_gap={max_gap:g}; fill the gap or raise max_gap", gap=gap)
+    lasts = np.fmax.reduceat(gap, first[:-1])
+    lasts = np.where(np.isnan(lasts), np.inf, lasts)  # a single row is a link that never changes
+    return _TraceRows(read_only(time), read_only(trace["value"]), first, lasts)
+
+
 CHANNELS: Final[dict[str, Any]] = {
     "rayleigh": Rayleigh,
     "rayleigh_by_device": RayleighByDevice,
     "rician": Rician,
     "nakagami": Nakagami,
     "jakes": Jakes,
-    "trace": "fedtide.radio.trace:TraceChannel",
+    "trace": TraceChannel,
 }

@@ -6,8 +6,9 @@ truth, and what the server takes it for, both numbers and not in dB. A packet of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -17,13 +18,7 @@ from fedtide.radio.channel import Channel
 from fedtide.radio.modem import Modem, shannon_capacity, shannon_snr
 from fedtide.types import Floats, Ints, Link, Signal
 
-
-class Csi(Protocol):
-    """What the server knows of a link."""
-
-    def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats, /) -> Signal:
-        """Return the SNR of these links, and what the server takes it for [m]."""
-        ...
+Csi: TypeAlias = Callable[[int, int, float, Ints, Floats], Signal]
 
 
 @dataclass(frozen=True)
@@ -52,15 +47,16 @@ class Uplink:
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
         """Return the links of these devices at this tick [m]."""
-        found = self.channel(seed, tick, time, device)
-        if is_perfect(self.csi):
-            if isinstance(found, Link):
+        found, modem = self.channel(seed, tick, time, device), self.modem
+        if isinstance(found, Link):
+            if is_perfect(self.csi):
                 return found
-            capacity = self.modem(found)
+            found, modem = shannon_snr(found.capacity), shannon_capacity  # rates have passed a modem already
+        if is_perfect(self.csi):
+            capacity = modem(found)
             return Link(capacity, capacity)
-        snr = shannon_snr(found.capacity) if isinstance(found, Link) else found
-        signal = self.csi(seed, tick, time, device, snr)
-        return Link(self.modem(signal.snr), self.modem(signal.estimated_snr))
+        signal = self.csi(seed, tick, time, device, found)
+        return Link(modem(signal.snr), modem(signal.estimated_snr))
 
 
 # An estimate is h^ = h + e, with e complex normal; where it exceeds the truth, packets are lost.
@@ -70,7 +66,7 @@ class Uplink:
 # noise after so many pilots. The phase of h does not matter.
 
 
-Margin: TypeAlias = Annotated[float, arg("back-off: what the server takes off its estimate", unit="dB", ge=0, le=300)]
+_Margin: TypeAlias = Annotated[float, arg("back-off: what the server takes off its estimate", unit="dB", ge=0, le=300)]
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ class Noisy:
     """Gaussian error in proportion to the link: h^ = h (1 + sqrt(v) w), w ~ CN(0,1), SNR^ = |h^|^2 less a margin."""
 
     error: Annotated[float, arg("v, normalised mean square error of the estimate; a number", ge=0, le=100)] = 0.05
-    margin_db: Margin = 0.0
+    margin_db: _Margin = 0.0
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
         """Return the SNR and its estimate [m]. P(outage) = P(|1 + sqrt(v) w|^2 > margin), whatever the SNR."""
@@ -91,7 +87,7 @@ class Pilots:
     """Least-squares estimate from L pilot symbols: h^ = h + w / sqrt(L), w ~ CN(0,1) in units of the noise, less a margin."""
 
     pilots: Annotated[int, arg("L, pilot symbols of each device", ge=1, le=10**6)] = 8
-    margin_db: Margin = 0.0
+    margin_db: _Margin = 0.0
 
     def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
         """Return the SNR and its estimate [m]."""
@@ -109,9 +105,6 @@ def _estimate(seed: int, tick: int, device: Ints, snr: Floats, variance: Floats,
     error = columns.complex_normal(seed, "estimation", device, tick)
     spread = np.sqrt(variance)
     return 10 ** (-margin_db / 10) * np.asarray((np.sqrt(snr) + spread * error.real) ** 2 + (spread * error.imag) ** 2)
-
-
-# Packets that are lost although the link would have carried them.
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,26 @@
-"""How long a device takes to receive a model."""
+"""How long a device takes to receive a model.
+
+A downlink is a callable (seed, device [m], time [m], bits) -> time [m] >= 0: how long each of these devices takes to receive
+so many bits from that time on, infinity if it never has them. It depends on its arguments alone. If its attribute `instant`
+is True, nobody ever waits for a model, and it is not asked; if `shared` is True, one transmission serves all who receive a
+model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Protocol
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
 from fedtide import columns
 from fedtide.parts.arguments import arg
-from fedtide.radio.cell import Coverage, Equal
+from fedtide.radio.cell import EQUAL, LinkCoverage
 from fedtide.types import Floats, Ints
 
-# How long a device takes to receive a model.
-#
-# A downlink is a callable (seed, device [m], time [m], bits) -> time [m] >= 0: how long each of these devices takes to
-# receive so many bits from that time on, infinity if it never has them. It depends on its arguments alone. If its attribute
-# `instant` is True, nobody ever waits for a model, and it is not asked; if `shared` is True, one transmission serves all
-# who receive a model.
-
-
-class Downlink(Protocol):
-    """How long a device takes to receive a model."""
-
-    def __call__(self, seed: int, device: Ints, time: Floats, bits: float, /) -> Floats:
-        """Return how long each device takes to receive so many bits from this time on [m]."""
-        ...
+Downlink: TypeAlias = Callable[[int, Ints, Floats, float], Floats]
+_LATEST = 2.0**62  # the last coherence block that has a number
 
 
 @dataclass(frozen=True)
@@ -47,19 +42,6 @@ def instant(downlink: Downlink) -> bool:
 def is_shared(downlink: Downlink) -> bool:
     """Say whether one transmission serves all who receive a model."""
     return bool(getattr(downlink, "shared", False))
-
-
-DOWNLINKS: Final[dict[str, Any]] = {
-    "instant": Instant,
-    "broadcast": "fedtide.radio.downlink:Broadcast",
-    "unicast": "fedtide.radio.downlink:Unicast",
-}
-
-
-# Downlinks that take time: one transmission for all at a fixed rate, or one for each at what its link carries.
-
-
-_LATEST = 2.0**62  # the last coherence block that has a number
 
 
 @dataclass(frozen=True)
@@ -87,7 +69,7 @@ class Unicast:
         float, arg("g: what the server's power and noise add to the SNR", unit="dB", ge=-300, le=300)
     ] = 0.0
     coherence: Annotated[float | None, arg("how long a fading gain lasts; not given: no fading", gt=0)] = None
-    coverage: Annotated[Coverage, arg("average SNR of each link", key="run.coverage")] = Equal()  # noqa: RUF009 - a frozen value
+    coverage: LinkCoverage = EQUAL
 
     def __call__(self, seed: int, device: Ints, time: Floats, bits: float) -> Floats:
         """Return how long each transmission takes; infinity over a dead link [m]."""
@@ -98,3 +80,6 @@ class Unicast:
         rate = self.bandwidth * np.log1p(snr) / np.log(2)
         with np.errstate(divide="ignore", over="ignore"):
             return np.asarray(bits / rate)
+
+
+DOWNLINKS: Final[dict[str, Any]] = {"instant": Instant, "broadcast": Broadcast, "unicast": Unicast}

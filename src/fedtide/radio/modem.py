@@ -1,10 +1,15 @@
-"""Modems: the bits that a symbol carries at an SNR. Channel, CSI and modem together make an uplink."""
+"""Modems: the bits that a symbol carries at an SNR. Channel, CSI and modem together make an uplink.
+
+A modem is a callable (snr [m]) -> capacity [m] in bit/symbol: what links carry that are received at these SNRs, numbers and
+not in dB. It depends on its argument alone, link by link.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -14,12 +19,7 @@ _FAINT_SNR = 1e-6
 _LARGEST_CAPACITY = 1000.0  # bit/symbol; its SNR is still a number
 
 
-class Modem(Protocol):
-    """What links carry at their SNR."""
-
-    def __call__(self, snr: Floats, /) -> Floats:
-        """Return the capacity of links received at these SNRs, in bit/symbol [m]."""
-        ...
+Modem: TypeAlias = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)

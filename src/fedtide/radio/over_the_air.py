@@ -1,10 +1,20 @@
-"""How the picked devices share the symbols of a tick: one after the other, or all at once over the air."""
+"""How the picked devices share the symbols of a tick: one after the other, or all at once over the air.
+
+An access is a callable (updates [r d], weights [r], snr [r], rng) -> sum_k w_k u_k as the server hears it [d]: of devices that
+send at once, on the same symbols, nobody's update is read by itself. snr: the SNR at which the server receives each at its
+full power, a number. rng: the stream of the tick. What it may say of itself:
+
+    separate = True                updates are read one by one, each from symbols of its own; it is not asked
+    min_snr = 0.0                  devices received below this SNR, or not at all, stay silent
+    symbols_per_parameter = 0.5    a symbol is complex, and carries two parameters
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Protocol
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,27 +22,9 @@ import numpy.typing as npt
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Rng, Shares, Vector
 
-# How the picked devices share the symbols of a tick: one after the other, or all at once.
-#
-# An access is a callable (updates [r d], weights [r], snr [r], rng) -> sum_k w_k u_k as the server hears it [d]: of devices
-# that send at once, on the same symbols, nobody's update is read by itself. snr: the SNR at which the server receives each
-# at its full power, a number. rng: the stream of the tick. What it may say of itself:
-#
-#     separate = True                updates are read one by one, each from symbols of its own; it is not asked
-#     min_snr = 0.0                  devices received below this SNR, or not at all, stay silent
-#     symbols_per_parameter = 0.5    a symbol is complex, and carries two parameters
-
-
+Access: TypeAlias = Callable[[Vector, Floats, Floats, Rng], Vector | Floats]
 MIN_SNR = 0.0
 ANALOG_SYMBOLS_PER_PARAMETER = 0.5
-
-
-class Access(Protocol):
-    """How the picked devices share the symbols of a tick."""
-
-    def __call__(self, updates: Vector, weights: Floats, snr: Floats, rng: Rng, /) -> Vector | Floats:
-        """Return what the server hears of devices that send at once [d]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -79,12 +71,6 @@ class OverTheAirAccess:
         """Return shares that add up to num_symbols, and no bits [r]."""
         count = len(capacity)
         return Shares(np.full(count, num_symbols / max(count, 1)), np.zeros(count))
-
-
-ACCESSES: Final[dict[str, Any]] = {
-    "orthogonal": Orthogonal,
-    "over_the_air": "fedtide.radio.over_the_air:OverTheAir",
-}
 
 
 # Over-the-air aggregation: devices send their updates at once, uncoded, and the air adds them up.
@@ -138,3 +124,6 @@ def noise_variance(updates: Vector, weights: Floats, snr: Floats) -> float:
     """Return v = max_k w_k^2 ||u_k||^2 / (d gamma_k), of each parameter; gamma_k > 0. Nothing sent: no noise."""
     power = np.array([np.square(each, dtype=np.float64).mean() for each in updates])  # ||u_k||^2 / d [r]
     return float((weights**2 * power / snr).max(initial=0.0))
+
+
+ACCESSES: Final[dict[str, Any]] = {"orthogonal": Orthogonal, "over_the_air": OverTheAir}

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtide import columns
-from fedtide.devices.traces import read_columns, refused, whole
-from fedtide.errors import DataError
+from fedtide.devices.traces import read_trace
 from fedtide.types import Floats, Ints, read_only
 
-# Many cosines at once, in single precision where it is enough: sums of sinusoids are asked for at every tick.
-
-
 Singles: TypeAlias = npt.NDArray[np.float32]
+_Columns: TypeAlias = tuple[npt.NDArray[Any], ...]
+
+
+def of_devices(draw: Callable[..., _Columns], seed: int, device: Ints, kept: int | None, *args: Any) -> _Columns:
+    """Return what draw(seed, device, *args) gives of each device [... m]: a function of its arguments, asked at every tick.
+
+    kept: N, if that of all N devices is kept between ticks; None: the fleet is too large, and it is drawn anew.
+    """
+    if kept is None:
+        return draw(seed, device, *args)
+    return tuple(np.take(each, device, axis=-1) for each in _of_everyone(draw, seed, kept, *args))
+
+
+@functools.lru_cache(maxsize=8)
+def _of_everyone(draw: Callable[..., _Columns], seed: int, num_devices: int, *args: Any) -> _Columns:
+    return tuple(map(read_only, draw(seed, np.arange(num_devices), *args)))
+
+
+# Many cosines at once, in single precision where it is enough: sums of sinusoids are asked for at every tick.
 
 
 def float32_cosine(cycles: Floats) -> Singles:
@@ -53,9 +69,7 @@ class Street(NamedTuple):
     constant: float  # of the line of sight, in dB
     slope: float  # before the breakpoint, in dB per decade
     breaking: float  # what the breakpoint takes off, in dB per decade
-    hidden: tuple[
-        float, float, float, float
-    ]  # without a line of sight: constant, per decade of m, of GHz, per m of height
+    hidden: tuple[float, float, float, float]  # out of sight: constant, per decade of m, of GHz, per m of height
     reach: float  # over which lines of sight are lost, in m
 
 
@@ -172,26 +186,13 @@ def after(walk: Walk, way: Floats) -> tuple[Floats, Floats]:
 
 def given(path: Path, num_devices: int, radius: float, least: float) -> tuple[Floats, Floats]:
     """Return the positions that a file gives of all devices (columns device,x,y) [N], as x and y in m."""
-    found = read_columns(path, ("device", "x", "y"))
-    device, distance = whole(path, "device", found["device"]), np.hypot(found["x"], found["y"])
-    for at in np.flatnonzero(device >= num_devices)[:1]:
-        raise refused(
-            path,
-            int(at),
-            f"device={device[at]} is not known, fleet.num_devices={num_devices}; leave it out or add devices",
-        )
-    for at in np.flatnonzero((distance < least) | (distance > radius))[:1]:
-        raise refused(
-            path,
-            int(at),
-            f"device {device[at]} is {distance[at]:g} m from the base station, min_distance={least:g} and "
-            f"radius={radius:g}; move it or change them",
-        )
-    counts = np.bincount(device, minlength=num_devices)
-    for k in np.flatnonzero(counts != 1)[:1]:
-        raise DataError(
-            f"the trace {path} has {counts[k]} rows of device {k}; give each of fleet.num_devices={num_devices} one"
-        )
-    x, y = np.empty(num_devices), np.empty(num_devices)
-    x[device], y[device] = found["x"], found["y"]
-    return x, y
+    trace = read_trace(path, ("device", "x", "y"))
+    device, distance = trace.devices(num_devices), np.hypot(trace["x"], trace["y"])
+    problem = (
+        f"device {{device:g}} is {{distance:g}} m from the base station, min_distance={least:g} and radius={radius:g}; "
+        "move it or change them"
+    )
+    trace.refuse((distance < least) | (distance > radius), problem, distance=distance)
+    trace = trace.ordered(np.argsort(device, kind="stable"))
+    trace.refuse(np.diff(trace["device"], prepend=-1) == 0, "device {device:g} has a row already; keep one of each")
+    return trace["x"], trace["y"]

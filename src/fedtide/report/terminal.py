@@ -53,13 +53,15 @@ def listed(
     return Group(*heading, Padding(_stacked(columns, cells), (0, 0, 0, indent)))
 
 
-def pairs(rows: Mapping[str, Any], room: int, title: str | Text = "", indent: int = 2) -> RenderableType:
-    """Lay names out, unbroken, each beside its plain text."""
+def pairs(
+    rows: Mapping[str, Any], room: int, title: str | Text = "", indent: int = 2, style: str = "dim"
+) -> RenderableType:
+    """Lay names out, unbroken, each beside its text, which is plain unless it is a Text. style: of the names."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style=style, no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in rows.items():
-        table.add_row(Text(name), Text(str(text)))
+        table.add_row(Text(name), text if isinstance(text, Text) else Text(str(text)))
     head = [title if isinstance(title, Text) else Text(title, style="italic")] if title else []
     return Group(*head, Padding(table, (0, 0, 0, indent if room > 40 else 0)))
 

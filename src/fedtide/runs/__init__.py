@@ -11,7 +11,7 @@ and cut back to that length when a resumed run adds to it. The manifest holds th
 the rounds up to the checkpoint, and all of versions.json.
 """
 
-from fedtide.core.files import machine_fault, remove_temporary, write_atomically, write_new
+from fedtide.core.files import machine_fault, remove_temporary, write_atomically
 from fedtide.runs.folder import (
     InUseError,
     OtherPathError,
@@ -64,5 +64,4 @@ __all__ = [
     "remove_temporary",
     "trainer_name",
     "write_atomically",
-    "write_new",
 ]

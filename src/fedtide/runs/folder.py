@@ -341,7 +341,7 @@ class RunFolder:
             else:
                 header.check(experiment, identity)
             if lock is not None:
-                for left_over, _ in leftovers(path):  # of a process that was killed while it wrote
+                for left_over in leftovers(path):  # of a process that was killed while it wrote
                     left_over.unlink(missing_ok=True)
         except BaseException as error:
             if lock is not None:

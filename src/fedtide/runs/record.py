@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from fedtide.core.yaml12 import shown
-from fedtide.help_text import documented
+from fedtide.types import documented
 
 # Columns as text: numbers, one per device, in a fraction of what a JSON list of them takes, and exact.
 #

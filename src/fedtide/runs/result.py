@@ -11,9 +11,8 @@ import numpy as np
 from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.help_text import documented
 from fedtide.runs import RoundRecord, Run, read_run
-from fedtide.types import Vector
+from fedtide.types import Vector, documented
 
 _SCORES = ("test_accuracy", "test_loss", "train_loss")
 _LONGEST = 250  # characters of the experiment in a repr

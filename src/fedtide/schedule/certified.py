@@ -101,11 +101,8 @@ def _shared(odd: Ints, others: Ints, common: int, size: int) -> int:
             return int(((num_labels * held - total) ** 2).sum(axis=1).min())
         step = common * np.sign(lacking[open_])[:, None]
         after = held[open_] + step
-        cost = np.where(
-            (after < low[open_]) | (after > high[open_]),
-            np.inf,
-            step * (2 * held[open_] + step - 2 * total / num_labels),
-        )
+        beyond = (after < low[open_]) | (after > high[open_])
+        cost = np.where(beyond, np.inf, step * (2 * held[open_] + step - 2 * total / num_labels))
         best = cost.argmin(axis=1)
         held[open_, best] += step[:, 0]
         keep = np.ones(len(held), bool)

@@ -57,13 +57,12 @@ def minimise(label_counts: Ints, size: int, rng: Rng) -> tuple[Ints, bool]:
 
 def enumerated(label_counts: Ints, size: int) -> Ints | None:
     """Return the best `size` rows of label_counts [m c], the first in lexicographic order; None: there are too many subsets."""
-    num_rows, num_labels = label_counts.shape
+    num_rows = len(label_counts)
     if size >= num_rows:
         return np.arange(num_rows)
     if not _few(num_rows, min(size, num_rows - size)):
         return None
-    centred = (num_labels * label_counts - label_counts.sum(axis=1, keepdims=True)).astype(np.float64)
-    return _enumerate(centred, size)
+    return _enumerate(centred(label_counts).astype(np.float64), size)
 
 
 def _few(width: int, size: int) -> bool:
@@ -119,10 +118,10 @@ def _subset(width: int, size: int, number: int) -> Ints:
     return np.asarray(_combinations(width, size)[number])
 
 
-def _enumerate(centred: Floats, size: int) -> Ints:
+def _enumerate(rows: Floats, size: int) -> Ints:
     """Meet in the middle: ||a + b||^2 = ||a||^2 + ||b||^2 + 2 ab over the subsets a, b of the two halves."""
-    half = len(centred) // 2
-    left, right = centred[:half], centred[half:]
+    half = len(rows) // 2
+    left, right = rows[:half], rows[half:]
     best: tuple[float, list[int]] = (math.inf, [])
     for from_left in range(max(0, size - len(right)), min(size, half) + 1):
         a, b = _sums(left, from_left), _sums(right, size - from_left)

@@ -206,7 +206,7 @@ class BestOfRandomSubsets:
         return Selection(min(drawn, key=lambda chosen: label_variance(candidates.label_counts[chosen])), False)
 
 
-# The paper's and its baselines are here; the others are in a file each, which is read when it is named.
+# The paper's and those that it compares with are here; the others are imported when they are named.
 SCHEDULERS: Final[dict[str, Any]] = {
     "proposed": Proposed,
     "random": Random,
@@ -214,12 +214,12 @@ SCHEDULERS: Final[dict[str, Any]] = {
     "best_channel_best_norm": BestChannelBestNorm,
     "age_based": AgeBased,
     "best_of_random_subsets": BestOfRandomSubsets,
-    "round_robin": "fedtide.schedule.channel_aware:RoundRobin",
-    "proportional_fair": "fedtide.schedule.channel_aware:ProportionalFair",
-    "threshold": "fedtide.schedule.channel_aware:Threshold",
-    "soft_rate_label": "fedtide.schedule.channel_aware:SoftRateLabel",
-    "whittle_age": "fedtide.schedule.age:WhittleAge",
-    "drift_plus_penalty": "fedtide.schedule.age:DriftPlusPenalty",
-    "max_loss": "fedtide.schedule.loss:MaxLoss",
-    "oort": "fedtide.schedule.loss:Oort",
+    "round_robin": "fedtide.schedule.baselines:RoundRobin",
+    "proportional_fair": "fedtide.schedule.baselines:ProportionalFair",
+    "threshold": "fedtide.schedule.baselines:Threshold",
+    "soft_rate_label": "fedtide.schedule.baselines:SoftRateLabel",
+    "whittle_age": "fedtide.schedule.baselines:WhittleAge",
+    "drift_plus_penalty": "fedtide.schedule.baselines:DriftPlusPenalty",
+    "max_loss": "fedtide.schedule.baselines:MaxLoss",
+    "oort": "fedtide.schedule.baselines:Oort",
 }

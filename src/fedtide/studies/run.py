@@ -210,7 +210,8 @@ def expected_work(run: Run) -> float:
     ready = float(np.minimum(horizon / duration, ticks).sum())
     trained = ready if reports else min(ticks * e.policy.limit, ready)
     evaluations = min(ticks, horizon / e.learning.evaluate_every if e.learning.evaluate_every else ticks)
-    scored = (effort.num_test(e) or 0) + ((effort.num_train(e) or 0) if e.learning.training_loss else 0)
+    sets = ("num_test", "num_train") if e.learning.training_loss else ("num_test",)
+    scored = sum(effort.dataset_size(e, key) or 0 for key in sets)
     return trained * effort.samples_per_job(e) + evaluations * scored * _FORWARD
 
 

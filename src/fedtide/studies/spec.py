@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
 from fedtide.config import Experiment, build
-from fedtide.config.keys import explain_validation
+from fedtide.config.values import explain_validation
 from fedtide.core.yaml12 import ConfigSyntaxError, in_line, plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.parts import user_code

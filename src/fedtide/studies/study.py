@@ -15,7 +15,6 @@ from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.help_text import documented
 from fedtide.parts.checks import callback
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.report import notebook
@@ -28,6 +27,7 @@ from fedtide.studies.spec import Study
 from fedtide.studies.statistics import METRICS
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, effect, long_rows, references, table_rows
+from fedtide.types import documented
 
 # A study's results as a value: as frames, a table, a picture or a few lines.
 

@@ -124,6 +124,7 @@ def questions(
         "channel": ((), (seed, 3, 1.5, device), ()),
         "coverage": ((), (seed, device, time), ()),
         "csi": ((), (seed, 3, 1.5, device, capacity), ()),
+        "modem": ((), (capacity,), ()),
         "allocation": ((), (capacity[:r], 3000.0), ()),
         "access": ((), (updates, weights, capacity[:r], "rng"), ()),
         "downlink": ((), (seed, device, time, 1e6), ()),

@@ -5,7 +5,8 @@ What the paper does not say is no claim here: it stands in OBSERVATIONS, which g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, product
 from typing import Any
 
 from fedtide_lab.paper.claims import Check, Claim, Observation
@@ -18,7 +19,6 @@ _IID, _NON_IID, _SLOW = "i.i.d.", "non-i.i.d.", "slow labels"
 _BOTH = (_IID, _NON_IID)
 _SCHEDULES = ("proposed", "random")
 _OTHERS = ("random", "BC", "BCBN2", "age-based")
-_MIXINGS = (0.4, 0.8)
 
 
 def _claim(name: str, checks: tuple[Check, ...], otherwise: tuple[tuple[Check, ...], ...] = ()) -> Claim:
@@ -33,16 +33,22 @@ def _observation(name: str, checks: tuple[Check, ...]) -> Observation:
     return Observation(name, text, checks, note)
 
 
+def _pairs(figure: str, pairs: Iterable[tuple[str, str]], settings: Sequence[str], **kind: Any) -> tuple[Check, ...]:
+    """Compare the curves of every pair in every setting; the first should be better."""
+    every = [(setting, *pair) for setting, pair in product(settings, pairs)]
+    return tuple(Check(figure, curve_label(a, setting), curve_label(b, setting), **kind) for setting, a, b in every)
+
+
 def _all(figure: str, better: str, worse: Sequence[str], settings: Sequence[str], **kind: Any) -> tuple[Check, ...]:
-    return tuple(
-        Check(figure, curve_label(better, setting), curve_label(other, setting), **kind)
-        for setting in settings
-        for other in worse
-    )
+    return _pairs(figure, [(better, other) for other in worse], settings, **kind)
 
 
 def _gain(curve: str, over: str, setting: str) -> tuple[str, str]:
     return curve_label(curve, setting), curve_label(over, setting)
+
+
+def _by_data(curve: str) -> tuple[str, str]:
+    return curve_label(curve, _IID), curve_label(curve, _NON_IID)
 
 
 def _gamma(scheduler: str, age_base: float) -> str:
@@ -57,10 +63,7 @@ def _weighted(
     age_base: float, setting: str, schedules: Sequence[str] = _SCHEDULES, figure: str = "weights"
 ) -> tuple[Check, ...]:
     """Compare this gamma with gamma = 1, under each of the schedules."""
-    return tuple(
-        Check(figure, curve_label(_gamma(each, age_base), setting), curve_label(_gamma(each, 1.0), setting))
-        for each in schedules
-    )
+    return _pairs(figure, [(_gamma(each, age_base), _gamma(each, 1.0)) for each in schedules], (setting,))
 
 
 def _more_under(schedule: str, other: str, age_base: float, setting: str) -> Check:
@@ -69,40 +72,29 @@ def _more_under(schedule: str, other: str, age_base: float, setting: str) -> Che
     return Check("weights", gain, lesser)
 
 
-def _fast_and_smooth(better: str, worse: str, setting: str) -> tuple[Check, ...]:
-    sides = curve_label(better, setting), curve_label(worse, setting)
-    return Check("weights", *sides), Check("weights", *sides, "variation", lower_is_better=True)
+def _designed(setting: str) -> tuple[str, str]:
+    return _gain(_gamma("proposed", FRESH), _gamma("random", 1.0), setting)
+
+
+def _fast_and_smooth(better: str, worse: str) -> tuple[Check, ...]:
+    checks = _all("weights", better, [worse], _BOTH)
+    smooth = [check._replace(metric="variation", lower_is_better=True) for check in checks]
+    return tuple(check for both in zip(checks, smooth, strict=True) for check in both)
 
 
 _LOSS: dict[str, Any] = {"metric": "mean_train_loss", "lower_is_better": True}
+_LIMITS = ["R=2", "R=4", "R=8", "R=12", "R=20"]
+_PERIODS = ["$T_{\\max}/8$", "$T_{\\max}/4$", "$T_{\\max}/2$", "$T_{\\max}$"]
+_FRAMEWORKS = ["FedAvg", "FedAsync 0.4", "FedAsync 0.8"]
 
 CLAIMS: tuple[Claim, ...] = (
-    _claim(
-        "R, i.i.d.",
-        tuple(
-            Check("R", curve_label(f"R={a}", _IID), curve_label(f"R={b}", _IID))
-            for a, b in ((2, 4), (4, 8), (8, 12), (12, 20))
-        ),
-    ),
+    _claim("R, i.i.d.", _pairs("R", pairwise(_LIMITS), (_IID,))),
     _claim("R, non-i.i.d.", _between(4), (_between(8), _between(12))),
-    _claim("period", _all("period", "$T_{\\max}/4$", ["$T_{\\max}/8$", "$T_{\\max}/2$", "$T_{\\max}$"], _BOTH)),
-    _claim(
-        "smoothness",
-        tuple(
-            Check("period", curve_label(a, _NON_IID), curve_label(b, _NON_IID), "variation")
-            for a, b in (
-                ("$T_{\\max}/8$", "$T_{\\max}/4$"),
-                ("$T_{\\max}/4$", "$T_{\\max}/2$"),
-                ("$T_{\\max}/2$", "$T_{\\max}$"),
-            )
-        ),
-    ),
+    _claim("period", _all("period", _PERIODS[1], [_PERIODS[0], *_PERIODS[2:]], _BOTH)),
+    _claim("smoothness", _pairs("period", pairwise(_PERIODS), (_NON_IID,), metric="variation")),
     _claim("FedAvg", _all("frameworks", "periodic, random", ["FedAvg"], _BOTH)),
-    _claim("frameworks", _all("frameworks", "periodic, random", ["FedAvg", "FedAsync 0.4", "FedAsync 0.8"], _BOTH)),
-    _claim(
-        "frameworks, proposed",
-        _all("frameworks", "periodic, proposed", ["FedAvg", "FedAsync 0.4", "FedAsync 0.8"], _BOTH),
-    ),
+    _claim("frameworks", _all("frameworks", "periodic, random", _FRAMEWORKS, _BOTH)),
+    _claim("frameworks, proposed", _all("frameworks", "periodic, proposed", _FRAMEWORKS, _BOTH)),
     _claim(
         "FedAsync, stragglers",
         _all("frameworks", "FedAsync 0.4", ["FedAvg"], _BOTH),
@@ -110,41 +102,15 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _claim(
         "FedAsync fluctuates",
-        tuple(
-            Check(
-                "frameworks",
-                curve_label(f"FedAsync {mixing}", setting),
-                curve_label("periodic, random", setting),
-                "variation",
-            )
-            for setting in _BOTH
-            for mixing in _MIXINGS
-        ),
+        _pairs("frameworks", [(each, "periodic, random") for each in _FRAMEWORKS[1:]], _BOTH, metric="variation"),
     ),
     _claim(
         "FedAsync, data",
-        tuple(
-            Check(
-                "frameworks",
-                curve_label(f"FedAsync {mixing}", _NON_IID),
-                curve_label(f"FedAsync {mixing}", _IID),
-                "variation",
-            )
-            for mixing in _MIXINGS
-        ),
+        tuple(Check("frameworks", *_by_data(each)[::-1], "variation") for each in _FRAMEWORKS[1:]),
     ),
-    _claim(
-        "loss, data",
-        tuple(
-            Check("training_loss", curve_label(name, _IID), curve_label(name, _NON_IID), **_LOSS)
-            for name in ("random", "proposed")
-        ),
-    ),
+    _claim("loss, data", tuple(Check("training_loss", *_by_data(name), **_LOSS) for name in ("random", "proposed"))),
     _claim("loss, scheduling", _all("training_loss", "proposed", ["random"], _BOTH, **_LOSS)),
-    _claim(
-        "loss, asynchrony",
-        (Check("training_loss", curve_label("random, synchronous", _IID), curve_label("random", _IID), **_LOSS),),
-    ),
+    _claim("loss, asynchrony", _all("training_loss", "random, synchronous", ["random"], (_IID,), **_LOSS)),
     _claim("schedulers", _all("schedulers", "proposed", _OTHERS, _BOTH)),
     _claim("schedulers, non-i.i.d.", _all("schedulers", "proposed", ["BC", "BCBN2"], (_NON_IID,))),
     _claim(
@@ -157,9 +123,11 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "weights, fresh, i.i.d.",
         tuple(
-            Check("weights", curve_label(_gamma(scheduler, FRESH), _IID), curve_label(_gamma(scheduler, other), _IID))
+            check
             for scheduler in _SCHEDULES
-            for other in (1.0, OLD)
+            for check in _all(
+                "weights", _gamma(scheduler, FRESH), [_gamma(scheduler, other) for other in (1.0, OLD)], (_IID,)
+            )
         ),
     ),
     _claim(
@@ -167,32 +135,9 @@ CLAIMS: tuple[Claim, ...] = (
         (*_weighted(FRESH, _NON_IID, ["random"]), _more_under("random", "proposed", FRESH, _NON_IID)),
         ((*_weighted(OLD, _NON_IID, ["random"]), _more_under("random", "proposed", OLD, _NON_IID)),),
     ),
-    _claim(
-        "design, data",
-        (
-            Check(
-                "weights",
-                _gain(_gamma("proposed", FRESH), _gamma("random", 1.0), _NON_IID),
-                _gain(_gamma("proposed", FRESH), _gamma("random", 1.0), _IID),
-            ),
-        ),
-    ),
-    _claim(
-        "fast and smooth",
-        tuple(
-            check
-            for setting in _BOTH
-            for check in _fast_and_smooth(_gamma("proposed", FRESH), _gamma("random", 1.0), setting)
-        ),
-    ),
-    _claim(
-        "fresh, fast and smooth",
-        tuple(
-            check
-            for setting in _BOTH
-            for check in _fast_and_smooth(_gamma("random", FRESH), _gamma("random", 1.0), setting)
-        ),
-    ),
+    _claim("design, data", (Check("weights", _designed(_NON_IID), _designed(_IID)),)),
+    _claim("fast and smooth", _fast_and_smooth(_gamma("proposed", FRESH), _gamma("random", 1.0))),
+    _claim("fresh, fast and smooth", _fast_and_smooth(_gamma("random", FRESH), _gamma("random", 1.0))),
     _claim(
         "old, slow labels",
         _weighted(OLD, _SLOW, ["random"], "slow_labels"),
