@@ -16,10 +16,10 @@ import numpy as np
 from fedtide.plot.curves import ACCURACY, dashes, draw_curve, draw_end, leave_room
 from fedtide.plot.figure import axis_name, legend_below, our_style, sheet, write_figure
 from fedtide.plot.style import LINE_STYLES, line_styles
-from fedtide.studies.paths import on_one_path
+from fedtide.studies.metrics import final_accuracy
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, read_study
-from fedtide.studies.statistics import Comparison, band, final_accuracy, half_width, paired_difference
+from fedtide.studies.statistics import Comparison, band, half_width, on_one_path, paired_difference
 from fedtide.studies.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,8 +14,8 @@ import pytest
 from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.runs import Ledger, RoundRecord
+from fedtide.studies.metrics import metric_named
 from fedtide.studies.results import RunResult, from_rounds, same
-from fedtide.studies.statistics import reaching_named
 from helpers import FakeTrainer, small, small_dataset
 
 NUM_PARAMETERS = 30
@@ -115,7 +115,7 @@ def test_stored_results_have_what_was_counted() -> None:
     assert same(plain, older)
     more = {**plain.columns, "bits_down": 1 + plain.columns["bits_down"]}
     assert not same(plain, dataclasses.replace(plain, columns=more))
-    metric = reaching_named("joules_to_0.01")
+    metric = metric_named("joules_to_0.01")
     assert metric is not None
     assert metric(counted) > 0
     assert np.isnan(metric(plain))

@@ -16,7 +16,7 @@ from fedtide.cli import command, do_runs, finish, options, out, print_json, prin
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
-    from fedtide.studies import Failure
+    from fedtide.studies import Outcome
 
 _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw what is there.")
 
@@ -84,7 +84,7 @@ def paper(
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
     require_writable(to)
     kept = Store(store, "paper")
-    failures: list[Failure] = []
+    failures: list[Outcome] = []
     if not draw_only and wanted != ["claims"]:
         parts = studies(names, seeds, shrunk)
         failures = do_runs("paper", parts, kept, **work)
@@ -208,7 +208,7 @@ def worlds(
             raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
     require_writable(to)
     kept = Store(store, "worlds")
-    failures: list[Failure] = []
+    failures: list[Outcome] = []
     if not draw_only:
         parts = [world_study(known[name], range(seeds) if seeds else None) for name in names or known]
         failures = do_runs("worlds", parts, kept, **work)
@@ -280,7 +280,7 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
             raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
     require_writable(to)
     kept = Store(store, "league")
-    failures: list[Failure] = []
+    failures: list[Outcome] = []
     if not draw_only:
         for stage, parts in stages([known[name] for name in names or known], kept):
             failures += do_runs(stage, parts, kept, **work)

@@ -17,7 +17,7 @@ from fedtide.data import cifar, emnist, load, speech, svhn
 from fedtide.data.dataset import check_dataset
 from fedtide.data.fetch import folder_digest
 from fedtide.errors import DataError, FedtideError
-from fedtide.studies.run import _Loading
+from fedtide.studies.run import data_key
 from fedtide.studies.spec import name_of
 from set_files import COUNTS, GREY, LABELS, PIXELS
 
@@ -326,12 +326,12 @@ def test_what_varies_from_folder_to_folder_belongs_to_a_study(tmp_path, name, ma
     one, other = (config.experiment({"data": {"name": name, "folder": tmp_path / each}}) for each in ("one", "other"))
     nowhere = config.experiment({"data": {"name": name, "folder": tmp_path / "nowhere"}})
     assert name_of(one) == name_of(other) != name_of(nowhere)  # wherever it lies
-    assert _Loading(one) == _Loading(one)
-    before, loading = name_of(one), _Loading(one)
+    assert data_key(one) == data_key(one)
+    before, loading = name_of(one), data_key(one)
     path = next(path for path in sorted((tmp_path / "one").rglob("*")) if path.suffix in (".json", ".wav"))
     path.write_bytes(path.read_bytes() + b" ")
     assert name_of(one) != before
-    assert _Loading(one) != loading
+    assert data_key(one) != loading
 
 
 @pytest.mark.parametrize("name", ["emnist", "femnist", "cifar100", "speech_commands"])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtide.studies.paths import paired
+from fedtide.studies.metrics import Reaching, final_accuracy, mean_accuracy, variation
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import read_study
-from fedtide.studies.statistics import Comparison, Reaching, final_accuracy, mean_accuracy, paired_difference, variation
+from fedtide.studies.statistics import Comparison, paired, paired_difference
 from fedtide_lab.paper.claims import Check
 from fedtide_lab.paper.figures import FIGURES, FRESH, OLD, OLDER, curve_label, figure_study, stored_runs
 from fedtide_lab.worlds.page import decided

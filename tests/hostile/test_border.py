@@ -32,8 +32,9 @@ from fedtide.data import PARTITIONS
 from fedtide.errors import DataError, FedtideError, RunFolderError, TrainingError
 from fedtide.plot.figure import is_whole_figure, new_figure, save, write_figure
 from fedtide.report.terminal import curve_lines
-from fedtide.studies.run import _failed, run_one
-from fedtide.studies.statistics import METRICS
+from fedtide.studies import run as studies_run
+from fedtide.studies.metrics import METRICS
+from fedtide.studies.run import run_one
 
 FEDTIDE = [sys.executable, "-m", "fedtide"]
 
@@ -240,9 +241,13 @@ def test_a_study_does_not_throw_away_a_part_that_the_machine_does_not_give(run, 
     assert contents(run) == before
 
 
-def test_a_run_of_a_study_that_fails_in_its_own_words():
-    assert _failed(None, Mute()).reason.startswith("this is a defect of fedtide")
-    assert _failed(None, os_error(errno.ENOSPC, "a"))[2:] == (faults.explain(os_error(errno.ENOSPC, "a")))
+@pytest.mark.parametrize("error", [Mute(), os_error(errno.ENOSPC, "a")])
+def test_a_run_of_a_study_that_fails_in_its_own_words(monkeypatch, error):
+    def fails(*task):
+        raise error
+
+    monkeypatch.setattr(studies_run, "run_one", fails)
+    assert studies_run._attempt() == faults.explain(error)
 
 
 # --- figures are whole or not there --------------------------------------------------------------------------------------

@@ -292,9 +292,9 @@ def test_wrong_trees(given: Any, says: str) -> None:
 
 TOP = "version: 1\nname: x\n"
 STUDIES = [
-    ("version: '1'\nname: x", "version '1'"),
-    ("version: true\nname: x", "version True"),
-    ("version: [1]\nname: x", r"version \[1\]"),
+    ("version: '1'\nname: x", "version='1'"),
+    ("version: true\nname: x", "version=True"),
+    ("version: [1]\nname: x", r"version=\[1\]"),
     ("version: 1", "name is missing"),
     ("version: 1\nname: 5", "name=5.*valid string"),
     ("version: 1\nname: ' '", "a name has 1 to 100"),

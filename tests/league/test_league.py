@@ -18,7 +18,7 @@ from fedtide.engine.system import build
 from fedtide.engine.ticks import planned
 from fedtide.errors import FedtideError
 from fedtide.parts.registry import resolve
-from fedtide.studies import statistics
+from fedtide.studies import final_accuracy, mean_accuracy
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run
 from fedtide.studies.store import Store
@@ -277,7 +277,7 @@ def test_a_run_that_diverged_counts_as_chance_in_ranks_and_gains(tmp_path: Path,
     row = found.row("proposed")
     assert not found.left_out
     assert (row.diverged, row.diverged_fresh) == (1, 0)
-    assert statistics.mean_accuracy(runs["proposed"][2]) == statistics.final_accuracy(runs["proposed"][2]) == 0.1
+    assert mean_accuracy(runs["proposed"][2]) == final_accuracy(runs["proposed"][2]) == 0.1
     assert row.accuracy < before.accuracy - 0.05
     assert row.over_reference.num_seeds == RANKING_SEEDS
     assert row.over_reference.verdict == "not resolved"
@@ -297,7 +297,7 @@ def test_what_is_recommended_diverged_on_no_seed_fresh_ones_included(tmp_path: P
     assert found.winner.name == "proposed"
     assert COMBINED not in {row.name for row in found.level}
     lost = found.confirmed[COMBINED][REFERENCE]  # with chance on the seed on which it diverged
-    level = {name: [statistics.mean_accuracy(runs[name][s]) for s in CONFIRMING] for name in (COMBINED, REFERENCE)}
+    level = {name: [mean_accuracy(runs[name][s]) for s in CONFIRMING] for name in (COMBINED, REFERENCE)}
     assert level[COMBINED][1] == 0.1
     assert lost.mean == pytest.approx(np.mean(np.subtract(level[COMBINED], level[REFERENCE])))
     page.write_league_page(tmp_path / "league.md", FIGURES, [found], {small.name: runs}, tmp_path)
@@ -336,7 +336,7 @@ def test_findings_follow_the_runs(tmp_path: Path, small: World) -> None:
     _fill_store(store, small, _level)
     found, runs = benchmark(small, store)
     values = page.LeagueValues([found], {small.name: runs})
-    mean = {name: np.mean([statistics.mean_accuracy(runs[name][s]) for s in range(RANKING_SEEDS)]) for name in runs}
+    mean = {name: np.mean([mean_accuracy(runs[name][s]) for s in range(RANKING_SEEDS)]) for name in runs}
     assert values["paper proposed over random"].mean == pytest.approx(mean["proposed"] - mean["random"])
     assert values["paper combined over top_k"].mean == pytest.approx(mean["combined"] - mean["top_k"])
     assert values["paper best single"] == "proposed"

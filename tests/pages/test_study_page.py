@@ -12,15 +12,8 @@ import pytest
 from fedtide.pages import study
 from fedtide.pages.run_rows import PAGE_BYTES
 from fedtide.pages.study_curves import spent
-from fedtide.studies.statistics import (
-    Reaching,
-    aligned,
-    band,
-    difference_band,
-    mean_accuracy,
-    paired_difference,
-    smoothed,
-)
+from fedtide.studies.metrics import Reaching, mean_accuracy
+from fedtide.studies.statistics import aligned, band, difference_band, paired_difference, smoothed
 from fedtide.studies.store import Store
 from fedtide_lab.paper import reproduce
 from fedtide_lab.paper.figures import FIGURES

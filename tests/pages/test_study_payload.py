@@ -76,19 +76,9 @@ def test_thinning_keeps_the_end_and_says_so() -> None:
 def test_comparisons_are_those_of_study_show() -> None:
     made, results = studied({"a": 12, "b": 30, "c": 12})
     data = payload(study.results_page(made, results))
-
-    class Memory:
-        folder = "memory"
-
-        def has(self, name):
-            return any(run.name == name for run in made.runs)
-
-        def load(self, name):
-            return next(results[run.label][run.experiment.seed] for run in made.runs if run.name == name)
-
     for metric in ("mean_accuracy", "final_accuracy", "mean_train_loss"):
         sign = -1 if metric in pages_forest.LOWER else 1
-        expected = {row["variant"]: row for row in table_rows(made, Memory(), metric) if row["against"]}
+        expected = {row["variant"]: row for row in table_rows(made, results, metric) if row["against"]}
         (group,) = data["forest"]["groups"]
         assert [row["words"] for row in group["rows"]] == list(expected)
         for row in group["rows"]:

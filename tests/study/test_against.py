@@ -12,7 +12,7 @@ from fedtide.cli.main import app
 from fedtide.errors import FedtideError
 from fedtide.studies.spec import Study, make_study, read_study
 from fedtide.studies.store import Store
-from fedtide.studies.table import references, table_rows
+from fedtide.studies.table import by_label, references, table_rows
 from stored import put
 
 AXES = "axes: {policy.limit: [8, 4], data.partition: [iid, shards]}\n"
@@ -102,9 +102,9 @@ def filled(path: Path, folder: Path) -> Study:
 
 
 def test_the_table_compares_within_the_other_axes(grid: Path, tmp_path: Path) -> None:
-    table = {
-        row["variant"]: row for row in table_rows(filled(grid, tmp_path / "r"), Store(tmp_path / "r"), "final_accuracy")
-    }
+    study = filled(grid, tmp_path / "r")
+    rows = table_rows(study, by_label(study, Store(tmp_path / "r")), "final_accuracy")
+    table = {row["variant"]: row for row in rows}
     assert table["limit=8, partition=shards"]["against"] is None
     assert "difference" not in table["limit=8, partition=shards"]
     assert table["limit=8, partition=shards"]["mean"] == pytest.approx(0.5805)

@@ -12,9 +12,18 @@ from click.testing import CliRunner
 
 from fedtide.cli.main import app
 from fedtide.studies import plot
-from fedtide.studies.paths import is_mixed, note, on_one_path, paired, summary, unknown
+from fedtide.studies.metrics import mean_accuracy
 from fedtide.studies.spec import read_study
-from fedtide.studies.statistics import difference_band, mean_accuracy, shared_seeds
+from fedtide.studies.statistics import (
+    aligned,
+    difference_band,
+    is_mixed,
+    note,
+    on_one_path,
+    paired,
+    summary,
+    unknown,
+)
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, effect, export, long_rows, table_rows
 from fedtide_lab.paper import draw
@@ -74,7 +83,7 @@ def test_variants_that_differ_in_the_trainer_differ_on_purpose():
 def test_differences_and_means_are_read_on_one_path():
     a, b = {0: both("avx512", "avx2", level=0.5)}, {0: both("avx2", level=0.3)}
     assert [each.path for each in paired(a, b)[0]] == ["avx2", "avx2"]
-    assert [runs[0].path for runs in shared_seeds({"a": a, "b": b}).values()] == ["avx2", "avx2"]
+    assert [runs[0].path for runs in aligned({"a": a, "b": b}).values()] == ["avx2", "avx2"]
     drawn = difference_band(a, b, "test_accuracy")
     assert drawn is not None
     assert drawn.mean[-1] == pytest.approx(0.3 / 2)  # 0.6 - 0.3, from half-time on
@@ -111,7 +120,7 @@ NOTE = "1 of 3 pairs mixes instruction paths (avx2, avx512)"
 
 def test_the_table_says_so(two_paths):
     path, study, store = two_paths
-    first, second = table_rows(study, store, "mean_accuracy")
+    first, second = table_rows(study, by_label(study, store), "mean_accuracy")
     assert (first["paths_note"], second["paths_note"]) == ("", NOTE)
     assert (first["paths"], second["paths"]) == ({"avx512": 3, "avx2": 1}, {"avx512": 1, "avx2": 2})
     assert second["num_seeds"] == 3
@@ -128,7 +137,7 @@ def test_the_table_says_of_how_many_results_nothing_is_known(tmp_path):
     study, store = two_variants(2), Store(tmp_path)
     for run in study.runs:
         put(store, run)
-    assert [row["paths_note"] for row in table_rows(study, store, "mean_accuracy")] == ["", ""]
+    assert [row["paths_note"] for row in table_rows(study, by_label(study, store), "mean_accuracy")] == ["", ""]
     every = [each for runs in by_label(study, store).values() for each in runs.values()]
     assert unknown(every) == "The instruction path of 4 of 4 results is unknown."
     assert summary([*every, *every]) == "Instruction paths of the 4 runs: 4 on a path that is not known."
@@ -140,7 +149,7 @@ def test_figures_say_so(two_paths, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(plot, "save", lambda figure, stem: drawn.append(figure) or [])
     for against in (None, "limit=1"):
-        plot.draw_study(study, store, tmp_path / "x", "test_accuracy", "time", against)
+        plot.draw_study(study, by_label(study, store), tmp_path / "x", "test_accuracy", "time", against)
     mean, difference = (figure.legends[0] for figure in drawn)
     assert mean.get_title().get_text() == "1 of 3 seeds mixes instruction paths (avx2, avx512)"
     assert [text.get_text() for text in difference.get_texts()] == [f"limit=2 (3)\n{NOTE}"]
@@ -157,11 +166,11 @@ def test_figures_say_so(two_paths, tmp_path, monkeypatch):
 
 def test_an_export_says_what_made_each_row(two_paths, tmp_path):
     _, study, store = two_paths
-    found = {(row["variant"], row["seed"]): row for row in long_rows(study, store)}
+    found = {(row["variant"], row["seed"]): row for row in long_rows(study, by_label(study, store))}
     assert found["limit=1", 2]["path"] == "avx2"  # as its pair
     assert found["limit=1", 1]["path"] == "avx512"
     assert (found["limit=1", 0]["version"], found["limit=1", 0]["date"][:4]) == ("0.1", "2026")
-    export(study, store, tmp_path / "x.csv")
+    export(study, by_label(study, store), tmp_path / "x.csv")
     with open(tmp_path / "x.csv") as file:
         assert {row["path"] for row in csv.DictReader(file)} == {"avx2", "avx512"}
 
@@ -171,7 +180,7 @@ def test_old_results_are_exported_with_columns_of_words(tmp_path):
     study, store = two_variants(1), Store(tmp_path)
     for run in study.runs:
         put(store, run)
-    export(study, store, tmp_path / "x.parquet")
+    export(study, by_label(study, store), tmp_path / "x.parquet")
     table = parquet.read_table(tmp_path / "x.parquet")
     assert str(table.schema.field("version").type) == "string"
     assert set(table["path"].to_pylist()) == {"unknown"}

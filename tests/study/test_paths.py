@@ -16,7 +16,7 @@ from fedtide.studies.paths import plan_paths
 from fedtide.studies.run import run_study
 from fedtide.studies.spec import read_study
 from fedtide.studies.store import Store
-from fedtide.studies.table import table_rows
+from fedtide.studies.table import by_label, table_rows
 from stored import TINY, put, two_variants
 
 HERE = ["avx2", "baseline"]
@@ -100,7 +100,7 @@ def test_a_study_begun_elsewhere_is_completed_without_mixed_pairs(tmp_path):
     found = CliRunner().invoke(app, [*words, "--isa-redo"])
     assert found.exit_code == 0, found.output
     assert store.load(study.runs[0].name).paths == ["avx1024", isas()[0]]
-    assert [row["paths_note"] for row in table_rows(study, store, "mean_accuracy")] == ["", ""]
+    assert [row["paths_note"] for row in table_rows(study, by_label(study, store), "mean_accuracy")] == ["", ""]
     assert not any((store.folder / ".work").iterdir())
     assert "FEDTIDE_ISA" not in os.environ
     before = {path: path.stat().st_mtime_ns for path in store.folder.glob("*.gz")}

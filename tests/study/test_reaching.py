@@ -12,10 +12,10 @@ from fedtide.core import yaml12
 from fedtide.errors import FedtideError
 from fedtide.report.summary import summarise
 from fedtide.runs import Ledger, RoundRecord
+from fedtide.studies.metrics import metric_named
 from fedtide.studies.results import RunResult
-from fedtide.studies.statistics import reaching_named
 from fedtide.studies.store import Store
-from fedtide.studies.table import table_rows
+from fedtide.studies.table import by_label, table_rows
 from helpers import small
 from stored import TINY, put, result, two_variants
 
@@ -48,43 +48,42 @@ def made(**more) -> RunResult:
     ],
 )
 def test_the_first_evaluation_that_shows_it_counts(name, value):
-    found = reaching_named(name)(made(joules=JOULES))
+    found = metric_named(name)(made(joules=JOULES))
     assert math.isnan(found) if value is None else found == value
 
 
 def test_what_was_not_counted_is_not_a_number():
     counted = {"joules": [1.0, 3.0, 9.0], "bits_down": [64.0, 128.0, 192.0], "air_time": [0.5, 1.5, 2.0]}
     for name, value in (("joules", 3.0), ("bits_down", 128.0), ("air_time", 1.5)):
-        assert reaching_named(f"{name}_to_0.8")(made(**counted)) == value
-        assert math.isnan(reaching_named(f"{name}_to_0.8")(made()))
-    assert reaching_named("air_time_to_0.8").reason([made()]).startswith("radio.symbol_rate is 0")
-    assert reaching_named("bits_down_to_0.8").reason([made()]).startswith("stored by an older fedtide")
-    assert reaching_named("bits_down_to_0.9").reason([made(**counted)]) == "0 of 1 seeds reach 0.9"
+        assert metric_named(f"{name}_to_0.8")(made(**counted)) == value
+        assert math.isnan(metric_named(f"{name}_to_0.8")(made()))
+    assert metric_named("air_time_to_0.8").reason([made()]).startswith("radio.symbol_rate is 0")
+    assert metric_named("bits_down_to_0.8").reason([made()]).startswith("stored by an older fedtide")
+    assert metric_named("bits_down_to_0.9").reason([made(**counted)]) == "0 of 1 seeds reach 0.9"
 
 
 def test_bits_are_those_of_control_too():
-    assert reaching_named("bits_to_0.8")(made(control_bits=[1.0, 2.0, 3.0])) == 202.0
+    assert metric_named("bits_to_0.8")(made(control_bits=[1.0, 2.0, 3.0])) == 202.0
 
 
 @pytest.mark.parametrize("name", ["time_to_0", "time_to_2", "time_to_", "time_to_0.9x", "cost_to_0.9", "bits_to_-0.5"])
 def test_what_is_no_such_metric(name):
-    assert reaching_named(name) is None
+    with pytest.raises(FedtideError, match=f"^metric '{name}' is not known; use one of mean_accuracy"):
+        metric_named(name)
 
 
 def test_why_there_is_no_number():
-    assert (
-        reaching_named("time_to_0.9").reason([made(), made(test_accuracy=[0.9, 0.9, 0.9])]) == "1 of 2 seeds reach 0.9"
-    )
-    assert reaching_named("time_to_0.8").reason([made()]) == ""
-    assert "radio.joules_per_symbol and fleet.joules_per_sample" in reaching_named("joules_to_0.8").reason([made()])
-    assert reaching_named("joules_to_0.9").reason([made(joules=JOULES)]) == "0 of 1 seeds reach 0.9"
+    assert metric_named("time_to_0.9").reason([made(), made(test_accuracy=[0.9, 0.9, 0.9])]) == "1 of 2 seeds reach 0.9"
+    assert metric_named("time_to_0.8").reason([made()]) == ""
+    assert "radio.joules_per_symbol and fleet.joules_per_sample" in metric_named("joules_to_0.8").reason([made()])
+    assert metric_named("joules_to_0.9").reason([made(joules=JOULES)]) == "0 of 1 seeds reach 0.9"
 
 
-def filled(folder: Path, levels) -> Store:
+def filled(folder: Path, levels):
     store = Store(folder)
     for run in two_variants(2).runs:
         put(store, run, level=levels[run.label])
-    return store
+    return by_label(two_variants(2), store)
 
 
 def test_the_table_compares_what_is_reached(tmp_path):
@@ -124,7 +123,7 @@ def test_a_seed_that_does_not_get_there_is_later_than_all(tmp_path, levels, medi
     study, store = two_variants(len(levels)), Store(tmp_path)
     for run in study.runs:
         put(store, run, level=levels[run.experiment.seed] if run.label == "a" else 0.6)
-    row, other = table_rows(study, store, "time_to_0.6")
+    row, other = table_rows(study, by_label(study, store), "time_to_0.6")
     assert (row["median"], row["reached"], row["reached_of"]) == (median, reached, len(levels))
     assert ("difference" in other) == (reached == len(levels))
     assert reached == len(levels) or f"{reached} of {len(levels)} seeds reach 0.6" in row["reason"]
@@ -191,4 +190,4 @@ def test_a_runs_summary_has_them():
 
 
 def test_results_made_by_hand_are_as_before():
-    assert reaching_named("time_to_0.5")(result()) == 0.5
+    assert metric_named("time_to_0.5")(result()) == 0.5

@@ -45,8 +45,8 @@ def test_equal_experiments_share_a_name():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("version: 2\nname: x", ["version 2", "reads version 1"]),
-        ("name: x", ["version None"]),
+        ("version: 2\nname: x", ["version=2", "reads 1"]),
+        ("name: x", ["version is missing"]),
         ("version: 1\nname: x\naxes: {policy.limt: [1]}", ["policy.limt", "policy.limit"]),
         ("version: 1\nname: x\nseeds: []", ["seeds=[]"]),
         ("version: 1\nname: x\nbse: {}", ["bse"]),
@@ -59,7 +59,7 @@ def test_equal_experiments_share_a_name():
         ("version: 1\nname: x\nvariants: {a: {seed: 1}}", ["seeds"]),
         ("version: 1\nname: x\nseeds: [1, 1]", ["repeats"]),
         ("policy: {limit: 3}", ["is an experiment", "fedtide run"]),
-        ("version: 1\nname: ''", ["name", "at least 1"]),
+        ("version: 1\nname: ''", ["name", "1 to 100"]),
         ("version: 1\nname: x\nvariants: {a: {policy.limt: 4}, b: {}}", ["s.yaml: a:", "did you mean policy.limit?"]),
         ("version: 1\nname: x\naxes: {policy.limit: [8, 50]}", ["s.yaml: limit=50:", "num_devices=40"]),
     ],

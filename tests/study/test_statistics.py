@@ -9,19 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedtide.studies.metrics import final_accuracy, mean_accuracy, roughness, variation
 from fedtide.studies.results import COLUMNS, RunResult
-from fedtide.studies.statistics import (
-    band,
-    difference_band,
-    diverged,
-    final_accuracy,
-    mean_accuracy,
-    paired_difference,
-    roughness,
-    shared_seeds,
-    unmeasured,
-    variation,
-)
+from fedtide.studies.statistics import aligned, band, difference_band, diverged, paired_difference, unmeasured
 
 numbers = st.floats(-1, 1).map(lambda x: round(x, 6))
 
@@ -167,6 +157,10 @@ def test_what_was_not_counted_is_not_drawn_over():
 def test_means_are_compared_on_shared_seeds():
     one, two, three, four = (result([level]) for level in (0.1, 0.2, 0.3, 0.4))
     many, fewer = {0: one, 1: two, 2: three, 3: four}, {1: four, 2: three, 3: two}
+
+    def shared_seeds(curves):
+        return {name: list(runs.values()) for name, runs in aligned(curves).items()}
+
     assert shared_seeds({"a": many, "b": fewer, "none yet": {}}) == {"a": [two, three, four], "b": [four, three, two]}
     # a curve with one or two seeds does not cost the others theirs
     assert shared_seeds({"a": many, "b": {7: one}}) == {"a": [one, two, three, four], "b": [one]}

@@ -262,22 +262,11 @@ def test_a_fault_of_the_machine_is_not_called_damage(tmp_path, monkeypatch, erro
     def fails(*_):
         raise error
 
-    monkeypatch.setattr("fedtide.studies.store._without_waiting", fails)
+    monkeypatch.setattr("fedtide.studies.store.read_bytes", fails)
     with pytest.raises(RunFolderError, match=says) as found:
         Store(tmp_path).load(NAME)
     assert "damaged" not in str(found.value)
     assert "remove" not in str(found.value)
-
-
-def test_results_of_a_users_policy_are_compared_with_the_files_they_name(tmp_path):
-    mine, store = {**TINY, "policy": {"limit": 2, "scheduler": "gone.py:mine"}}, Store(tmp_path)
-    then = name_of(config.experiment(mine), {"gone.py:mine": "0" * 64})
-    made = dataclasses.replace(result(mine), provenance={"isa": "avx2", "files": {"gone.py:mine": "0" * 64}})
-    store.save(then, made)
-    assert store.load(then).path == "avx2"
-    store.save("eeee", dataclasses.replace(made, provenance={"isa": "avx2", "files": {"gone.py:mine": "1" * 64}}))
-    with pytest.raises(RunFolderError, match="not the one that its name says"):
-        store.load(then)
 
 
 def test_a_file_in_place_of_the_folder(tmp_path):

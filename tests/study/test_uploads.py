@@ -12,7 +12,7 @@ from fedtide.errors import FedtideError, RunFolderError
 from fedtide.studies.results import from_rounds, same, write_tables
 from fedtide.studies.spec import make_study, name_of
 from fedtide.studies.store import Store
-from fedtide.studies.table import long_rows
+from fedtide.studies.table import by_label, long_rows
 from helpers import run, small
 from stored import forge_cell, name, result
 
@@ -64,31 +64,23 @@ def test_a_run_that_diverged_is_exported_with_what_it_sent(tmp_path):
     study, store, rounds = make_study("one", {"one": EXPERIMENT}, [EXPERIMENT.seed]), Store(tmp_path), ROUNDS[:2]
     last = rounds[-1].time
     store.save(NAME, from_rounds(EXPERIMENT, rounds, 30, None, left=[(3, last), (4, last)]))
-    rows = long_rows(study, store)
+    rows = long_rows(study, by_label(study, store))
     assert [row["uploads"] for row in rows[-2:]] == [sum(len(each.picked) for each in rounds)] * 2
 
 
-N, U = len(ROUNDS), sum(len(each.picked) for each in ROUNDS)
+U = sum(len(each.picked) for each in ROUNDS)
 
 
 @pytest.mark.parametrize(
     ("table", "column", "value", "says"),
     [
         ("uploads", "device", "x", "could not convert"),
-        ("uploads", "device", "6", "uploads of other devices than 0 to 5"),
         ("uploads", "device", "-1", "device of run 0 is -1"),
         ("uploads", "age", "0.5", r"age of run 0 is 0\.5, and should be a whole number"),
-        ("uploads", "age", "-1", "age of run 0 is -1"),
-        ("uploads", "capacity", "NaN", "capacity of run 0 is nan"),
+        ("uploads", "age", "NaN", "age of run 0 is nan, and should be a whole number"),
         ("uploads", "lost", "2", "from 0 to 1"),
-        ("uploads", "index", "2", "counts of run 0 are not those of its uploads"),
         ("uploads", "run", "7", "not those of 1 runs"),
-        ("rounds", "uploads", "0", "counts of run 0 are not those"),
-        ("rounds", "num_ready", "7", "uploads of other devices"),
-        ("rounds", "num_ready", "0", "counts of run 0 are not those"),
-        ("rounds", "time", "9", "time of run 0 falls"),
-        ("rounds", "index", "2", f"run 0 should have {N} aggregations and {U} uploads"),
-        ("runs", "uploads", "1", f"run 0 should have {N} aggregations and 1 uploads"),
+        ("rounds", "uploads", "0", f"has {U} uploads, and should have"),
     ],
 )
 def test_uploads_that_cannot_be(tmp_path, table, column, value, says):

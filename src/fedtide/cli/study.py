@@ -15,7 +15,8 @@ from fedtide.cli.console import err, out, print_json, print_line, print_table, s
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
-    from fedtide.studies.run import Failure, Outcome
+    from fedtide.studies.results import SeedResults
+    from fedtide.studies.run import Outcome
     from fedtide.studies.spec import Study
     from fedtide.studies.store import Store
 
@@ -35,7 +36,7 @@ def do_runs(
     address: str | None,
     isa_strict: bool,
     isa_redo: bool,
-) -> list[Failure]:
+) -> list[Outcome]:
     """Run what is missing of some studies under a progress bar; tell every cause of a failure once, when it is met."""
     from fedtide.cli.progress import study_progress
     from fedtide.studies.paths import plan_paths
@@ -62,7 +63,7 @@ def do_runs(
                 word = f"diverged at time {outcome.result.diverged:g}, and counts as a guess from then on"
             text = f"{which}: {word}"
             advance(expected_work(outcome.run), done, text)
-            if outcome.reason is not None and outcome.reason not in causes:  # many runs may fail for one
+            if outcome.reason and outcome.reason not in causes:  # many runs may fail for one
                 causes.add(outcome.reason)
                 tell(f"[red]failed:[/] {escape(f'{which}: {outcome.reason}')}")
             elif outcome.result is not None and not err.is_terminal:
@@ -77,7 +78,7 @@ def do_runs(
             raise
 
 
-def finish(failures: Sequence[Failure]) -> None:
+def finish(failures: Sequence[Outcome]) -> None:
     """Raise if runs failed, with their exit code if they have one in common."""
     if failures:
         causes = len({failure.reason for failure in failures})
@@ -94,11 +95,19 @@ def study() -> None:
     """Many runs from one file: a base experiment, axes or variants, seeds. Finished runs are never repeated."""
 
 
-def _opened(file: Path, store: Path) -> tuple[Study, Store]:
+def _finished(file: Path, store: Path) -> tuple[Study, SeedResults]:
+    """Read a study and its results; raise if there are none."""
     from fedtide.studies.spec import read_study
     from fedtide.studies.store import Store
+    from fedtide.studies.table import by_label
 
-    return read_study(file), Store(store)
+    made = read_study(file)
+    results = by_label(made, Store(store))
+    if not any(results.values()):
+        raise FedtideError(
+            f"{store} has no finished run of {made.name!r}: `fedtide study run {file}` first, or name its --store"
+        )
+    return made, results
 
 
 @study.command("run")
@@ -107,9 +116,13 @@ def _opened(file: Path, store: Path) -> tuple[Study, Store]:
 @options.work
 def study_run(file: Path, store: Path, **work: Any) -> None:
     """Run what is missing of a study; stop it whenever you like, and run it again to go on."""
-    made, kept = _opened(file, store)
+    from fedtide.studies.spec import read_study
+    from fedtide.studies.store import Store
+    from fedtide.studies.table import by_label
+
+    made, kept = read_study(file), Store(store)
     failures = do_runs(made.name, [made], kept, **work)
-    _print_table(made, kept, "mean_accuracy")
+    _print_table(made, by_label(made, kept), "mean_accuracy")
     finish(failures)
 
 
@@ -130,18 +143,13 @@ def study_show(file: Path, store: Path, metric: str, against: str | None, as_jso
 
     That is the one with the first value on the first axis (or the first variant), all else being equal; or see --against.
     """
-    from fedtide.studies.run import missing
     from fedtide.studies.table import table_rows
 
-    made, kept = _opened(file, store)
-    if len(missing(made, kept)) == len({run.name for run in made.runs}):
-        raise FedtideError(
-            f"{store} holds no run of {made.name!r}: `fedtide study run {file}` first, or name its --store"
-        )
+    made, results = _finished(file, store)
     if as_json:
-        print_json(table_rows(made, kept, metric, against))
+        print_json(table_rows(made, results, metric, against))
     else:
-        _print_table(made, kept, metric, against)
+        _print_table(made, results, metric, against)
 
 
 @study.command("plot")
@@ -158,8 +166,8 @@ def study_plot(
     """Plot mean curves, seeds and 95 % intervals, as PDF, SVG and PNG; with --against the cumulative mean of paired gains."""
     from fedtide.studies.plot import draw_study
 
-    made, kept = _opened(file, store)
-    for path in draw_study(made, kept, folder or Path(made.stem), column, over, against, style):
+    made, results = _finished(file, store)
+    for path in draw_study(made, results, folder or Path(made.stem), column, over, against, style):
         print_line(escape(str(path)))
 
 
@@ -171,7 +179,7 @@ def study_export(file: Path, to: Path, store: Path) -> None:
     """Export all curves as one long table, a row per run and evaluation, for pandas and friends."""
     from fedtide.studies.table import export
 
-    count = export(*_opened(file, store), to)
+    count = export(*_finished(file, store), to)
     print_line(f"{count:,} rows in {escape(str(to))}")
 
 
@@ -200,36 +208,12 @@ def study_paths(store: Path, as_json: bool) -> None:
     print_table(columns, rows, str(store))
 
 
-def _compared(row: dict[str, Any]) -> tuple[str, str]:
-    from fedtide.studies.table import effect
-
-    if "difference" in row:
-        return effect(row), row["verdict"]
-    why = "; ".join(filter(None, [row["reason"], row["diverged_note"]]))
-    return _nothing(row) if row["against"] else "(others' reference)", why
-
-
-def _middle(row: dict[str, Any]) -> str:
-    """Write a variant's mean, or the median of what it spends until it reaches something and how many seeds do."""
-    value = row.get("mean", row.get("median"))
-    some = f", {row['reached']} of {row['reached_of']}" if row.get("reached") != row.get("reached_of") else ""
-    return _nothing(row) if value is None else f"{value:.4f}{some}"
-
-
-def _nothing(row: dict[str, Any]) -> str:
-    """Say in the place of a number that there is none, and whether that is because a target was not reached."""
-    from fedtide.report.terminal import NOT_REACHED
-    from fedtide.studies.statistics import UNCOUNTED
-
-    counted = not any(row["reason"].endswith(each) for each in UNCOUNTED.values())
-    return NOT_REACHED if row["reason"] and counted else "-"
-
-
-def _print_table(study: Study, store: Store, metric: str, against: str | None = None) -> None:
+def _print_table(study: Study, results: SeedResults, metric: str, against: str | None = None) -> None:
     from fedtide.report.terminal import TableColumn
-    from fedtide.studies.table import table_rows
+    from fedtide.studies.statistics import WHY, unknown
+    from fedtide.studies.table import row_cells, table_rows
 
-    rows = table_rows(study, store, metric, against)
+    rows = table_rows(study, results, metric, against)
     other = next((row["against_part"] for row in rows if row["against_part"]), "another")
     columns = [
         TableColumn("variant", wraps=True),
@@ -238,24 +222,14 @@ def _print_table(study: Study, store: Store, metric: str, against: str | None = 
         TableColumn(f"difference from {other} (95 % interval)", wraps=True),
         TableColumn("verdict", wraps=True),
     ]
-    cells = [
-        [escape(row["variant"]), f"{row['done']}/{row['seeds']}", _middle(row), *map(escape, _compared(row))]
-        for row in rows
-    ]
+    cells = [list(map(escape, row_cells(row))) for row in rows]
     if any(row["lost_share"] for row in rows):
         columns.append(TableColumn("uploads lost", right=True))
         for row, cell in zip(rows, cells, strict=True):
             cell.append("-" if row["lost_share"] is None else f"{row['lost_share']:.1%}")
     print_table(columns, cells, f"{study.name}: {metric}")
-    for line in _foot(study, store, any(row["paths_note"] for row in rows)):
-        out.print(f"[dim]{escape(line)}[/]", highlight=False)
-
-
-def _foot(study: Study, store: Store, is_mixed: bool) -> list[str]:
-    """Return what stands below a table about instruction paths."""
-    from fedtide.studies.paths import WHY, unknown
-    from fedtide.studies.table import by_label
-
-    lines = [f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one."] if is_mixed else []
-    lost = unknown(result for runs in by_label(study, store).values() for result in runs.values())
-    return [*lines, lost] if lost else lines
+    mixed = any(row["paths_note"] for row in rows)
+    why = f"{WHY} `fedtide study run --isa-strict`, or --isa-redo, makes pairs on one." if mixed else ""
+    for line in (why, unknown(result for runs in results.values() for result in runs.values())):
+        if line:
+            out.print(f"[dim]{escape(line)}[/]", highlight=False)

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from fedtide.pages.shell import Markup, join_markup, markup
 from fedtide.pages.study_curves import Family, cut_text
-from fedtide.studies.paths import note, paired
-from fedtide.studies.statistics import METRICS, diverged, paired_difference
+from fedtide.studies.metrics import METRICS
+from fedtide.studies.statistics import diverged, note, paired, paired_difference
 from fedtide.studies.table import Reference, finite_or_none
 
 LOWER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")  # is better

@@ -28,7 +28,7 @@ from fedtide.pages.study_curves import (
     study_in,
 )
 from fedtide.studies.results import RunResult
-from fedtide.studies.spec import VARIANT, Study
+from fedtide.studies.spec import Study, cell_text
 from fedtide.studies.statistics import CONFIDENCE, half_width
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, references
@@ -142,20 +142,15 @@ def counted(found: Forest) -> str:
 
 def _places(study: Study) -> dict[str, tuple[str, str]]:
     """Return every variant's name on the axis that is compared, and its setting: its place on the others."""
-    cells = {label: study.cells.get(label, ((VARIANT, label),)) for label in study.labels}
-    values: dict[str, dict[str, None]] = {}
-    for cell in cells.values():
-        for axis, value in cell:
-            values.setdefault(axis, {})[value] = None
-    several = [axis for axis, known in values.items() if len(known) > 1] or list(values)[:1]
-
-    def words(cell: Sequence[tuple[str, str]], axes: Sequence[str]) -> str:
-        shown = [
-            value if axis == VARIANT else f"{axis.rpartition('.')[2]}={value}" for axis, value in cell if axis in axes
-        ]
-        return ", ".join(shown)
-
-    return {label: (words(cell, several[:1]) or label, words(cell, several[1:])) for label, cell in cells.items()}
+    first, *others = study.axes or {"": []}
+    several = [axis for axis in others if len(study.axes[axis]) > 1]
+    return {
+        label: (
+            cell_text(each for each in cell if each[0] == first) or label,
+            cell_text(each for each in cell if each[0] in several),
+        )
+        for label, cell in study.places.items()
+    }
 
 
 def _names(places: Mapping[str, tuple[str, str]], compared: Mapping[str, Any]) -> dict[str, str]:

@@ -13,10 +13,10 @@ from fedtide import config
 from fedtide.core.yaml12 import in_line
 from fedtide.pages.run_rows import evenly
 from fedtide.pages.shell import line_trees
-from fedtide.studies.paths import across
+from fedtide.studies.metrics import UNCOUNTED, amount_spent
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, Study
-from fedtide.studies.statistics import SPENT_BY_QUANTITY, UNCOUNTED, aligned
+from fedtide.studies.statistics import across, aligned
 from fedtide.studies.store import Store
 from fedtide.types import Floats
 
@@ -73,10 +73,7 @@ class Pool:
 
 def spent(result: RunResult) -> dict[str, Floats]:
     """Return what a run had spent at every evaluation, by the names of PAGE_AXES; NaN where it was not counted."""
-    return {
-        name: SPENT_BY_QUANTITY[name](result) if name in SPENT_BY_QUANTITY else result.column(name)
-        for name in PAGE_AXES
-    }
+    return {name: amount_spent(result, name) for name in PAGE_AXES}
 
 
 def is_whole_column(values: Floats) -> bool:

@@ -7,30 +7,29 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.studies.paths import WHY, across, note, paired, summary
+    from fedtide.studies.metrics import METRICS, Reaching, amount_spent, final_accuracy, mean_accuracy
     from fedtide.studies.results import RunResult
-    from fedtide.studies.run import Failure
+    from fedtide.studies.run import Outcome
     from fedtide.studies.spec import Study, make_study
     from fedtide.studies.statistics import (
         CONFIDENCE,
         FEWEST_SEEDS,
-        METRICS,
         POWER,
-        SPENT_BY_QUANTITY,
+        WHY,
         Band,
         Comparison,
-        Reaching,
+        across,
         aligned,
         band,
         difference_band,
         diverged,
-        final_accuracy,
         half_width,
-        mean_accuracy,
+        note,
+        paired,
         paired_difference,
         saws,
         seeds_needed,
-        shared_seeds,
+        summary,
     )
     from fedtide.studies.store import Store
     from fedtide.studies.table import Reference, effect, finite_or_none
@@ -40,11 +39,10 @@ __all__ = [
     "FEWEST_SEEDS",
     "METRICS",
     "POWER",
-    "SPENT_BY_QUANTITY",
     "WHY",
     "Band",
     "Comparison",
-    "Failure",
+    "Outcome",
     "Reaching",
     "Reference",
     "RunResult",
@@ -52,6 +50,7 @@ __all__ = [
     "Study",
     "across",
     "aligned",
+    "amount_spent",
     "band",
     "difference_band",
     "diverged",
@@ -66,18 +65,17 @@ __all__ = [
     "paired_difference",
     "saws",
     "seeds_needed",
-    "shared_seeds",
     "summary",
 ]
 
 __getattr__ = lazy_names(
     __name__,
-    paths="WHY across note paired summary",
+    metrics="METRICS Reaching amount_spent final_accuracy mean_accuracy",
     results="RunResult",
-    run="Failure",
+    run="Outcome",
     spec="Study make_study",
-    statistics="CONFIDENCE FEWEST_SEEDS METRICS POWER SPENT_BY_QUANTITY Band Comparison Reaching aligned band "
-    "difference_band diverged final_accuracy half_width mean_accuracy paired_difference saws seeds_needed shared_seeds",
+    statistics="CONFIDENCE FEWEST_SEEDS POWER WHY Band Comparison across aligned band difference_band diverged half_width note "
+    "paired paired_difference saws seeds_needed summary",
     store="Store",
     table="Reference effect finite_or_none",
 )

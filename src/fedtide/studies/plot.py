@@ -1,4 +1,4 @@
-"""Pictures of studies: what each variant reaches, and what each gains on shared seeds."""
+"""Pictures of studies: what each variant reaches, and what each gains on the seeds that it shares with its reference."""
 
 from __future__ import annotations
 
@@ -11,23 +11,17 @@ import numpy as np
 from fedtide.errors import FedtideError
 from fedtide.plot.curves import ACCURACY, draw_curve, draw_end, leave_room
 from fedtide.plot.figure import axis_name, legend_below, our_style, save, sheet, time_name
-from fedtide.plot.style import SCREEN, line_styles
-from fedtide.studies.paths import across
-from fedtide.studies.results import COLUMNS, RunResult
+from fedtide.plot.style import SCREEN, LineStyle, line_styles
+from fedtide.studies.results import COLUMNS, SeedResults
 from fedtide.studies.spec import Study
-from fedtide.studies.statistics import FEWEST_SEEDS, Band, aligned, band, difference_band, saws, unmeasured
-from fedtide.studies.store import Store
-from fedtide.studies.table import Reference, by_label, references
+from fedtide.studies.statistics import FEWEST_SEEDS, Band, across, aligned, band, difference_band, saws, unmeasured
+from fedtide.studies.table import Reference, references
 
-# Pictures of studies: what each variant reaches, and what each gains on the seeds that it shares with its reference.
-
-
-_GAIN = {"test_accuracy": "average so far, gain over"}
-_SeedResults = Mapping[str, Mapping[int, RunResult]]  # label -> seed -> result
+_ANY = (-np.inf, np.inf)
 
 
-def check_metric(results: _SeedResults, column: str, over: str) -> None:
-    """Raise if there is nothing to draw, or not this."""
+def check_drawable(results: SeedResults, column: str, over: str) -> None:
+    """Raise if there is no such column, or it was not measured."""
     for what, name in (("column", column), ("over", over)):
         if name not in COLUMNS:
             raise FedtideError(f"{what}={name!r} is not recorded; use one of {', '.join(COLUMNS)}")
@@ -36,76 +30,41 @@ def check_metric(results: _SeedResults, column: str, over: str) -> None:
 
 
 def draw_results(
-    figure: Any, results: _SeedResults, compared: Mapping[str, Reference | None], column: str, over: str
+    figure: Any, results: SeedResults, compared: Mapping[str, Reference | None], column: str, over: str
 ) -> Any:
     """Draw the mean curves and, with enough seeds, paired differences below them; return the one or two Axes.
 
     The upper panel has no bands: what seeds have in common would widen them, and hide what the lower one shows.
     """
-    even = {label: runs for label, runs in aligned(results).items() if runs}
-    names = {label: _text(label) for label in even}
+    even = aligned(results)
+    styles, names = line_styles(even), {label: _text(label, 40) for label in even}
     gains = {
-        label: difference_band(results[label], results[reference.label], column, over)
-        for label in even
-        if (reference := compared.get(label)) is not None and results.get(reference.label)
+        label: gain for label, gain in _gains(results, compared, column, over).items() if gain.num_seeds >= FEWEST_SEEDS
     }
-    drawn = {label: gain for label, gain in gains.items() if gain is not None and gain.num_seeds >= FEWEST_SEEDS}
-    panels = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)) if drawn else [figure.subplots()]
-    drawn_as = line_styles(even)
-    within = ACCURACY if column == "test_accuracy" else (-np.inf, np.inf)
-    if drawn:
-        right = max(float(gain.x[-1]) for gain in drawn.values())
-        step = leave_room(panels[1], 0, right, len(drawn))
-    for position, (label, runs) in enumerate(even.items()):
-        look = drawn_as[label]
+    panels = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)) if gains else [figure.subplots()]
+    for place, (label, runs) in enumerate(even.items()):
         curve = band(list(runs.values()), column, over)
-        words = f"{names[label]} ({curve.num_seeds})"
-        draw_curve(panels[0], curve.x, curve.mean, look, words, None, position, len(even), within)
-    for place, (label, gain) in enumerate(drawn.items()):
-        look = drawn_as[label]
-        draw_curve(panels[1], gain.x, gain.mean, look, names[label], gain.curves, place, len(drawn))
-        draw_end(panels[1], right + step * (place + 1), gain.mean[-1], gain.low[-1], gain.high[-1], look)
+        text = f"{names[label]} ({curve.num_seeds})"
+        within = ACCURACY if column == "test_accuracy" else _ANY
+        draw_curve(panels[0], curve.x, curve.mean, styles[label], text, None, place, len(even), within)
     panels[0].set_ylabel(f"{axis_name(column)}, mean")
     panels[0].legend(fontsize=8, title=across(even) or "seeds in brackets", title_fontsize=7)
-    units = {run.experiment["fleet"]["max_duration"] for runs in even.values() for run in runs.values()}
+    units = {run.max_duration for runs in even.values() for run in runs.values()}
     panels[-1].set_xlabel(time_name(units == {1}) if over == "time" else axis_name(over))
-    if drawn:
-        others = {reference.text for label in drawn if (reference := compared[label]) is not None}
-        other = _text(others.pop()) if len(others) == 1 else "its reference"
+    if gains:
+        _draw_bands(panels[1], gains, styles, names)
+        others = {reference.text for label in gains if (reference := compared[label]) is not None}
+        other = _text(others.pop(), 40) if len(others) == 1 else "its reference"
         panels[1].axhline(0, color="black", linewidth=0.8)
-        panels[1].set_ylabel(f"{_GAIN.get(column, 'average so far, less')}\n{other}", fontsize=8)
+        what = "gain over" if column == "test_accuracy" else "less"
+        panels[1].set_ylabel(f"average so far, {what}\n{other}", fontsize=8)
         panels[1].set_title("paired over seeds, 95 % interval at the end", fontsize=8)
     return tuple(panels)
 
 
-def _text(label: str) -> str:
-    """A label as it is, cut: Matplotlib would take $ for mathematics and hide what begins with an underscore."""
-    text = (label if len(label) <= 40 else f"{label[:37]}...").replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text
-
-
-# A study as a figure.
-
-
-def _shown(label: str) -> str:
-    """A label as it is: Matplotlib would take $ for mathematics and hide what begins with an underscore."""
-    text = label.replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text
-
-
-def is_smoothed(results: dict[str, dict[int, RunResult]], column: str, against: str | None) -> bool:
-    """Say whether the curves of a score are drawn as averages over one T_max; those of differences are averages anyway."""
-    scores = ("test_accuracy", "test_loss", "train_loss")
-    return (
-        against is None
-        and column in scores
-        and saws((run for runs in results.values() for run in runs.values()), column)
-    )
-
-
 def draw_study(
     study: Study,
-    store: Store,
+    results: SeedResults,
     stem: Path,
     column: str,
     over: str,
@@ -114,46 +73,68 @@ def draw_study(
 ) -> list[Path]:
     """Draw every variant's mean curve, its seeds and its interval, or its gain over another one; return the files.
 
-    against: as in `references`; None for the curves themselves. style: as in `report.style`.
+    against: as in `references`; None for the curves themselves. style: as in `plot.style`. Scores that saw are averaged over
+    one T_max; differences are averages anyway.
     """
-    for name in (column, over):
-        if name not in COLUMNS:
-            raise FedtideError(f"{name!r} is not recorded; use one of {', '.join(COLUMNS)}")
-    compared = references(study, against)
-    results = {label: runs for label, runs in by_label(study, store).items() if runs}
-    if not results:
-        raise FedtideError(f"the study {study.name!r} has no finished run in {store.folder}; run it first")
-    if reason := unmeasured((run for runs in results.values() for run in runs.values()), column, over):
-        raise FedtideError(reason)
-    if against is not None and not any(each.label in results for each in compared.values() if each):
-        raise FedtideError(f"--against {against!r} has no finished run yet; run the study first")
-    even, smooth = aligned(results), is_smoothed(results, column, against)
-    drawn: dict[str, Band] = {}
-    for label, runs in results.items():
-        reference = compared[label]
-        if against is None:
-            drawn[label] = band(list(even[label].values()), column, over, smooth=smooth)
-        elif reference is not None:
-            gain = difference_band(runs, results.get(reference.label, {}), column, over)
-            drawn |= {label: gain} if gain is not None else {}
-    within = ACCURACY if column == "test_accuracy" and against is None else (-np.inf, np.inf)
-    drawn_as = line_styles(results)
+    check_drawable(results, column, over)
+    even, compared = aligned(results), references(study, against)
+    label = axis_name(column)
+    if against is None:
+        every = [run for runs in results.values() for run in runs.values()]
+        smooth = column in ("test_accuracy", "test_loss", "train_loss") and saws(every, column)
+        bands = {name: band(list(runs.values()), column, over, smooth=smooth) for name, runs in even.items()}
+        label += ",\naveraged over one $T_{\\max}$" if smooth else ""
+    else:
+        bands = _gains(results, compared, column, over)
+        what = "gain over" if column == "test_accuracy" else "difference from"
+        label += f", averaged up to then:\n{what} {_text(against)}"
+        if not any(results[each.label] for each in compared.values() if each):
+            raise FedtideError(f"against {against!r} has no finished run yet; run the study first")
+    texts = {
+        name: f"{_text(name)} ({each.num_seeds})" + (f"\n{each.note}" if each.note else "")
+        for name, each in bands.items()
+    }
     with our_style(style) as how:
-        figure, panels = sheet(how, 1, 1, 1.45 * how.panel + 0.1 * len(drawn))
+        figure, panels = sheet(how, 1, 1, 1.45 * how.panel + 0.1 * len(bands))
         panel = panels[0, 0]
-        right = max((float(each.x[-1]) for each in drawn.values()), default=1.0)
-        step = leave_room(panel, 0, right, len(drawn))
-        for place, (label, each) in enumerate(drawn.items()):
-            words = f"{_shown(label)} ({each.num_seeds})" + (f"\n{each.note}" if each.note else "")
-            draw_curve(panel, each.x, each.mean, drawn_as[label], words, each.curves, place, len(drawn), within)
-            at = float(each.x[-1]) + step * (place + 1)
-            draw_end(panel, at, each.mean[-1], each.low[-1], each.high[-1], drawn_as[label], within)
+        within = ACCURACY if column == "test_accuracy" and against is None else _ANY
+        _draw_bands(panel, bands, line_styles(even), texts, within)
         panel.set_xlabel(axis_name(over))
-        panel.set_ylabel(axis_name(column) + (",\naveraged over one $T_{\\max}$" if smooth else ""))
+        panel.set_ylabel(label)
         if against is not None:
             panel.axhline(0, color="black", linewidth=0.8)
-            what = "gain over" if column == "test_accuracy" else "difference from"
-            panel.set_ylabel(f"{axis_name(column)}, averaged up to then:\n{what} {_shown(against)}")
-        above = across(even) if against is None else ""
-        legend_below(figure, how, [panel], title=above or None)
+        legend_below(figure, how, [panel], title=across(even) or None if against is None else None)
         return save(figure, stem)
+
+
+def _gains(results: SeedResults, compared: Mapping[str, Reference | None], column: str, over: str) -> dict[str, Band]:
+    """Return what every variant gains over its reference on the seeds that both have."""
+    found: dict[str, Band] = {}
+    for label, runs in results.items():
+        reference = compared.get(label)
+        gain = difference_band(runs, results[reference.label], column, over) if reference else None
+        if gain is not None:
+            found[label] = gain
+    return found
+
+
+def _draw_bands(
+    panel: Any,
+    bands: Mapping[str, Band],
+    styles: Mapping[str, LineStyle],
+    texts: Mapping[str, str],
+    within: tuple[float, float] = _ANY,
+) -> None:
+    """Draw mean curves with their seeds, and the interval of each mean at the right end."""
+    right = max((float(each.x[-1]) for each in bands.values()), default=1.0)
+    step = leave_room(panel, 0, right, len(bands))
+    for place, (label, each) in enumerate(bands.items()):
+        style = styles[label]
+        draw_curve(panel, each.x, each.mean, style, texts[label], each.curves, place, len(bands), within)
+        draw_end(panel, right + step * (place + 1), each.mean[-1], each.low[-1], each.high[-1], style, within)
+
+
+def _text(label: str, most: int = 1000) -> str:
+    """A label as it is, cut: Matplotlib would take $ for mathematics and hide what begins with an underscore."""
+    text = (label if len(label) <= most else f"{label[: most - 3]}...").replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text

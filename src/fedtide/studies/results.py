@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 
 from fedtide import config
 from fedtide.config import Experiment, Part
@@ -27,46 +27,30 @@ from fedtide.types import Floats, Ints
 
 _MOST_UPLOADS: Final = 2**24  # of a run; a longer one is kept without them
 _USUAL_LABELS: Final = 10  # of MNIST and most others; a result says how many there are if they are not as many
-_LARGEST: Final = 1e300
 csv.field_size_limit(2**26)  # bytes of an experiment
 
-
-class _Limits(NamedTuple):
-    """What the values of a column may be; from zero on."""
-
-    highest: float = _LARGEST
-    whole: bool = False
-    optional: bool = False  # may be missing: not measured, or not a finite number
-    grows: bool = False  # never falls within a run
-
-
-_WHOLE = _Limits(whole=True)
-_CURVES: Final[Mapping[str, _Limits]] = {
-    "index": _WHOLE,
-    "time": _Limits(grows=True),
-    "test_accuracy": _Limits(1.0),
-    "test_loss": _Limits(optional=True),
-    "train_loss": _Limits(optional=True),
-    "symbols": _Limits(grows=True),
-    "bits": _Limits(grows=True),
-    "samples_used": _Limits(whole=True, grows=True),
-    "samples_trained": _Limits(whole=True, grows=True),
-    "control_bits": _Limits(optional=True, grows=True),
-    "bits_down": _Limits(optional=True, grows=True),
-    "air_time": _Limits(optional=True, grows=True),
-    "joules": _Limits(optional=True, grows=True),
+# The columns of the tables of numbers, and whether they hold whole numbers.
+_CURVES: Final[Mapping[str, type]] = {
+    "index": int,
+    "time": float,
+    "test_accuracy": float,
+    "test_loss": float,
+    "train_loss": float,
+    "symbols": float,
+    "bits": float,
+    "samples_used": int,
+    "samples_trained": int,
+    "control_bits": float,
+    "bits_down": float,
+    "air_time": float,
+    "joules": float,
 }
+_ROUNDS: Final[Mapping[str, type]] = {"index": int, "time": float, "num_ready": int, "uploads": int}
+_UPLOADS: Final[Mapping[str, type]] = {"index": int, "device": int, "age": int, "capacity": float, "lost": int}
+_HIGHEST: Final = {"test_accuracy": 1.0, "lost": 1.0}  # of a column; of all others any finite number
 COLUMNS: Final = tuple(_CURVES)
 ZERO: Final = ("control_bits", "air_time", "joules")  # columns that a result has only if anything was spent
 LATER: Final = ("bits_down",)  # columns that some results lack
-_ROUNDS: Final = {"index": _WHOLE, "time": _Limits(grows=True), "num_ready": _WHOLE, "uploads": _WHOLE}
-_UPLOADS: Final = {
-    "index": _WHOLE,  # of the aggregation
-    "device": _WHOLE,
-    "age": _WHOLE,
-    "capacity": _Limits(),
-    "lost": _Limits(1.0, whole=True),
-}
 
 
 class Uploads(NamedTuple):
@@ -117,6 +101,21 @@ class RunResult:
         return found
 
     @property
+    def seed(self) -> int:
+        """The seed of its draws."""
+        return int(self.experiment["seed"])
+
+    @property
+    def horizon(self) -> float:
+        """For how long it ran."""
+        return float(self.experiment["timeline"]["horizon"])
+
+    @property
+    def max_duration(self) -> float:
+        """The longest computation, T_max."""
+        return float(self.experiment["fleet"]["max_duration"])
+
+    @property
     def diverged(self) -> float | None:
         """When its numbers did not stay finite; from then on it counts as a guess. None: they did."""
         return self.totals.get("diverged")
@@ -144,6 +143,9 @@ class RunResult:
     def paths(self) -> list[str]:
         """The instruction paths on which the store has it, its own first."""
         return [self.path, *(other.path for other in self.elsewhere)]
+
+
+SeedResults = Mapping[str, Mapping[int, RunResult]]  # variant -> seed -> result
 
 
 def from_rounds(
@@ -198,7 +200,7 @@ def from_rounds(
 def column_arrays(columns: Mapping[str, Sequence[float | None]]) -> dict[str, npt.NDArray[Any]]:
     """Return curves as arrays, None as NaN; without those of ZERO and LATER of which nothing was spent."""
     return {
-        name: np.array(values, np.int64 if _CURVES[name].whole else np.float64)
+        name: np.array(values, _CURVES[name])
         for name, values in columns.items()
         if name not in (*ZERO, *LATER) or any(values)
     }
@@ -219,61 +221,17 @@ def same(one: RunResult, other: RunResult) -> bool:
     return all(np.array_equal(first, second, equal_nan=first.dtype.kind == "f") for first, second in pairs)
 
 
-# Results as rows of four tables, joined by the number of the run, and back.
+# Results as rows of four tables, joined by the number of the run, and back. What was edited by hand is noticed by its
+# checksum (`store`); here, every cell is of the kind of its column, and every run has what is computed with.
 
 
 _Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
 _Share = Annotated[float, Field(ge=0, le=1)]
-_Positive = Annotated[float, Field(ge=0, le=_LARGEST)]
+_Positive = Annotated[float, Field(ge=0, le=1e300)]
 _Word = Annotated[str, Field(min_length=1, max_length=99, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 
 
-class _Provenance(BaseModel):
-    """What is said about where a result comes from, as far as it is shown."""
-
-    model_config = ConfigDict(strict=True)
-
-    fedtide: _Word | None = None
-    commit: _Word | None = None
-    date: _Word | None = None
-    torch: _Word | None = None
-    isa: Annotated[str, Field(max_length=99, pattern=r"^[A-Za-z0-9_]+$")] | None = None
-    isa_found_by: _Word | None = None
-    files: dict[str, str] | None = None
-
-
-def _check_provenance(tree: dict[str, Any] | None) -> dict[str, Any] | None:
-    _Provenance.model_validate(tree or {})
-    return tree
-
-
-class _Timeline(BaseModel):
-    horizon: Annotated[float, Field(gt=0, le=_LARGEST)]
-
-
-class _Fleet(BaseModel):
-    num_devices: Annotated[int, Field(ge=1)]
-    max_duration: _Positive
-
-
-class _Essentials(BaseModel):
-    """What of a stored experiment is computed with; all else is only shown."""
-
-    model_config = ConfigDict(strict=True)
-
-    seed: _Whole
-    timeline: _Timeline
-    fleet: _Fleet
-    learning: dict[str, Any] = {}
-
-
-def _check_experiment(tree: dict[str, Any]) -> dict[str, Any]:
-    _Essentials.model_validate(tree)
-    Part.of(tree.get("learning", {}).get("trainer", "native"))
-    return tree
-
-
-class RunRow(BaseModel):
+class _Row(BaseModel):
     """A row of the table of runs."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -290,11 +248,11 @@ class RunRow(BaseModel):
     num_labels: Annotated[int, Field(ge=1, le=256)] | None
     diverged: _Positive | None  # the time
     seconds: _Positive | None
-    provenance: Json[Annotated[dict[str, Any] | None, AfterValidator(_check_provenance)]]
-    experiment: Json[Annotated[dict[str, Any], AfterValidator(_check_experiment)]]
+    provenance: Json[dict[str, _Word | dict[str, str] | None] | None]
+    experiment: Json[dict[str, Any]]
 
 
-_RUN_COLUMNS: Final = tuple(RunRow.model_fields)
+_RUN_COLUMNS: Final = tuple(_Row.model_fields)
 _TOTALS: Final = _RUN_COLUMNS[2:-2]
 Named = tuple[str, RunResult]  # a run's name, and its result
 _Columns = Sequence[npt.NDArray[Any]]
@@ -313,13 +271,10 @@ def write_tables(results: Sequence[Named]) -> dict[str, bytes]:
         rows.writerow([number, name, *(result.totals.get(total) for total in _TOTALS), *trees])
         unknown = np.full(len(result.columns["time"]), np.nan)
         curves.append([result.columns.get(column, unknown) for column in COLUMNS])
-        if (sent := result.uploads_if_stored()) is not None:
-            index = np.arange(1, len(sent.time) + 1)
-            rounds.append([index, sent.time, sent.num_ready, sent.counts])
-            uploads.append([np.repeat(index, sent.counts), *sent[3:]])
-        else:
-            rounds.append([])
-            uploads.append([])
+        sent = result.uploads_if_stored()
+        index = np.arange(1, len(sent.time) + 1) if sent else np.arange(0)
+        rounds.append([index, sent.time, sent.num_ready, sent.counts] if sent else [])
+        uploads.append([np.repeat(index, sent.counts), *sent[3:]] if sent else [])
     return {
         "runs": text.getvalue().encode(),
         "curves": _table_text(COLUMNS, curves),
@@ -342,45 +297,54 @@ def _digits(values: npt.NDArray[Any]) -> Iterable[str]:
     return (repr(value).removesuffix(".0").replace("nan", "NaN") for value in values.tolist())
 
 
-class RunTables:
-    """The tables of runs and curves, checked. Raises ValueError for what cannot be."""
+def read_results(runs: bytes, curves: bytes) -> list[Named]:
+    """Return the results of the tables of runs and curves, without uploads; raise ValueError for what cannot be."""
+    rows = _read_runs(runs)
+    results = []
+    for row, block in zip(rows, _read_numbers(curves, _CURVES, len(rows)), strict=True):
+        columns = {
+            name: values
+            for name, values in zip(COLUMNS, block, strict=True)
+            if name not in (*ZERO, *LATER) or not np.isnan(values).all()
+        }
+        totals = {total: getattr(row, total) for total in _TOTALS}
+        result = RunResult(row.experiment, columns, totals, row.provenance)
+        if not len(block[0]):
+            raise ValueError(f"run {row.run} has no evaluation")
+        try:
+            _ = result.seed, result.horizon, result.max_duration, result.path
+        except (KeyError, TypeError, ValueError, AttributeError, FedtideError) as error:
+            raise ValueError(f"the experiment of run {row.run} is none ({reprlib.repr(error)})") from None
+        results.append((row.name, result))
+    return results
 
-    def __init__(self, rows: Sequence[RunRow], curves: bytes) -> None:
-        self._rows = rows
-        self.results: list[Named] = []
-        for row, block in zip(rows, _read_numbers(curves, _CURVES, len(rows)), strict=True):
-            columns = {
-                name: values.astype(np.int64) if _CURVES[name].whole else values
-                for name, values in zip(COLUMNS, block, strict=True)
-                if name not in (*ZERO, *LATER) or not np.isnan(values).all()
-            }
-            _check_curves(row, columns)
-            totals = {total: getattr(row, total) for total in _TOTALS}
-            self.results.append((row.name, RunResult(row.experiment, columns, totals, row.provenance)))
 
-    def uploads(self, rounds: bytes, uploads: bytes) -> list[Uploads | None]:
-        """Return the uploads of every run; None where they are not stored."""
-        every, sent = (_read_numbers(*each, len(self._rows)) for each in ((rounds, _ROUNDS), (uploads, _UPLOADS)))
-        return [_uploads_of(*each) for each in zip(self._rows, every, sent, strict=True)]
+def read_uploads(results: Sequence[Named], rounds: bytes, uploads: bytes) -> list[Uploads | None]:
+    """Return the uploads of results from the other two tables; None where they are not stored."""
+    found: list[Uploads | None] = []
+    blocks = (_read_numbers(*each, len(results)) for each in ((rounds, _ROUNDS), (uploads, _UPLOADS)))
+    for (name, result), (index, time, ready, counts), sent in zip(results, *blocks, strict=True):
+        if counts.sum() != len(sent[0]):
+            raise ValueError(f"run {name} has {len(sent[0])} uploads, and should have {counts.sum()}")
+        _, device, age, capacity, lost = sent
+        stored = len(index) > 0 or not result.totals["aggregations"]
+        found.append(Uploads(time, ready, counts, device, age, capacity.astype(np.float32), lost) if stored else None)
+    return found
 
 
-def read_runs(text: bytes) -> list[RunRow]:
-    """Return the rows of the table of runs; raise ValueError for what cannot be."""
+def _read_runs(text: bytes) -> list[_Row]:
     try:
-        header, *lines = csv.reader(io.StringIO(text.decode(), newline=""))
+        header, *lines = [*csv.reader(io.StringIO(text.decode(), newline=""))] or [[]]
     except csv.Error as error:
         raise ValueError(str(error)) from None
     if tuple(header) != _RUN_COLUMNS:
         raise ValueError(f"its columns are {reprlib.repr(header)}, and should be {', '.join(_RUN_COLUMNS)}")
-    rows = []
-    for number, cells in enumerate(lines):
-        try:
-            row = RunRow.model_validate({key: cell or None for key, cell in zip(header, cells, strict=True)})
-        except ValidationError as error:
-            raise ValueError(f"run {number}: {first_fault(error)}") from None
-        if row.run != number:
-            raise ValueError(f"run {number} has the number {row.run}")
-        rows.append(row)
+    try:
+        rows = [_Row(**{key: cell or None for key, cell in zip(header, cells, strict=True)}) for cells in lines]
+    except ValidationError as error:
+        raise ValueError(first_fault(error)) from None
+    if [row.run for row in rows] != list(range(len(rows))):
+        raise ValueError("its runs are not numbered from 0 on")
     return rows
 
 
@@ -390,62 +354,25 @@ def first_fault(error: ValidationError) -> str:
     return f"{'.'.join(map(str, found['loc']))} is {reprlib.repr(found['input'])[:80]}: {found['msg']}"
 
 
-def _read_numbers(text: bytes, columns: Mapping[str, _Limits], num_runs: int) -> list[Floats]:
-    """Return each run's part of a table [column row], checked."""
+def _read_numbers(text: bytes, columns: Mapping[str, type], num_runs: int) -> list[list[npt.NDArray[Any]]]:
+    """Return each run's part of a table, column by column, checked."""
     header, _, body = text.partition(b"\n")
     if header.decode() != ",".join(("run", *columns)):
         raise ValueError(f"its columns are {reprlib.repr(header.decode())}, and should be run,{','.join(columns)}")
     table = np.empty((0, len(columns) + 1))
     if body:
         table = np.loadtxt(io.BytesIO(body), delimiter=",", comments=None, ndmin=2)
-    run = table[:, 0]
-    if table.shape[1] != len(columns) + 1 or not np.isin(run, np.arange(num_runs)).all() or (np.diff(run) < 0).any():
+    run, *values = table.T
+    if len(values) != len(columns) or not np.isin(run, np.arange(num_runs)).all() or (np.diff(run) < 0).any():
         raise ValueError(f"its rows are not those of {num_runs} runs, one after another")
-    for (name, limits), values in zip(columns.items(), table.T[1:], strict=True):
-        wrong = ~((values >= 0) & (values <= limits.highest))
-        if limits.optional:
-            wrong &= ~np.isnan(values)
-        if limits.whole:
-            wrong |= values % 1 != 0
+    for position, (name, kind) in enumerate(columns.items()):
+        column, highest = values[position], _HIGHEST.get(name, 1e300)
+        wrong = (column < 0) | (column > highest)
+        if kind is int:
+            wrong |= column != np.floor(column)
         if wrong.any():
-            range_words = f"from 0 to {limits.highest:g}" if limits.highest < _LARGEST else "from 0 on"
-            kind = "a whole number " if limits.whole else ""
-            raise ValueError(
-                f"{name} of run {run[wrong][0]:g} is {values[wrong][0]:g}, and should be {kind}{range_words}"
-            )
-        falls = (np.diff(values) < 0) & (np.diff(run) == 0)
-        if limits.grows and falls.any():
-            raise ValueError(f"{name} of run {run[1:][falls][0]:g} falls")
+            words = f"{'a whole number ' if kind is int else ''}from 0 to {highest:g}"
+            raise ValueError(f"{name} of run {run[wrong][0]:g} is {column[wrong][0]:g}, and should be {words}")
+        values[position] = column.astype(kind)
     begin = np.searchsorted(run, np.arange(num_runs + 1))
-    return [table[first:end, 1:].T for first, end in itertools.pairwise(begin)]
-
-
-def _check_curves(row: RunRow, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Raise ValueError if these are not the curves of a run of this experiment and these totals."""
-    index, time, which = columns["index"], columns["time"], f"of run {row.run}"
-    horizon = row.experiment["timeline"]["horizon"]
-    if len(index) == 0 or index[0] < 1 or (np.diff(index) <= 0).any():
-        raise ValueError(f"index {which} does not count upwards from 1")
-    if time[-1] > horizon * (1 + 1e-9):
-        raise ValueError(f"time {which} goes to {time[-1]:g}, beyond the horizon {horizon:g}")
-    if (columns["samples_used"] > columns["samples_trained"]).any():
-        raise ValueError(f"more samples {which} are used than were trained on")
-    if row.aggregations != index[-1] and not (row.aggregations < index[-1] and row.diverged is not None):
-        raise ValueError(f"the {row.aggregations} aggregations {which} do not end with the last evaluated, {index[-1]}")
-
-
-def _uploads_of(row: RunRow, rounds: Floats, sent: Floats) -> Uploads | None:
-    """Return one run's uploads; raise ValueError if they are not those of its totals and its devices."""
-    index, time, ready, counts = rounds
-    aggregation, device, age, capacity, lost = sent
-    if not index.size and not device.size and row.aggregations:
-        return None
-    if not np.array_equal(index, np.arange(1, row.aggregations + 1)) or len(device) != row.uploads:
-        raise ValueError(f"run {row.run} should have {row.aggregations} aggregations and {row.uploads} uploads")
-    if not np.array_equal(aggregation, np.repeat(index, counts.astype(np.int64))) or (counts > ready).any():
-        raise ValueError(f"the counts of run {row.run} are not those of its uploads from ready devices")
-    num_devices = row.experiment["fleet"]["num_devices"]
-    if (device >= num_devices).any() or (ready > num_devices).any():
-        raise ValueError(f"run {row.run} has uploads of other devices than 0 to {num_devices - 1}")
-    num_ready, num_sent, picked, ages, is_lost = (each.astype(np.int64) for each in (ready, counts, device, age, lost))
-    return Uploads(time, num_ready, num_sent, picked, ages, capacity.astype(np.float32), is_lost)
+    return [[column[first:end] for column in values] for first, end in itertools.pairwise(begin)]

@@ -6,12 +6,12 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide import config
 from fedtide.config import Experiment, build
@@ -21,7 +21,6 @@ from fedtide.errors import FedtideError
 from fedtide.parts import user_code
 from fedtide.runs import policy_files
 
-_VERSION = 1
 VARIANT = "variant"  # the axis of the named variants
 _MOST_RUNS = 100_000  # of a study
 _LONG = 60  # characters of a value in a label; longer ones are numbered
@@ -65,16 +64,60 @@ class Study(NamedTuple):
         """The variants, in the order in which they were given."""
         return list(dict.fromkeys(run.label for run in self.runs))
 
+    @property
+    def places(self) -> dict[str, Cell]:
+        """Every variant's place on the axes."""
+        return {label: self.cells.get(label, ((VARIANT, label),)) for label in self.labels}
+
+    @property
+    def axes(self) -> dict[str, list[str]]:
+        """Every axis with its values, those with several first."""
+        pairs = dict.fromkeys(pair for cell in self.places.values() for pair in cell)
+        found: dict[str, list[str]] = {}
+        for axis, value in pairs:
+            found.setdefault(axis, []).append(value)
+        return dict(sorted(found.items(), key=lambda item: len(item[1]) == 1))
+
+
+def cell_text(cell: Iterable[tuple[str, str]]) -> str:
+    """Write a place on some axes as labels have it."""
+    return ", ".join(text if axis == VARIANT else f"{axis.rpartition('.')[2]}={text}" for axis, text in cell)
+
+
+def _check_name(name: Any) -> Any:
+    """Raise if a name cannot stand in a table."""
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise FedtideError(
+            f"the name {shown(name)}: a name has 1 to {_LONGEST_NAME} characters that can be seen, in one line"
+        )
+    return name
+
+
+def _seeds(given: Any) -> Sequence[int]:
+    """Return the seeds of a number (0 to it) or of a list."""
+    remedy = "give a number of seeds, or a list of different ones from 0 on"
+    if not isinstance(given, list):
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise FedtideError(f"seeds={shown(given)} leaves nothing to run or is no whole number; {remedy}")
+        return range(given)
+    if wrong := [each for each in given if isinstance(each, bool) or not isinstance(each, int) or each < 0]:
+        raise FedtideError(f"seeds has {shown(wrong[0])} in it; {remedy}")
+    if not given or len(set(given)) < len(given):
+        raise FedtideError(f"seeds={shown(given)} leaves nothing to run or repeats a seed; {remedy}")
+    return given
+
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    version: int = Field(description=f"of the study format; this is {_VERSION}")
-    name: str = Field(min_length=1)
+    version: int = Field(strict=True, ge=1, le=1, description="of the study format; this fedtide reads 1")
+    name: Annotated[str, AfterValidator(_check_name)]
     base: dict[str, Any] = Field({}, description="keys that all runs share; {} for none")
     axes: dict[str, list[Any]] = Field({}, description="keys, each with a list of values")
-    variants: dict[str, dict[str, Any]] = Field({}, description="names, each with the keys that differ; {} for none")
-    seeds: Any = 1  # looked at by _seeds
+    variants: dict[Annotated[str, AfterValidator(_check_name)], dict[str, Any]] = Field(
+        {}, description="names, each with the keys that differ; {} for none"
+    )
+    seeds: Annotated[Any, AfterValidator(_seeds)] = range(1)
 
 
 def make_study(
@@ -104,8 +147,13 @@ def make_study(
 def read_study(path: Path) -> Study:
     """Read a study file (YAML). Policies of the user's own are looked for beside it, too."""
     tree = config.read_file(path, "study")
+    if "version" not in tree and set(tree) & set(Experiment.model_fields):
+        raise FedtideError(
+            f"{path} is an experiment, not a study: use `fedtide run {path}`; a study has version and name"
+        )
+    folder = path.parent.absolute()
     try:
-        file, folder = _checked(tree, path), path.parent.absolute()
+        file = _checked(tree)
         with user_code.search_folder(folder):
             made = _crossed(file, file.base)
     except FedtideError as error:
@@ -116,28 +164,21 @@ def read_study(path: Path) -> Study:
 def cross(
     name: str,
     base: Mapping[str, Any] | Experiment,
-    axes: Mapping[str, Sequence[Any]],
-    variants: Mapping[str, Mapping[str, Any]],
+    axes: Mapping[str, Any],
+    variants: Mapping[str, Any],
     seeds: Any,
 ) -> Study:
-    """Make a study as a file does, but from Python; the seeds take the place of the base's."""
-    listed = {axis: _written(axis, values) for axis, values in axes.items()}
-    named = {label: _written_tree(each) for label, each in variants.items()}
-    tree = {"version": _VERSION, "name": name, "axes": listed, "variants": named, "seeds": seeds}
+    """Make a study as a file does, but from Python, where parts may be objects; the seeds take the place of the base's."""
+    listed = {
+        axis: [build.object_value(axis, each) for each in values] if isinstance(values, (list, tuple)) else values
+        for axis, values in axes.items()
+    }
+    named = {label: build.replaced(each) if isinstance(each, Mapping) else each for label, each in variants.items()}
+    tree = {"version": 1, "name": name, "axes": listed, "variants": named, "seeds": seeds}
     try:
-        form = _checked(plain_tree(tree), Path())
+        return _crossed(_checked(plain_tree(tree)), base)
     except ConfigSyntaxError as error:
         raise FedtideError(str(error)) from None
-    return _crossed(form, base)
-
-
-def _written(axis: str, values: Any) -> Any:
-    """Return the values of an axis with names in the place of parts that are Python objects."""
-    return [build.object_value(axis, each) for each in values] if isinstance(values, (list, tuple)) else values
-
-
-def _written_tree(tree: Any) -> Any:
-    return build.replaced(tree) if isinstance(tree, Mapping) else tree
 
 
 def side_by_side(
@@ -148,68 +189,28 @@ def side_by_side(
 ) -> Study:
     """Make a study of named experiments; the seeds take the place of theirs."""
     for label in (name, *variants):
-        if not isinstance(label, str):
-            raise FedtideError(f"the name {shown(label)} is no text; a name has 1 to {_LONGEST_NAME} characters")
-        _check_name("the name", label)
+        _check_name(label)
     return make_study(name, variants, _seeds(seeds), base)
 
 
-def _crossed(form: _Form, base: Mapping[str, Any] | Experiment) -> Study:
-    """Return the study of variants crossed with axes; raise if two cells are the same experiment."""
-    grid = _grid(form)
-    labels = [", ".join(_words(cell)) or form.name for cell, _ in grid]
-    made = make_study(form.name, {label: each for label, (_, each) in zip(labels, grid, strict=True)}, form.seeds, base)
-    return _told_apart(made._replace(cells={label: cell for label, (cell, _) in zip(labels, grid, strict=True)}))
-
-
-class _Form(NamedTuple):
-    """A study file whose parts are what they should be."""
-
-    name: str
-    base: dict[str, Any]
-    axes: dict[str, list[Any]]
-    variants: dict[str, dict[str, Any]]
-    seeds: Sequence[int]
-
-
-def _checked(tree: dict[str, Any], path: Path) -> _Form:
-    """Return what a study file says, or raise if a part of it is not what it should be."""
-    if "version" not in tree and set(tree) & set(Experiment.model_fields):
-        raise FedtideError(f"it is an experiment, not a study: use `fedtide run {path}`; a study has version and name")
-    version = tree.get("version")
-    if version != _VERSION or isinstance(version, bool):
-        raise FedtideError(
-            f"it is a study of version {shown(version)}; this fedtide reads version {_VERSION}: "
-            f"write 'version: {_VERSION}' at its top after checking its keys"
-        )
+def _checked(tree: dict[str, Any]) -> _File:
+    """Return what a study file says, with nested keys; raise if a part of it is not what it should be."""
     try:
         file = _File.model_validate(tree)
     except ValidationError as error:
         raise FedtideError(explain_validation(error, _File.model_fields, "key of a study")) from None
-    _check_name("name", file.name)
-    for name in file.variants:
-        _check_name("the variant", name)
-    base, variants = config.nest(file.base), {name: config.nest(each) for name, each in file.variants.items()}
-    if any("seed" in part for part in (file.axes, base, *variants.values())):
+    file.base, file.variants = config.nest(file.base), {name: config.nest(each) for name, each in file.variants.items()}
+    if any("seed" in part for part in (file.axes, file.base, *file.variants.values())):
         raise FedtideError("`seed` belongs to no axis, base or variant; say `seeds: [1, 2]` or `seeds: 5`")
     for axis, values in file.axes.items():
-        _check_axis(axis, values, variants)
-    form = _Form(file.name, base, file.axes, variants, _seeds(tree.get("seeds", 1)))
-    count = max(len(variants), 1) * math.prod(map(len, file.axes.values())) * len(form.seeds)
+        _check_axis(axis, values, file.variants)
+    count = max(len(file.variants), 1) * math.prod(map(len, file.axes.values())) * len(file.seeds)
     if count > _MOST_RUNS:
         raise FedtideError(
             f"variants, axes and seeds make {count:,} runs ({count / 525_600:,.3g} years at a minute each), and a study has at "
             f"most {_MOST_RUNS:,}; take fewer values or seeds"
         )
-    return form
-
-
-def _check_name(what: str, name: str) -> None:
-    """Raise if a name cannot stand in a table."""
-    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
-        raise FedtideError(
-            f"{what} {shown(name)}: a name has 1 to {_LONGEST_NAME} characters that can be seen, in one line"
-        )
+    return file
 
 
 def _check_axis(axis: str, values: list[Any], variants: Mapping[str, Mapping[str, Any]]) -> None:
@@ -218,14 +219,11 @@ def _check_axis(axis: str, values: list[Any], variants: Mapping[str, Mapping[str
         raise FedtideError(f"the axis {shown(axis)} names no field of an experiment{config.nearest(axis)}")
     if not values:
         raise FedtideError(f"the axis {axis!r} has no values; give a list of at least one")
-    seen: set[str] = set()
-    for value in values:
-        same = json.dumps(value, sort_keys=True, default=str)
-        if isinstance(value, float) and value.is_integer():
-            same = str(int(value))  # 1.0 is 1
-        if same in seen:
+    whole = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)  # 1.0 is 1
+    texts = [json.dumps(value, sort_keys=True, default=str) for value in whole]
+    for number, value in enumerate(values):
+        if texts[number] in texts[:number]:
             raise FedtideError(f"the axis {axis!r} repeats the value {shown(value)}; give different ones")
-        seen.add(same)
     group, _, key = axis.rpartition(".")
     for name, tree in variants.items():
         inner = tree.get(group, {}) if group else tree
@@ -233,48 +231,23 @@ def _check_axis(axis: str, values: list[Any], variants: Mapping[str, Mapping[str
             raise FedtideError(f"the variant {shown(name)} gives {axis}, which is an axis, too; keep one of the two")
 
 
-def _seeds(given: Any) -> Sequence[int]:
-    """Return the seeds of a number (0 to it) or of a list."""
-    remedy = "give a number of seeds, or a list of different ones from 0 on"
-    if isinstance(given, list):
-        if not given:
-            raise FedtideError(f"seeds=[] leaves nothing to run; {remedy}")
-        if wrong := [each for each in given if isinstance(each, bool) or not isinstance(each, int) or each < 0]:
-            raise FedtideError(f"seeds has {shown(wrong[0])} in it; {remedy}")
-        if len(set(given)) < len(given):
-            raise FedtideError(f"seeds={shown(given)} repeats a seed; {remedy}")
-        return given
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise FedtideError(f"seeds={shown(given)} leaves nothing to run or is no whole number; {remedy}")
-    return range(given)
-
-
-def _told_apart(study: Study) -> Study:
-    """Raise if two cells that only axes tell apart are one and the same experiment."""
+def _crossed(file: _File, base: Mapping[str, Any] | Experiment) -> Study:
+    """Cross the named variants with the axes; raise if two cells that only axes tell apart are the same experiment."""
+    trees: dict[str, dict[str, Any]] = {}
+    cells: dict[str, Cell] = {}
+    for name, tree in (file.variants or {"": {}}).items():
+        for values in itertools.product(*(enumerate(each, 1) for each in file.axes.values())):
+            cell, merged = [(VARIANT, name)] if name else [], tree
+            for axis, (number, value) in zip(file.axes, values, strict=True):
+                merged = config.lay(merged, config.nest({axis: value}))
+                text = in_line(value)
+                cell.append((axis, text if len(text) <= _LONG else f"#{number}"))
+            label = cell_text(cell) or file.name
+            trees[label], cells[label] = merged, tuple(cell)
+    made = make_study(file.name, trees, file.seeds, base)._replace(cells=cells)
     seen: dict[tuple[str, str], str] = {}
-    for run in itertools.takewhile(lambda run: run.experiment.seed == study.runs[0].experiment.seed, study.runs):
-        variant = dict(study.cells[run.label]).get(VARIANT, "")
-        other = seen.setdefault((variant, run.name), run.label)
+    for run in made.runs[: len(trees)]:  # of the first seed
+        other = seen.setdefault((dict(cells[run.label]).get(VARIANT, ""), run.name), run.label)
         if other != run.label:
             raise FedtideError(f"{shown(other)} and {shown(run.label)} are the same experiment; keep one")
-    return study
-
-
-def _words(cell: Cell) -> list[str]:
-    """Return how a label shows a cell."""
-    return [f"{axis.rpartition('.')[2]}={text}" if axis != VARIANT else text for axis, text in cell]
-
-
-def _grid(file: _Form) -> list[tuple[Cell, dict[str, Any]]]:
-    """Cross the named variants with the axes: every cell and what it lays on the base."""
-    found: list[tuple[Cell, dict[str, Any]]] = []
-    for name, tree in (file.variants or {"": {}}).items():
-        for places in itertools.product(*(range(len(values)) for values in file.axes.values())):
-            cell, merged = [(VARIANT, name)] * bool(name), dict(tree)
-            for (axis, values), place in zip(file.axes.items(), places, strict=True):
-                group, _, key = axis.rpartition(".")
-                merged = config.lay(merged, {group: {key: values[place]}} if group else {key: values[place]})
-                text = in_line(values[place])
-                cell.append((axis, text if len(text) <= _LONG else f"#{place + 1}"))
-            found.append((tuple(cell), merged))
-    return found
+    return made

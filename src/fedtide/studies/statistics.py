@@ -1,94 +1,108 @@
-"""What it takes to reach an accuracy: time, bits or joules up to the first evaluation that shows it.
+"""Paired statistics: seeds share fading, durations, partitions and batches, so differences are taken seed by seed.
 
-`time_to_0.9`, `bits_to_0.9`, `joules_to_0.9`, `bits_down_to_0.9` and `air_time_to_0.9` are metrics like others, for any
-accuracy; but a run may never get there.
+Results are compared on one instruction path, and where that cannot be, the row says so. Bits are the same on the same path
+only, and the shift between two of them is as large as the smaller differences between variants. A pair on two paths is still
+shown: rounding on another path is noise of its own, which widens an interval and does not take sides. But it is not what
+pairing promises, so it is never shown without a word.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from fedtide.studies.paths import note, on_one_path, paired
-from fedtide.studies.results import RunResult
+from fedtide.runs import UNKNOWN_PATH
+from fedtide.studies.metrics import UNCOUNTED, counted
+from fedtide.studies.results import RunResult, SeedResults
 from fedtide.types import Floats, Ints
 
-_NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
-HELP: Final = "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
+WHY = (
+    "Runs give the same bits on the same instruction path only; between two paths the mean accuracy of a run shifts by 0.0002 "
+    "to 0.0022, and a pair that mixes them carries that shift."
+)
 
 
-def _bits(result: RunResult) -> Floats:
-    return np.asarray(result.column("bits") + result.column("control_bits"))
+def on_one_path(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
+    """Return these results on the instruction path that most of them share; those without it on their own first one."""
+    results = tuple(results)
+    if len({result.path for result in results}) == 1 and not any(result.elsewhere for result in results):
+        return results
+    kept = [{each.path: each, **{other.path: other for other in each.elsewhere}} for each in results]
+    counts = Counter(path for each in kept for path in each)
+    best = max(counts, key=lambda path: (counts[path], is_known(path)), default=UNKNOWN_PATH)  # the first of equals
+    return tuple(each.get(best, result) for each, result in zip(kept, results, strict=True))
 
 
-def _if_counted(name: str) -> Callable[[RunResult], Floats]:
-    """Return a reader of a column that is not stored if nothing of it was counted; NaN then."""
-    return lambda result: result.column(name) if name in result.columns else np.full_like(result.column("time"), np.nan)
+def on_shared_paths(curves: SeedResults) -> dict[str, dict[int, RunResult]]:
+    """Return the runs of every curve, each seed on the instruction path that most curves have."""
+    found: dict[str, dict[int, RunResult]] = {name: {} for name in curves}
+    for seed in sorted({seed for runs in curves.values() for seed in runs}):
+        names = [name for name, runs in curves.items() if seed in runs]
+        for name, result in zip(names, on_one_path(curves[name][seed] for name in names), strict=True):
+            found[name][seed] = result
+    return found
 
 
-SPENT_BY_QUANTITY: Final[Mapping[str, Callable[[RunResult], Floats]]] = {
-    "time": lambda result: result.column("time"),
-    "bits": _bits,  # payloads and what was reported before scheduling
-    "joules": _if_counted("joules"),
-    "bits_down": lambda result: result.column("bits_down"),
-    "air_time": _if_counted("air_time"),
-}
-UNCOUNTED: Final[Mapping[str, str]] = {
-    "joules": "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one, or another fleet.energy, to count energy",
-    "air_time": "radio.symbol_rate is 0: give it to count time on the air",
-    "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
-}
+def is_known(path: str) -> bool:
+    """Say whether a result's path says anything."""
+    return not path.endswith(UNKNOWN_PATH)
 
 
-class Reached(NamedTuple):
-    """What several seeds spend until an accuracy is reached: a seed that does not reach it is later than all that do."""
-
-    median: float  # infinite unless more than half of the seeds reach it
-    reached: int
-    seeds: int
+def paired(*sides: Mapping[int, RunResult]) -> dict[int, tuple[RunResult, ...]]:
+    """Return the results of the seeds that all sides have, each seed on one path where the store has it."""
+    seeds = sorted(set.intersection(*map(set, sides))) if sides else []
+    return {seed: on_one_path(side[seed] for side in sides) for seed in seeds}
 
 
-@dataclass(frozen=True)
-class Reaching:
-    """A metric: what of something is spent until an accuracy is reached."""
-
-    what: str  # time, bits, joules, bits_down, air_time
-    accuracy: float
-
-    def __call__(self, result: RunResult) -> float:
-        """Return the amount at the first evaluation that shows the accuracy; NaN if none does, or nothing is known of it."""
-        reached = np.flatnonzero(result.column("test_accuracy") >= self.accuracy)
-        return float(SPENT_BY_QUANTITY[self.what](result)[reached[0]]) if len(reached) else math.nan
-
-    def over_seeds(self, results: Sequence[RunResult]) -> Reached:
-        """Return the median over these seeds, and how many reach the accuracy."""
-        spent = np.array([self(each) for each in results])
-        median = np.median(np.where(np.isnan(spent), math.inf, spent)) if len(spent) else math.inf
-        return Reached(float(median), int(np.isfinite(spent).sum()), len(spent))
-
-    def reason(self, results: Sequence[RunResult]) -> str:
-        """Say why some of these runs have no such number; nothing if all have."""
-        missing = [each for each in results if math.isnan(self(each))]
-        if not missing:
-            return ""
-        if self.what in UNCOUNTED and any(np.isnan(SPENT_BY_QUANTITY[self.what](each)).all() for each in missing):
-            return UNCOUNTED[self.what]
-        return f"{len(results) - len(missing)} of {len(results)} seeds reach {self.accuracy:g}"
+def is_mixed(group: Sequence[RunResult]) -> bool:
+    """Say whether results that are compared may be on different paths. Variants that differ in the trainer do so on purpose."""
+    found: dict[str, set[str]] = {}
+    for each in group:
+        found.setdefault(each.engine, set()).add(each.path)
+    return any(len(paths) > 1 for paths in found.values())
 
 
-def reaching_named(name: str) -> Reaching | None:
-    """Return the metric of this name; None if it is none of these."""
-    found = _NAME.fullmatch(name)
-    return Reaching(found[1], float(found[2])) if found and float(found[2]) > 0 else None
+def note(groups: Iterable[Sequence[RunResult]], what: str = "pair") -> str:
+    """Say in few words how many of these pairs (or seeds) mix paths; nothing if none does."""
+    groups = list(groups)
+    bad = [group for group in groups if is_mixed(group)]
+    if not bad:
+        return ""
+    paths = sorted({each.path for group in bad for each in group})
+    may = "" if sum(map(is_known, paths)) > 1 else "may "  # an unknown path may be the same after all
+    verb = f"{may}mix{'' if may or len(bad) > 1 else 'es'}"
+    return f"{len(bad)} of {len(groups)} {what}{'s' * (len(groups) > 1)} {verb} instruction paths ({', '.join(paths)})"
 
 
-# Paired statistics: seeds share fading, durations, partitions and batches, so differences are taken seed by seed.
+def across(curves: SeedResults) -> str:
+    """Say how many seeds are not on one path in all curves of a figure."""
+    seeds = sorted({seed for runs in curves.values() for seed in runs})
+    return note(([runs[seed] for runs in curves.values() if seed in runs] for seed in seeds), "seed")
+
+
+def unknown(results: Iterable[RunResult]) -> str:
+    """Say of how many results the path is not known; nothing if it is known of all."""
+    paths = [each.path for each in results]
+    count = sum(not is_known(path) for path in paths)
+    return f"The instruction path of {count} of {len(paths)} results is unknown." if count else ""
+
+
+def summary(results: Iterable[RunResult]) -> str:
+    """Say in one sentence on which paths results were made, each run once."""
+    unique = {repr(each.experiment): each for each in results}
+    counts = Counter(each.path for each in unique.values())
+    words = ", ".join(f"{count} on {path}" for path, count in sorted(counts.items()) if is_known(path))
+    lost = sum(count for path, count in counts.items() if not is_known(path))
+    rest = f"{', ' if words else ''}{lost} on a path that is not known" if lost else ""
+    return f"Instruction paths of the {len(unique)} runs: {words}{rest}." if unique else ""
+
+
+# Differences with their intervals, and curves with their bands.
 
 
 CONFIDENCE = 0.95
@@ -104,8 +118,8 @@ class Band(NamedTuple):
     low: Floats
     high: Floats
     num_seeds: int
+    curves: Floats  # of the seeds [num_seeds, len(x)]
     note: str = ""  # what is to be said about the paths of its pairs
-    curves: Floats | None = None  # of the seeds [num_seeds, len(x)]
 
 
 class Comparison(NamedTuple):
@@ -115,9 +129,7 @@ class Comparison(NamedTuple):
     low: float  # the interval; infinite with one seed
     high: float
     num_seeds: int
-    seeds_needed: (
-        int | None
-    )  # to resolve a difference of this size with POWER; None if resolved, or too little is known
+    seeds_needed: int | None  # that would resolve it with POWER; None if it is resolved, or too little is known
 
     @property
     def verdict(self) -> str:
@@ -129,11 +141,12 @@ class Comparison(NamedTuple):
         return "lower" if self.high < 0 else "not resolved"
 
 
-def _student(share: float, freedom: Any) -> Any:
+@functools.cache
+def _student(share: float, freedom: int) -> float:
     """Return the quantile of Student's t. scipy.stats has the same, and takes half a second to import."""
     from scipy.special import stdtrit
 
-    return stdtrit(freedom, share)
+    return float(stdtrit(freedom, share))
 
 
 def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
@@ -144,7 +157,7 @@ def half_width(values: Floats, confidence: float = CONFIDENCE) -> Floats:
     return np.asarray(_student((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n))
 
 
-def aligned(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[int, RunResult]]:
+def aligned(curves: SeedResults) -> dict[str, dict[int, RunResult]]:
     """Return each curve's runs on the seeds that all of them have, so that means compare; those without a run are left out.
 
     A curve with few seeds does not cost the others theirs: it keeps what it has, and so do all if they share too few. Every
@@ -157,28 +170,13 @@ def aligned(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, dict[int
         name: seeds if len(seeds) >= FEWEST_SEEDS and len(runs) >= FEWEST_SEEDS else sorted(runs)
         for name, runs in begun.items()
     }
-    found: dict[str, dict[int, RunResult]] = {name: {} for name in begun}
-    for seed in sorted({seed for each in kept.values() for seed in each}):
-        names = [name for name in begun if seed in kept[name]]
-        for name, result in zip(names, on_one_path(begun[name][seed] for name in names), strict=True):
-            found[name][seed] = result
-    return found
-
-
-def shared_seeds(curves: Mapping[str, Mapping[int, RunResult]]) -> dict[str, list[RunResult]]:
-    """Return each curve's runs as `aligned` has them, seed by seed."""
-    return {name: list(runs.values()) for name, runs in aligned(curves).items()}
-
-
-def _max_duration(result: RunResult) -> float:
-    """Return T_max."""
-    return float(result.experiment["fleet"]["max_duration"])
+    return on_shared_paths({name: {seed: runs[seed] for seed in kept[name]} for name, runs in begun.items()})
 
 
 def smoothed(result: RunResult, column: str) -> Floats:
     """Return a column averaged over one T_max around every evaluation, half of it at the ends."""
     values, time = result.column(column), result.column("time")
-    half = 0.5 * _max_duration(result) * (1 + 1e-9)  # both ends count, rounded or not
+    half = 0.5 * result.max_duration * (1 + 1e-9)  # both ends count, rounded or not
     first, last = np.searchsorted(time, time - half, "left"), np.searchsorted(time, time + half, "right")
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray((total[last] - total[first]) / (last - first))
@@ -198,17 +196,12 @@ def unmeasured(results: Iterable[RunResult], column: str, over: str) -> str:
     """Say why a column cannot be drawn over another one: one was not measured in some of these runs; nothing if it can be."""
     runs = list(results)
     for name in (column, over):
-        if any(np.isnan(_values(run, name)).all() for run in runs):
+        if any(np.isnan(counted(run, name)).all() for run in runs):
             reason = "it needs learning.training_loss=true" if name == "train_loss" else UNCOUNTED.get(name)
             return f"{name} was not measured in all of these runs" + (f": {reason}" if reason else "")
-    if any(not np.any(_values(run, over)) for run in runs):
+    if any(not np.any(counted(run, over)) for run in runs):
         return f"{over} is 0 all the time in some of these runs: draw over something that they spend"
     return ""
-
-
-def _values(result: RunResult, column: str) -> Floats:
-    """Return a column; what may not have been counted is NaN then, not 0."""
-    return SPENT_BY_QUANTITY[column](result) if column in UNCOUNTED else result.column(column)
 
 
 def band(
@@ -219,18 +212,24 @@ def band(
     With `ratio` the mean is the geometric one and the band is a factor either way: for losses, which stay above zero. With
     `smooth` every curve is averaged over one T_max first.
     """
-    x = _reached(_values(results[0], over), [_values(each, over) for each in results])
+    x = _reached(counted(results[0], over), [counted(each, over) for each in results])
     curves = np.stack(
         [
-            np.interp(x, _values(each, over), smoothed(each, column) if smooth else _values(each, column))
+            np.interp(x, counted(each, over), smoothed(each, column) if smooth else counted(each, column))
             for each in results
         ]
     )
-    curves = np.log(curves) if ratio else curves
+    if not ratio:
+        return _band(x, curves)
+    logs = _band(x, np.log(curves))
+    return logs._replace(**{name: np.exp(getattr(logs, name)) for name in ("mean", "low", "high", "curves")})
+
+
+def _band(x: Floats, curves: Floats, note: str = "") -> Band:
+    """Return the mean of the seeds' curves [n len(x)] with its band; a single seed has none."""
     mean = curves.mean(axis=0)
-    width = half_width(curves) if len(results) > 1 else np.zeros_like(mean)
-    middle, low, high = (np.exp(line) if ratio else line for line in (mean, mean - width, mean + width))
-    return Band(x, middle, low, high, len(results), curves=np.exp(curves) if ratio else curves)
+    width = half_width(curves) if len(curves) > 1 else np.zeros_like(mean)
+    return Band(x, mean, mean - width, mean + width, len(curves), curves, note)
 
 
 def _reached(x: Floats, grids: Sequence[Floats]) -> Floats:
@@ -241,7 +240,7 @@ def _reached(x: Floats, grids: Sequence[Floats]) -> Floats:
 
 def average_so_far(result: RunResult, column: str) -> Floats:
     """Return the average of a column up to every evaluation; at the end it is what mean_accuracy or mean_train_loss says."""
-    values, time = _values(result, column), result.column("time")
+    values, time = counted(result, column), result.column("time")
     if column != "test_accuracy":
         return np.asarray(np.cumsum(values) / np.arange(1, len(values) + 1))
     held = np.concatenate([[result.chance], values[:-1]])  # a model counts until the next one; chance before the first
@@ -259,15 +258,13 @@ def difference_band(
     pairs = list(paired(results, reference).values())
     if not pairs:
         return None
-    x = max((_values(each, over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
-    x = _reached(x, [_values(each, over) for pair in pairs for each in pair])
+    x = max((counted(each, over) for each in pairs[0]), key=lambda grid: (float(grid[0]), len(grid)))
+    x = _reached(x, [counted(each, over) for pair in pairs for each in pair])
     one, other = (
-        np.stack([np.interp(x, _values(pair[side], over), average_so_far(pair[side], column)) for pair in pairs])
+        np.stack([np.interp(x, counted(pair[side], over), average_so_far(pair[side], column)) for pair in pairs])
         for side in (0, 1)
     )
-    mean = (one - other).mean(axis=0)
-    width = half_width(one - other) if len(pairs) > 1 else np.zeros_like(mean)
-    return Band(x, mean, mean - width, mean + width, len(pairs), note(pairs), one - other)
+    return _band(x, one - other, note(pairs))
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Comparison:
@@ -299,111 +296,11 @@ def seeds_needed(
 def _quantiles(least: int, most: int, confidence: float, power: float) -> tuple[Ints, Floats]:
     """Return numbers of seeds, and for each how many standard errors a difference needs to be resolved."""
     counts = np.unique(np.geomspace(least, most, 400).astype(int))
-    return counts, _student((1 + confidence) / 2, counts - 1) + _student(power, counts - 1)
+    widths = [_student((1 + confidence) / 2, n - 1) + _student(power, n - 1) for n in counts.tolist()]
+    return counts, np.array(widths)
 
 
 def diverged(results: Sequence[RunResult]) -> str:
     """Say how many of these runs did not stay finite; nothing if all did."""
     count = sum(each.diverged is not None for each in results)
     return f"{count} of {len(results)} diverged" if count else ""
-
-
-# One number per run, for comparisons.
-
-
-Metric = Callable[[RunResult], float]
-
-
-def _computed_once(metric: Metric) -> Metric:
-    """Remember a metric in the result that it is of, which never changes."""
-
-    @functools.wraps(metric)
-    def remembered(result: RunResult) -> float:
-        if metric.__name__ not in result.measured:
-            result.measured[metric.__name__] = metric(result)
-        return result.measured[metric.__name__]
-
-    return remembered
-
-
-@_computed_once
-def mean_accuracy(result: RunResult) -> float:
-    """Return the test accuracy averaged over the horizon: it counts speed and level alike.
-
-    From time 0 for everyone, whenever the first aggregation comes: a model counts from its evaluation to the next one, and
-    before the first there is chance.
-    """
-    horizon = float(result.experiment["timeline"]["horizon"])
-    time = np.concatenate([[0.0], np.minimum(result.column("time"), horizon), [horizon]])
-    return float(np.concatenate([[result.chance], result.column("test_accuracy")]) @ np.diff(time) / horizon)
-
-
-def at_the_end(result: RunResult, column: str) -> float:
-    """Return a column "at the end": the mean of its evaluations in the last tenth of the horizon, or of the last one."""
-    time = result.column("time")
-    late = min(0.9 * float(result.experiment["timeline"]["horizon"]), float(time[-1]))
-    return float(result.column(column)[time >= late * (1 - 1e-9)].mean())
-
-
-@_computed_once
-def final_accuracy(result: RunResult) -> float:
-    """Return the test accuracy at the end."""
-    return at_the_end(result, "test_accuracy")
-
-
-@_computed_once
-def final_train_loss(result: RunResult) -> float:
-    """Return the training loss at the end."""
-    return at_the_end(result, "train_loss")
-
-
-@_computed_once
-def mean_train_loss(result: RunResult) -> float:
-    """Return the training loss averaged over all evaluations."""
-    return float(result.column("train_loss").mean())
-
-
-def _second_half(result: RunResult) -> tuple[Floats, Floats]:
-    """Return the times and test accuracies of the second half of a run."""
-    time, accuracy = result.column("time"), result.column("test_accuracy")
-    late = time >= 0.5 * time[-1]
-    return time[late], accuracy[late]
-
-
-@_computed_once
-def roughness(result: RunResult) -> float:
-    """Return how far the test accuracy strays from its own trend, a quadratic, in the second half: standard deviation.
-
-    NaN if there are too few evaluations to tell.
-    """
-    time, accuracy = _second_half(result)
-    if len(time) <= 3:  # a quadratic goes through three points
-        return math.nan
-    strays = accuracy - np.polynomial.Polynomial.fit(time, accuracy, 2)(time)
-    return float(np.sqrt(np.sum(strays**2) / (len(time) - 3)))
-
-
-@_computed_once
-def variation(result: RunResult) -> float:
-    """Return how much the test accuracy goes up and down per unit of time in the second half: the length of its ups and downs.
-
-    It is read once per T_max, whatever the period: whoever is evaluated more often would else go up and down more often. NaN
-    if the second half is shorter than one T_max.
-    """
-    time, accuracy, unit = result.column("time"), result.column("test_accuracy"), _max_duration(result)
-    first, last = math.ceil(0.5 * time[-1] / unit - 1e-9), math.floor(time[-1] / unit + 1e-9)
-    if last <= first:
-        return math.nan
-    grid = unit * np.arange(first, last + 1)
-    held = accuracy[np.maximum(np.searchsorted(time, grid * (1 + 1e-9), "right") - 1, 0)]
-    return float(np.abs(np.diff(held)).sum() / (grid[-1] - grid[0]))
-
-
-METRICS: Mapping[str, Metric] = {
-    "mean_accuracy": mean_accuracy,
-    "final_accuracy": final_accuracy,
-    "mean_train_loss": mean_train_loss,
-    "final_train_loss": final_train_loss,
-    "variation": variation,
-    "roughness": roughness,
-}

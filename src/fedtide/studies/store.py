@@ -19,30 +19,26 @@ import fcntl
 import functools
 import gzip
 import hashlib
-import json
 import os
 import reprlib
-import stat
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedtide import config
-from fedtide.core.reading import parse_json
-from fedtide.errors import FedtideError, RunFolderError
-from fedtide.runs import machine_fault, remove_temporary, write_atomically
-from fedtide.studies.results import Named, RunResult, RunTables, Uploads, first_fault, read_runs, write_tables
-from fedtide.studies.spec import name_of
+from fedtide.core.files import machine_fault, read_bytes, remove_temporary, write_atomically
+from fedtide.errors import RunFolderError
+from fedtide.studies.results import Named, RunResult, Uploads, first_fault, read_results, read_uploads, write_tables
 
 _FORMAT: Final = 1
 _INDEX: Final = "study.json"
 _NEW: Final = "new"
-_TABLES: Final = ("runs", "curves", "rounds", "uploads")
 _NEXT: Final = ".next"  # the ending of a table that study.json names already, and that is not in its place yet
+_MOST_BYTES: Final = 2**36  # of a table
+_RESTORE: Final = "restore it, or name another --store"
 
 
 class _Index(BaseModel):
@@ -50,9 +46,19 @@ class _Index(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    format: int
+    format: Annotated[int, Field(ge=_FORMAT, le=_FORMAT)]
     studies: list[str]  # whose runs these are, by name
     files: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]]  # the SHA-256 of each table, by its file
+
+
+class _Finished(BaseModel):
+    """A file in new/: a run as tables of its own."""
+
+    format: Annotated[int, Field(ge=_FORMAT, le=_FORMAT)] = _FORMAT
+    runs: str
+    curves: str
+    rounds: str
+    uploads: str
 
 
 class Source(NamedTuple):
@@ -73,7 +79,7 @@ class Store:
         self.folder, self.study = folder, study
         self._seen: tuple[Any, Any] | None = None  # what the folder looked like when it was read
         self._index: _Index | None = None
-        self._tables: RunTables | None = None
+        self._tables: list[Named] = []
         self._uploads: dict[tuple[str, str], Uploads | None] | None = None  # of the tables, once they are asked for
         self._new: dict[str, Named] = {}  # by file
         self._found: dict[str, RunResult] = {}  # by name: all of them
@@ -112,7 +118,7 @@ class Store:
         """Keep a finished run, in a file of its own until `compact`."""
         self.prepare()
         texts = {table: text.decode() for table, text in write_tables([(name, result)]).items()}
-        content = json.dumps({"format": _FORMAT, **texts}).encode()
+        content = _Finished(**texts).model_dump_json().encode()
         write_atomically(self.folder / _NEW / _new_file(name, content), content)
         self._seen = None
 
@@ -141,7 +147,7 @@ class Store:
         another name until they are in their place.
         """
         self._settle()
-        packed = {_file(table): gzip.compress(text, 9, mtime=0) for table, text in write_tables(results).items()}
+        packed = {f"{table}.csv.gz": gzip.compress(text, 9, mtime=0) for table, text in write_tables(results).items()}
         for file, content in packed.items():
             write_atomically(self.folder / f"{file}{_NEXT}", content)
         index = _Index(format=_FORMAT, studies=list(studies), files={file: _sum(each) for file, each in packed.items()})
@@ -185,7 +191,7 @@ class Store:
             self._read_tables()
         self._new = {file: found for file in files if (found := self._new.get(file) or self._read_new(file))}
         by_name: dict[str, dict[str, RunResult]] = {}
-        for name, result in [*(self._tables.results if self._tables else ()), *self._new.values()]:
+        for name, result in [*self._tables, *self._new.values()]:
             by_name.setdefault(name, {})[result.path] = result
         self._found = {}
         for name, by_path in by_name.items():
@@ -201,83 +207,71 @@ class Store:
         if content is None:
             self._read_tables()
             return None
-        remedy = "remove it and run the study again"
-        try:
-            tree = parse_json(content)
-            if not isinstance(tree, dict) or tree.get("format") != _FORMAT:
-                raise ValueError(f"it is no finished run of format {_FORMAT}")
-            runs, curves, rounds, uploads = (str(tree.get(table, "")).encode() for table in _TABLES)
-            tables = RunTables(read_runs(runs), curves)
-            ((own_name, result),), (sent,) = tables.results, tables.uploads(rounds, uploads)
-            stands_for = name_of(config.experiment(result.experiment), (result.provenance or {}).get("files") or {})
-        except (ValueError, FedtideError) as error:
-            raise _damaged(path, error, remedy) from error
-        if not name == own_name == stands_for:
-            raise _damaged(path, f"it holds the run {stands_for}, not the one that its name says", remedy)
-        if file != _new_file(name, content):
-            raise _damaged(path, "it is not what was stored: edited, or renamed", remedy)
+        with _damage(path, "remove it and run the study again"):
+            if file != _new_file(name, content):
+                raise ValueError("it is not what was stored: edited, or renamed")
+            tables = _Finished.model_validate_json(content)
+            results = read_results(tables.runs.encode(), tables.curves.encode())
+            (sent,) = read_uploads(results, tables.rounds.encode(), tables.uploads.encode())
+            ((own, result),) = results
+            if own != name:
+                raise ValueError(f"it holds the run {own}, not the one that its name says")
         return name, dataclasses.replace(result, sent=sent)
 
     def _read_tables(self) -> None:
         """Read study.json and the tables of runs and curves."""
-        self._index, self._tables, self._uploads = self._read_index(), None, None
+        self._index, self._tables, self._uploads = self._read_index(), [], None
         if self._index is None:
             return
-        rows = self._table("runs", read_runs)
-        self._tables = self._table("curves", lambda text: RunTables(rows, text))
-        for place, (name, result) in enumerate(self._tables.results):
-            later = functools.partial(self._uploads_of, name, result.path)
-            self._tables.results[place] = name, dataclasses.replace(result, sent=later)
+        with _damage(self.folder):
+            for name, result in read_results(self._table("runs"), self._table("curves")):
+                later = functools.partial(self._uploads_of, name, result.path)
+                self._tables.append((name, dataclasses.replace(result, sent=later)))
 
     def _uploads_of(self, name: str, path: str) -> Uploads | None:
         self._look()
-        tables = self._tables
-        if tables is None:
-            raise _damaged(self.folder, f"its {_INDEX} is gone")
         if self._uploads is None:
-            rounds = self._table("rounds", lambda text: text)
-            found = self._table("uploads", lambda text: tables.uploads(rounds, text))
-            keys = ((own, result.path) for own, result in tables.results)
-            self._uploads = dict(zip(keys, found, strict=True))
+            with _damage(self.folder):
+                found = read_uploads(self._tables, self._table("rounds"), self._table("uploads"))
+            self._uploads = {(own, result.path): sent for (own, result), sent in zip(self._tables, found, strict=True)}
         return self._uploads[name, path]
 
     def _read_index(self) -> _Index | None:
         file = self.folder / _INDEX
         content = _content(file)
         if content is None:
-            if any((self.folder / _file(table)).exists() for table in _TABLES):
-                raise _damaged(self.folder, f"it has tables and no {_INDEX}")
+            if any(self.folder.glob("*.csv.gz")):
+                raise RunFolderError(f"{self.folder} is damaged (it has tables and no {_INDEX}); {_RESTORE}")
             return None
-        try:
-            tree = parse_json(content)
-            if isinstance(tree, dict) and repr(tree.get("format")) != repr(_FORMAT):
-                raise RunFolderError(
-                    f"{file} is of format {reprlib.repr(tree.get('format'))}, and this fedtide reads {_FORMAT}: use the "
-                    "fedtide that made it, or another --store"
-                )
-            return _Index.model_validate(tree)
-        except ValidationError as error:
-            raise _damaged(file, first_fault(error)) from error
-        except ValueError as error:
-            raise _damaged(file, error) from error
+        with _damage(file):
+            return _Index.model_validate_json(content)
 
-    def _table(self, table: str, read: Callable[[bytes], Any]) -> Any:
-        """Return what a table holds; raise if it is not the one that study.json names, or holds what cannot be."""
-        file = self.folder / _file(table)
+    def _table(self, table: str) -> bytes:
+        """Return the text of a table; raise if it is not the one that study.json names."""
+        file = self.folder / f"{table}.csv.gz"
+        digest = self._index.files.get(file.name) if self._index else None
         for path in (file, file.with_name(f"{file.name}{_NEXT}")) * 2:  # twice: it may be put in its place meanwhile
             content = _content(path)
-            if content is not None and self._index and _sum(content) == self._index.files.get(file.name):
-                break
-        else:
-            raise _damaged(file, f"it is not what {_INDEX} says was stored: edited, or not copied whole")
-        try:
-            return read(gzip.decompress(content))
-        except (ValueError, EOFError, OSError, zlib.error) as error:
-            raise _damaged(file, error) from error
+            if content is not None and _sum(content) == digest:
+                return gzip.decompress(content)
+        raise ValueError(f"{file.name} is not what {_INDEX} says was stored: edited, or not copied whole")
 
 
-def _file(table: str) -> str:
-    return f"{table}.csv.gz"
+@contextlib.contextmanager
+def _damage(file: Path, remedy: str = _RESTORE) -> Iterator[None]:
+    """Say of a file, or of a store, that what is read within cannot be."""
+    try:
+        yield
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        if fault["loc"] == ("format",):
+            raise RunFolderError(
+                f"{file} is of format {reprlib.repr(fault['input'])}, and this fedtide reads {_FORMAT}: use the fedtide that "
+                "made it, or another --store"
+            ) from error
+        raise RunFolderError(f"{file} is damaged ({first_fault(error)}); {remedy}") from error
+    except (ValueError, EOFError, OSError, zlib.error) as error:
+        raise RunFolderError(f"{file} is damaged ({' '.join(str(error).split())[:300]}); {remedy}") from error
 
 
 def _new_file(name: str, content: bytes) -> str:
@@ -303,38 +297,17 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 def _listed(folder: Path) -> list[str]:
     """Return the files of finished runs, the oldest first."""
     found: list[tuple[int, str]] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # it went to the tables meanwhile
-                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise machine_fault(folder, "read", error) from error
-    return [name for _, name in sorted(found) if name.endswith(".json") and not name.startswith(".")]
+    for path in folder.glob("[0-9a-f]*.json"):
+        with contextlib.suppress(FileNotFoundError):  # it went to the tables meanwhile
+            found.append((path.lstat().st_mtime_ns, path.name))
+    return [name for _, name in sorted(found)]
 
 
 def _content(file: Path) -> bytes | None:
     """Return what a file holds; None if it is not there."""
     try:
-        with open(file, "rb", opener=_without_waiting) as opened:
-            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise _damaged(file, "it is no regular file")
-            return opened.read()
+        return read_bytes(file, _MOST_BYTES)
     except FileNotFoundError:
         return None
-    except IsADirectoryError as error:
-        raise _damaged(file, "it is a folder") from error
     except OSError as error:
         raise machine_fault(file, "read", error) from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe in its place is not waited for."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _damaged(file: Path, why: object, remedy: str = "restore it, or name another --store") -> RunFolderError:
-    words = " ".join(str(why).split())
-    return RunFolderError(f"{file} is damaged ({words[:300]}); {remedy}")

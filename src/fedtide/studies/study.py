@@ -7,7 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,18 +19,15 @@ from fedtide.parts.checks import callback
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.report import notebook
 from fedtide.report.frames import columns_of, frame
-from fedtide.studies import plot as studies_plot
 from fedtide.studies import spec
+from fedtide.studies.metrics import metric_named
+from fedtide.studies.plot import check_drawable, draw_results
 from fedtide.studies.results import RunResult
-from fedtide.studies.run import Failure, Outcome, run_study
+from fedtide.studies.run import Outcome, run_study
 from fedtide.studies.spec import Study
-from fedtide.studies.statistics import METRICS
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, effect, long_rows, references, table_rows
+from fedtide.studies.table import by_label, long_rows, references, row_cells, table_rows
 from fedtide.types import documented
-
-# A study's results as a value: as frames, a table, a picture or a few lines.
-
 
 _METRIC = "mean_accuracy"
 _LINES, _WIDE = 4, 36  # of variants, and characters of a variant's label, in a repr
@@ -42,7 +39,7 @@ class StudyResult(NamedTuple):
 
     study: Study  # its name, and every run with label, experiment and seed
     results: dict[str, dict[int, RunResult]]  # by variant and seed: curves by column, totals, what made the run
-    failures: tuple[Failure, ...] = ()  # runs that could not be finished, each with its reason
+    failures: tuple[Outcome, ...] = ()  # runs that could not be finished, each with its reason
 
     def frame(self) -> Any:
         """Return one row per run and evaluation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
@@ -51,7 +48,7 @@ class StudyResult(NamedTuple):
         test_accuracy, test_loss, train_loss (NaN where not measured), and what was spent up to then: symbols, bits, ...,
         uploads and how many of them were lost.
         """
-        return frame(columns_of(long_rows(self.study, self._store())))
+        return frame(columns_of(long_rows(self.study, self.results)))
 
     def table(self, metric: str = _METRIC, against: str | None = None) -> Any:
         """Return one row per variant, as `frame` does: its mean, and its paired difference from another one.
@@ -61,13 +58,11 @@ class StudyResult(NamedTuple):
         mean (of time_to_A and the like: median, and how many seeds reached it); difference with its interval low to high,
         num_seeds, seeds_needed (to resolve it), verdict, against, diverged_note (how many runs did not stay finite).
         """
-        return frame(columns_of(self._rows(metric, against)))
+        return frame(columns_of(table_rows(self.study, self.results, metric, against)))
 
     def values(self, metric: str = _METRIC) -> dict[str, dict[int, float]]:
         """Return the number per run that is compared, by variant and seed."""
-        if metric not in METRICS:
-            raise FedtideError(f"metric={metric!r} is not known; use one of {', '.join(METRICS)}")
-        measure = METRICS[metric]
+        measure = metric_named(metric)
         return {label: {seed: measure(run) for seed, run in runs.items()} for label, runs in self.results.items()}
 
     def plot(
@@ -83,94 +78,35 @@ class StudyResult(NamedTuple):
         table tells. style: screen; or ieee, ieee-wide, nature, nature-wide, as wide as a journal's column or page. Return the
         Matplotlib Axes: one, or two.
         """
-        studies_plot.check_metric(self.results, column, over)
-        compared = self._references(against)
+        check_drawable(self.results, column, over)
+        compared = references(self.study, against)
         with shown_figure(5.2, 4.4, style) as figure:
-            return studies_plot.draw_results(figure, self.results, compared, column, over)
+            return draw_results(figure, self.results, compared, column, over)
 
     def __repr__(self) -> str:
-        text = self._text()
-        shown, more = text[:_LINES], len(text) - _LINES
-        wide = max(len(line[0]) for line in shown)
-        lines = [f"  {line[0]:<{wide}}  {line[1]}  {line[2]}".rstrip() for line in shown]
-        return "\n".join([f"<{self._title()}", *lines, *([f"  and {more} more"] if more > 0 else [])]) + ">"
+        rows = [row_cells(row) for row in table_rows(self.study, self.results, _METRIC)]
+        wide = max((len(_cut(row[0])) for row in rows[:_LINES]), default=0)
+        lines = [f"  {_cut(row[0]):<{wide}}  {row[2]}  {row[3]} {row[4]}" for row in rows[:_LINES]]
+        more = [f"  and {len(rows) - _LINES} more"] if len(rows) > _LINES else []
+        return "\n".join([f"<{self._title()}", *map(str.rstrip, lines), *more]) + ">"
 
     def _title(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        name = _cut(self.study.name)
-        return f"{name}: {_METRIC}, {sum(map(len, self.results.values()))} of {len(self.study.runs)} runs{failed}"
-
-    def _text(self) -> list[tuple[str, str, str]]:
-        """Return variant, mean and difference of every row, short."""
-        found = []
-        for row in self._rows(_METRIC):
-            mean = "  -   " if row["mean"] is None else f"{row['mean']:.4f}"
-            known = row.get("difference") is not None and row["low"] is not None
-            half = row["high"] - row["difference"] if known else 0.0
-            short = f"{row['difference']:+.4f} ±{half:.4f} {row['verdict']}" if known else ""
-            more = f" (about {row['seeds_needed']} seeds would resolve it)" if known and row["seeds_needed"] else ""
-            short += more
-            found.append((_cut(row["variant"]), mean, ", ".join(filter(None, [short, row["diverged_note"]]))))
-        return found
+        done = sum(map(len, self.results.values()))
+        return f"{_cut(self.study.name)}: {_METRIC}, {done} of {len(self.study.runs)} runs{failed}"
 
     def _repr_html_(self) -> str:
-        body = [
-            (
-                row["variant"],
-                f"{row['done']}/{row['seeds']}",
-                "-" if row["mean"] is None else f"{row['mean']:.4f}",
-                effect(row) if "difference" in row else "-" if row["against"] else "(reference)",
-                row["verdict"] or row["diverged_note"],
-            )
-            for row in self._rows(_METRIC)
-        ]
+        body = [row_cells(row) for row in table_rows(self.study, self.results, _METRIC)]
         table = notebook.html_table(("variant", "seeds", "mean", "paired difference (95 % interval)", "verdict"), body)
         if not any(self.results.values()):
             return notebook.card(self._title(), table)
         with inline_figure(4.6, 3.8) as figure:
-            studies_plot.draw_results(figure, self.results, self._references(None), "test_accuracy", "time")
+            draw_results(figure, self.results, references(self.study), "test_accuracy", "time")
             return notebook.card(self._title(), table, figure)
-
-    def _store(self) -> Store:
-        """Return the results as a store has them, for what reads stores."""
-        return cast(Store, _Memory(self))
-
-    def _rows(self, metric: str, against: str | None = None) -> list[dict[str, Any]]:
-        try:
-            return table_rows(self.study, self._store(), metric, against)
-        except FedtideError as error:
-            raise FedtideError(str(error).removeprefix("--")) from None  # there it is an option, here an argument
-
-    def _references(self, against: str | None) -> Any:
-        try:
-            return references(self.study, against)
-        except FedtideError as error:
-            raise FedtideError(str(error).removeprefix("--")) from None
-
-
-class _Memory:
-    """Results in memory, read as a Store is."""
-
-    folder = Path("memory")
-
-    def __init__(self, studied: StudyResult) -> None:
-        found = ((run, studied.results[run.label].get(run.experiment.seed)) for run in studied.study.runs)
-        self._kept = {run.name: result for run, result in found if result is not None}
-
-    def has(self, name: str) -> bool:
-        """Say whether a run is finished."""
-        return name in self._kept
-
-    def load(self, name: str) -> RunResult:
-        """Return a run."""
-        return self._kept[name]
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}..."
-
-
-# Many runs from Python: a study or a comparison, and what came out, paired over the seeds.
 
 
 _SEEDS = 5  # unless told otherwise
@@ -284,7 +220,7 @@ def _done(made: Study, store: Any, workers: Any, on_done: OnDone | None) -> Stud
     return StudyResult(made, results, tuple(failures))
 
 
-def _tell(made: Study, failures: Sequence[Failure], store: Any) -> None:
+def _tell(made: Study, failures: Sequence[Outcome], store: Any) -> None:
     """Raise if every run failed; warn if some did."""
     if not failures:
         return

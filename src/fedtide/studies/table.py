@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
@@ -17,18 +17,10 @@ from fedtide import config
 from fedtide.core.files import write_output
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
-from fedtide.studies.paths import note, on_one_path, paired
-from fedtide.studies.results import COLUMNS, LATER, ZERO, RunResult
-from fedtide.studies.spec import VARIANT, Cell, Run, Study
-from fedtide.studies.statistics import (
-    HELP,
-    METRICS,
-    Reaching,
-    diverged,
-    paired_difference,
-    reaching_named,
-    shared_seeds,
-)
+from fedtide.studies.metrics import Reaching, metric_named
+from fedtide.studies.results import COLUMNS, LATER, ZERO, RunResult, SeedResults
+from fedtide.studies.spec import Study, cell_text
+from fedtide.studies.statistics import aligned, diverged, note, on_shared_paths, paired, paired_difference
 from fedtide.studies.store import Store
 
 # Which variant each variant is compared with: the one that differs from it in one thing only.
@@ -48,67 +40,41 @@ def references(study: Study, against: str | None = None) -> dict[str, Reference 
     axes being equal. against: a variant's label, for all; or a part of labels (`scheduler=random`, a variant's name, a bare
     value; several with commas): the cell that has this, all else being equal.
     """
-    cells = {label: study.cells.get(label, ((VARIANT, label),)) for label in study.labels}
-    wanted = _first(cells) if against is None else _wanted(cells, against)
+    cells = study.places
+    if against is None:
+        wanted = {axis: values[0] for axis, values in list(study.axes.items())[:1]}
+    else:
+        wanted = dict(cells[against]) if against in cells else _wanted(study, against)
     by_cell = {cell: label for label, cell in cells.items()}
     found: dict[str, Reference | None] = {}
     for label, cell in cells.items():
         place = tuple((axis, wanted.get(axis, value)) for axis, value in cell)
-        text = ", ".join(_shown(axis, value) for axis, value in place if axis in wanted)
+        text = cell_text((axis, value) for axis, value in place if axis in wanted)
         found[label] = None if place == cell else Reference(by_cell[place], text)
     return found
 
 
-def _shown(axis: str, value: str) -> str:
-    return value if axis == VARIANT else f"{axis.rpartition('.')[2]}={value}"
+def _wanted(study: Study, against: str) -> dict[str, str]:
+    """Return which value on which axis is meant by `axis=value`, `key=value` or a value; the fullest form counts."""
+    pairs = [(axis, value) for axis, values in study.axes.items() for value in values]
 
+    def places(word: str) -> list[tuple[str, str]]:
+        forms = ([f"{axis}={value}", cell_text([(axis, value)]), value] for axis, value in pairs)
+        ranks = [form.index(word) if word in form else len(form) for form in forms]
+        return [pair for pair, rank in zip(pairs, ranks, strict=True) if rank == min(ranks) < 3]
 
-def _values(cells: Mapping[str, Cell]) -> dict[str, list[str]]:
-    """Return every axis with its values, in order."""
-    found: dict[str, dict[str, None]] = {}
-    for cell in cells.values():
-        for axis, value in cell:
-            found.setdefault(axis, {})[value] = None
-    return {axis: list(values) for axis, values in found.items()}
-
-
-def _first(cells: Mapping[str, Cell]) -> dict[str, str]:
-    axes = _values(cells)
-    several = [axis for axis, values in axes.items() if len(values) > 1] or list(axes)
-    return {axis: axes[axis][0] for axis in several[:1]}
-
-
-def _wanted(cells: Mapping[str, Cell], against: str) -> dict[str, str]:
-    """Return which value on which axis is meant."""
-    if against in cells:
-        return dict(cells[against])
     wanted: dict[str, str] = {}
-    for word in [against] if _places(cells, against) else against.split(","):
-        places = _places(cells, word.strip())
-        if len(places) != 1:
-            reason = "is no variant" if not places else f"is on several axes ({', '.join(axis for axis, _ in places)})"
-            parts = [_shown(axis, value) for axis, values in _values(cells).items() for value in values]
-            known = _listed(list(cells)) if len(_values(cells)) == 1 else f"{_listed(parts)}, and whole labels"
-            raise FedtideError(f"--against {shown(word.strip())} {reason}; there are {known}")
-        wanted |= dict(places)
+    for word in [against] if places(against) else map(str.strip, against.split(",")):
+        found = places(word)
+        if len(found) != 1:
+            reason = "is no variant" if not found else f"is on several axes ({', '.join(axis for axis, _ in found)})"
+            parts = [cell_text([pair]) for pair in pairs]
+            more = f" and {len(parts) - 6} more" if len(parts) > 6 else ""
+            whole = ", and whole labels" if len(study.axes) > 1 else ""
+            known = f"{', '.join(map(repr, parts[:6]))}{more}{whole}"
+            raise FedtideError(f"against {shown(word)} {reason}; there are {known}")
+        wanted |= dict(found)
     return wanted
-
-
-def _places(cells: Mapping[str, Cell], word: str) -> list[tuple[str, str]]:
-    """Return the (axis, value) pairs that a word may mean: `axis=value`, `key=value` or a value; the fullest form counts."""
-    pairs = [(axis, value) for axis, values in _values(cells).items() for value in values]
-    for found in (
-        [(axis, value) for axis, value in pairs if word == f"{axis}={value}"],
-        [(axis, value) for axis, value in pairs if word == _shown(axis, value)],
-        [(axis, value) for axis, value in pairs if word == value],
-    ):
-        if found:
-            return found
-    return []
-
-
-def _listed(words: list[str], most: int = 6) -> str:
-    return ", ".join(map(repr, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 # A study as a table: every variant's mean (or median), and its paired difference from the variant it is compared with.
@@ -123,55 +89,60 @@ def by_label(study: Study, store: Store) -> dict[str, dict[int, RunResult]]:
     return found
 
 
-def table_rows(study: Study, store: Store, metric: str, against: str | None = None) -> list[dict[str, Any]]:
+def table_rows(study: Study, results: SeedResults, metric: str, against: str | None = None) -> list[dict[str, Any]]:
     """Return one row per variant, as plain data; `against` as in `references`."""
-    reaching = reaching_named(metric)
-    if metric not in METRICS and reaching is None:
-        raise FedtideError(f"--metric {metric!r} is not known; use one of {', '.join(METRICS)}, {HELP}")
-    compared = references(study, against)
-    measure: Callable[[RunResult], float] = METRICS[metric] if reaching is None else reaching
-    results = by_label(study, store)
-    even = shared_seeds(results)
+    measure = metric_named(metric)
+    compared, even = references(study, against), aligned(results)
     table = []
     for label in study.labels:
-        runs, reason = results[label], ""
-        if reaching is not None:
-            reason = reaching.reason(list(runs.values()))
-        elif any(math.isnan(measure(result)) for result in runs.values()):
-            need = (
-                "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
-            )
-            raise FedtideError(f"--metric {metric} needs runs {need}; {label!r} has none")
-        reference = compared[label]
-        pairs = list(paired(runs, results[reference.label]).values()) if reference else []
-        alike = even.get(label, [])  # on the seeds that all have
+        runs, reference = list(results[label].values()), compared[label]
+        pairs = list(paired(results[label], results[reference.label]).values()) if reference else []
+        alike = list(even.get(label, {}).values())  # on the seeds that all have
         row: dict[str, Any] = {
             "variant": label,
             "seeds": sum(run.label == label for run in study.runs),
             "done": len(runs),
-            **(_mean(alike, measure) if reaching is None else _median(alike, reaching)),
-            "lost_share": _lost_share(even.get(label, [])),  # of the uploads, on these seeds; None: not stored
+        }
+        if isinstance(measure, Reaching):
+            median, reached, seeds = measure.over_seeds(alike)
+            row |= finite_or_none({"median": median, "reached": reached, "reached_of": seeds})
+        else:
+            row["mean"] = sum(map(measure, alike)) / len(alike) if alike else None
+        row |= {
+            "lost_share": _lost_share(alike),  # of the uploads, on these seeds; None: not stored
             "verdict": "",
-            "reason": reason,  # why there is no mean, or nothing to compare
-            "paths": dict(
-                Counter(path for each in runs.values() for path in each.paths)
-            ),  # a run may be there on several
+            "reason": _reason(measure, metric, label, runs, pairs, reference),  # why nothing is compared, or no mean
+            "paths": dict(Counter(path for each in runs for path in each.paths)),  # a run may be there on several
             "paths_note": "",
-            "diverged_note": diverged(list(runs.values())),
+            "diverged_note": diverged(runs),
             "against": reference.label if reference else None,
             "against_part": reference.text if reference else None,  # what of it differs from this variant
         }
-        ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
-        if reaching is not None and reference and not reason:
-            other = reaching.reason(theirs)
-            row["reason"] = reaching.reason(ours) or (f"{reference.label}: {other}" if other else "")
         if pairs and not row["reason"]:
-            found = paired_difference(list(map(measure, ours)), list(map(measure, theirs)))
-            row["paths_note"] = note(pairs)
-            told = {"difference": found.mean, **{key: each for key, each in found._asdict().items() if key != "mean"}}
-            row |= {key: _finite(value) for key, value in told.items()} | {"verdict": found.verdict}
+            ours, theirs = ([measure(pair[side]) for pair in pairs] for side in (0, 1))
+            found = paired_difference(ours, theirs)
+            told = finite_or_none(found._asdict())
+            row |= {"difference": told.pop("mean"), **told, "verdict": found.verdict, "paths_note": note(pairs)}
         table.append(row)
     return table
+
+
+def _reason(
+    measure: Any,
+    metric: str,
+    label: str,
+    runs: Sequence[RunResult],
+    pairs: Sequence[Sequence[RunResult]],
+    reference: Reference | None,
+) -> str:
+    """Say why some runs have no such number, or raise if it is one that every run should have; nothing if all have."""
+    if isinstance(measure, Reaching):
+        theirs = measure.reason([other for _, other in pairs])
+        return measure.reason(runs) or (f"{reference.label}: {theirs}" if reference and theirs else "")
+    if any(math.isnan(measure(result)) for result in runs):
+        need = "with learning.training_loss=true" if "loss" in metric else "with more evaluations in their second half"
+        raise FedtideError(f"metric {metric} needs runs {need}; {label!r} has none")
+    return ""
 
 
 def _lost_share(results: Sequence[RunResult]) -> float | None:
@@ -181,19 +152,6 @@ def _lost_share(results: Sequence[RunResult]) -> float | None:
     if not results or len(lost) < len(sent):
         return None
     return sum(int(each.sum()) for each in lost) / max(sum(map(len, lost)), 1)
-
-
-def _mean(runs: Sequence[RunResult], measure: Callable[[RunResult], float]) -> dict[str, float | None]:
-    return {"mean": sum(map(measure, runs)) / len(runs) if runs else None}
-
-
-def _median(runs: Sequence[RunResult], reaching: Reaching) -> dict[str, float | None]:
-    found = reaching.over_seeds(runs)
-    return {"median": _finite(found.median), "reached": found.reached, "reached_of": found.seeds}
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is None or math.isfinite(value) else None  # JSON has no infinity
 
 
 def effect(row: Mapping[str, Any]) -> str:
@@ -208,23 +166,34 @@ def effect(row: Mapping[str, Any]) -> str:
     return f"{difference:+.4f} ({row['low']:+.4f} to {row['high']:+.4f}; {row['num_seeds']} seeds{more}){note}"
 
 
+def row_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """Write a row of `table_rows`: variant, seeds, mean (or median and who reached it), difference, verdict."""
+    nothing = "not reached" if " seeds reach " in row["reason"] else "-"
+    middle = row.get("mean", row.get("median"))
+    some = f", {row['reached']} of {row['reached_of']}" if row.get("reached") != row.get("reached_of") else ""
+    if "difference" in row:
+        compared, verdict = effect(row), row["verdict"]
+    else:
+        compared = nothing if row["against"] else "(others' reference)"
+        verdict = "; ".join(filter(None, [row["reason"], row["diverged_note"]]))
+    number = nothing if middle is None else f"{middle:.4f}{some}"
+    return row["variant"], f"{row['done']}/{row['seeds']}", number, compared, verdict
+
+
 def finite_or_none(tree: Mapping[str, Any]) -> dict[str, Any]:
     """JSON has no infinity: an interval of one seed is null."""
-    return {
-        key: None if isinstance(value, float) and abs(value) == float("inf") else value for key, value in tree.items()
-    }
+    return {key: None if isinstance(each, float) and math.isinf(each) else each for key, each in tree.items()}
 
 
 # A study as one long table on disk: a row per run and evaluation.
 
 
-def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
+def long_rows(study: Study, results: SeedResults) -> list[dict[str, Any]]:
     """Return a row per run and evaluation: the run, the keys that differ within the study, what made it, the columns.
 
     uploads and lost count up to then, as symbols and bits do; lost are those that were sent and did not arrive.
     """
-    runs = [run for run in study.runs if store.has(run.name)]
-    results = _results(runs, store)
+    runs = [run for run in study.runs if run.experiment.seed in results[run.label]]
     trees = [_flat(config.dump(run.experiment)) for run in runs]
     differing = [
         key for key in (trees[0] if trees else {}) if len({repr(tree[key]) for tree in trees}) > 1 or key == "seed"
@@ -232,52 +201,39 @@ def long_rows(study: Study, store: Store) -> list[dict[str, Any]]:
     for key in differing:  # a column is of one kind
         if any(not isinstance(tree[key], (int, float, str, bool, NoneType)) for tree in trees):
             trees = [tree | {key: repr(tree[key])} for tree in trees]
-    rows = []
+    chosen, rows = on_shared_paths(results), []
     for run, tree in zip(runs, trees, strict=True):
-        result = results[run.name]
+        result = chosen[run.label][run.experiment.seed]
         keys = {"study": study.name, "variant": run.label, "run": run.name} | {key: tree[key] for key in differing}
         source = result.provenance or {}
         keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
-        arrivals = _arrivals(result)
-        columns = {column: _plain(result.columns[column]) for column in COLUMNS if column in result.columns}
-        for position, arrival in enumerate(arrivals):
-            values = {column: each[position] for column, each in columns.items()}
-            rows.append(keys | dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER) | values | arrival)
+        keys |= dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER)
+        columns = {name: result.columns[name] for name in COLUMNS if name in result.columns} | _arrivals(result)
+        # A NaN is none.
+        plain = {name: [None if x != x else x for x in each.tolist()] for name, each in columns.items()}
+        rows += [keys | dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
     return rows
 
 
-def _arrivals(result: RunResult) -> list[dict[str, int | None]]:
-    """Return how many uploads there were, and how many of them were lost, up to every evaluation; None: not stored."""
+def _arrivals(result: RunResult) -> dict[str, Any]:
+    """Return how many uploads there were, and how many of them were lost, up to every evaluation; NaN: not stored."""
     index, sent = result.columns["index"], result.uploads_if_stored()
     if sent is None:
-        return [{"uploads": None, "lost": None} for _ in index]
-    total = np.concatenate([[0], np.cumsum(sent.lost)])
-    # A run that diverged has evaluations after its last aggregation.
-    ends = sent.offsets[np.minimum(index, len(sent.time))].tolist()
-    return [{"uploads": end, "lost": int(total[end])} for end in ends]
+        return dict.fromkeys(("uploads", "lost"), np.full(len(index), np.nan))
+    ends = sent.offsets[np.minimum(index, len(sent.time))]  # a diverged run has evaluations after its last aggregation
+    return {"uploads": ends, "lost": np.concatenate([[0], np.cumsum(sent.lost)])[ends]}
 
 
-def _plain(values: Any) -> list[float | None]:
-    return [None if value != value else value for value in values.tolist()]  # a NaN is none
+def _flat(tree: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= {f"{key}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {key: value}
+    return flat
 
 
-def _results(runs: Sequence[Run], store: Store) -> dict[str, RunResult]:
-    """Return the results by name, every seed on the instruction path that most of its runs have."""
-    names: dict[int, dict[str, None]] = {}
-    for run in runs:
-        names.setdefault(run.experiment.seed, {})[run.name] = None
-    return {
-        name: result
-        for each in names.values()
-        for name, result in zip(each, on_one_path(store.load(name) for name in each), strict=True)
-    }
-
-
-def export(study: Study, store: Store, path: Path) -> int:
+def export(study: Study, results: SeedResults, path: Path) -> int:
     """Write CSV or Parquet, by the file's ending; return the number of rows."""
-    rows = long_rows(study, store)
-    if not rows:
-        raise FedtideError(f"the study {study.name!r} has no finished run in {store.folder}; run it first")
+    rows = long_rows(study, results)
     if path.suffix == ".csv":
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]))
@@ -301,10 +257,3 @@ def export(study: Study, store: Store, path: Path) -> int:
     else:
         raise FedtideError(f"{path} ends with {path.suffix!r}; name a .csv or .parquet file")
     return len(rows)
-
-
-def _flat(tree: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= {f"{key}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {key: value}
-    return flat

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.plot import COLOURS, TINTS, ForestRow, draw_rows, few_numbers, new_figure, our_style, save
-from fedtide.studies import SPENT_BY_QUANTITY, RunResult, band
+from fedtide.studies import RunResult, amount_spent, band
 from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog
 from fedtide_lab.league.tune import COMBINED
@@ -70,7 +70,7 @@ def draw_curves(tables: Sequence[Standings], runs: Mapping[str, Runs], stem: Pat
 
 def _with_reports(run: RunResult) -> RunResult:
     """Return a run whose bits include what devices report to the server, as costs do."""
-    return dataclasses.replace(run, columns={**run.columns, "bits": SPENT_BY_QUANTITY["bits"](run)})
+    return dataclasses.replace(run, columns={**run.columns, "bits": amount_spent(run, "bits")})
 
 
 _STYLES: tuple[dict[str, Any], ...] = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedtide.errors import FedtideError
 from fedtide.plot import SCREEN
-from fedtide.studies import CONFIDENCE, RunResult, Store, Study, finite_or_none, shared_seeds
+from fedtide.studies import CONFIDENCE, RunResult, Store, Study, aligned, finite_or_none
 from fedtide_lab.paper import draw as paper_draw
 from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdict, decide, observe, side_label
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
@@ -125,7 +125,8 @@ def paper_ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) 
     for setting in figure.settings:
         labels = [name for name in figure.variants() if name.endswith(f" | {setting}")]
         rows += [
-            _spent(name, runs) for name, runs in shared_seeds({name: curves.get(name, {}) for name in labels}).items()
+            _spent(name, list(runs.values()))
+            for name, runs in aligned({name: curves.get(name, {}) for name in labels}).items()
         ]
     return rows
 

@@ -1,0 +1,181 @@
+"""One number per run, for comparisons: how good it is, and what it takes to reach an accuracy."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from fedtide.errors import FedtideError
+from fedtide.studies.results import RunResult
+from fedtide.types import Floats
+
+Metric = Callable[[RunResult], float]
+
+
+def _computed_once(metric: Metric) -> Metric:
+    """Remember a metric in the result that it is of, which never changes."""
+
+    @functools.wraps(metric)
+    def remembered(result: RunResult) -> float:
+        if metric.__name__ not in result.measured:
+            result.measured[metric.__name__] = metric(result)
+        return result.measured[metric.__name__]
+
+    return remembered
+
+
+@_computed_once
+def mean_accuracy(result: RunResult) -> float:
+    """Return the test accuracy averaged over the horizon: it counts speed and level alike.
+
+    From time 0 for everyone, whenever the first aggregation comes: a model counts from its evaluation to the next one, and
+    before the first there is chance.
+    """
+    horizon = result.horizon
+    time = np.concatenate([[0.0], np.minimum(result.column("time"), horizon), [horizon]])
+    return float(np.concatenate([[result.chance], result.column("test_accuracy")]) @ np.diff(time) / horizon)
+
+
+def at_the_end(result: RunResult, column: str) -> float:
+    """Return a column "at the end": the mean of its evaluations in the last tenth of the horizon, or of the last one."""
+    time = result.column("time")
+    late = min(0.9 * result.horizon, float(time[-1]))
+    return float(result.column(column)[time >= late * (1 - 1e-9)].mean())
+
+
+@_computed_once
+def final_accuracy(result: RunResult) -> float:
+    """Return the test accuracy at the end."""
+    return at_the_end(result, "test_accuracy")
+
+
+@_computed_once
+def final_train_loss(result: RunResult) -> float:
+    """Return the training loss at the end."""
+    return at_the_end(result, "train_loss")
+
+
+@_computed_once
+def mean_train_loss(result: RunResult) -> float:
+    """Return the training loss averaged over all evaluations."""
+    return float(result.column("train_loss").mean())
+
+
+@_computed_once
+def roughness(result: RunResult) -> float:
+    """Return how far the test accuracy strays from its own trend, a quadratic, in the second half: standard deviation.
+
+    NaN if there are too few evaluations to tell.
+    """
+    time, accuracy = result.column("time"), result.column("test_accuracy")
+    late = time >= 0.5 * time[-1]
+    time, accuracy = time[late], accuracy[late]
+    if len(time) <= 3:  # a quadratic goes through three points
+        return math.nan
+    strays = accuracy - np.polynomial.Polynomial.fit(time, accuracy, 2)(time)
+    return float(np.sqrt(np.sum(strays**2) / (len(time) - 3)))
+
+
+@_computed_once
+def variation(result: RunResult) -> float:
+    """Return how much the test accuracy goes up and down per unit of time in the second half: the length of its ups and downs.
+
+    It is read once per T_max, whatever the period: whoever is evaluated more often would else go up and down more often. NaN
+    if the second half is shorter than one T_max.
+    """
+    time, accuracy, unit = result.column("time"), result.column("test_accuracy"), result.max_duration
+    first, last = math.ceil(0.5 * time[-1] / unit - 1e-9), math.floor(time[-1] / unit + 1e-9)
+    if last <= first:
+        return math.nan
+    grid = unit * np.arange(first, last + 1)
+    held = accuracy[np.maximum(np.searchsorted(time, grid * (1 + 1e-9), "right") - 1, 0)]
+    return float(np.abs(np.diff(held)).sum() / (grid[-1] - grid[0]))
+
+
+METRICS: Mapping[str, Metric] = {
+    "mean_accuracy": mean_accuracy,
+    "final_accuracy": final_accuracy,
+    "mean_train_loss": mean_train_loss,
+    "final_train_loss": final_train_loss,
+    "variation": variation,
+    "roughness": roughness,
+}
+
+
+# What it takes to reach an accuracy: time, bits or joules up to the first evaluation that shows it. `time_to_0.9`,
+# `bits_to_0.9` and the like are metrics as others are, for any accuracy; but a run may never get there.
+
+
+_NAME = re.compile(r"(time|bits|joules|bits_down|air_time)_to_(0?\.\d+|1(?:\.0*)?)")
+_HELP: Final = "time_to_A, bits_to_A, joules_to_A, bits_down_to_A, air_time_to_A with an accuracy A such as 0.9"
+UNCOUNTED: Final[Mapping[str, str]] = {
+    "joules": "radio.joules_per_symbol and fleet.joules_per_sample are both 0: give one, or another fleet.energy, to count energy",
+    "air_time": "radio.symbol_rate is 0: give it to count time on the air",
+    "bits_down": "stored by an older fedtide, which did not count bits down: run it again",
+}
+
+
+def counted(result: RunResult, column: str) -> Floats:
+    """Return a column; what was not counted is NaN, not 0."""
+    if column in UNCOUNTED and column not in result.columns:
+        return np.full(len(result.columns["time"]), np.nan)
+    return result.column(column)
+
+
+def amount_spent(result: RunResult, what: str) -> Floats:
+    """Return what of something was spent up to every evaluation. Bits: payloads and what was reported before scheduling."""
+    if what == "bits":
+        return np.asarray(result.column("bits") + result.column("control_bits"))
+    return counted(result, what)
+
+
+class Reached(NamedTuple):
+    """What several seeds spend until an accuracy is reached: a seed that does not reach it is later than all that do."""
+
+    median: float  # infinite unless more than half of the seeds reach it
+    reached: int
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """A metric: what of something is spent until an accuracy is reached."""
+
+    what: str  # time, bits, joules, bits_down, air_time
+    accuracy: float
+
+    def __call__(self, result: RunResult) -> float:
+        """Return the amount at the first evaluation that shows the accuracy; NaN if none does, or nothing is known of it."""
+        reached = np.flatnonzero(result.column("test_accuracy") >= self.accuracy)
+        return float(amount_spent(result, self.what)[reached[0]]) if len(reached) else math.nan
+
+    def over_seeds(self, results: Sequence[RunResult]) -> Reached:
+        """Return the median over these seeds, and how many reach the accuracy."""
+        spent = np.array([self(each) for each in results])
+        median = np.median(np.where(np.isnan(spent), math.inf, spent)) if len(spent) else math.inf
+        return Reached(float(median), int(np.isfinite(spent).sum()), len(spent))
+
+    def reason(self, results: Sequence[RunResult]) -> str:
+        """Say why some of these runs have no such number; nothing if all have."""
+        missing = [each for each in results if math.isnan(self(each))]
+        if not missing:
+            return ""
+        if self.what in UNCOUNTED and any(np.isnan(amount_spent(each, self.what)).all() for each in missing):
+            return UNCOUNTED[self.what]
+        return f"{len(results) - len(missing)} of {len(results)} seeds reach {self.accuracy:g}"
+
+
+def metric_named(name: str) -> Metric:
+    """Return the metric of this name."""
+    found = _NAME.fullmatch(name)
+    if found and float(found[2]) > 0:
+        return Reaching(found[1], float(found[2]))
+    if name not in METRICS:
+        raise FedtideError(f"metric {name!r} is not known; use one of {', '.join(METRICS)}, {_HELP}")
+    return METRICS[name]
