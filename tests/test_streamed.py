@@ -129,7 +129,7 @@ def test_what_is_all_lost_was_trained_and_sent() -> None:
 def test_the_broken_devices_of_a_lot_are_named() -> None:
     broken = frozenset((k, 1) for k in (2, 7, 11, 13))
     wanted = small(ROOMY, {"policy": {"limit": 20, "scheduler": "random"}, "timeline": {"name": "synchronous"}})
-    for size, named in ((1, "2"), (8, "2, 7"), (100, "2, 7, 11, 13")):
+    for size, named in ((1, "2"), (100, "2, 7, 11, 13")):
         with lots_of(size), pytest.raises(TrainingError, match=rf"device {named} at aggregation 1 is not finite"):
             run(wanted, trainer=FakeTrainer(300, broken=broken))
 
