@@ -28,8 +28,7 @@ from fedtide.engine.step import candidates_at
 from fedtide.engine.system import build, load_dataset
 from fedtide.extension import native
 from fedtide.rng import stream
-from fedtide.schedule.certified import certify
-from fedtide.schedule.label_variance import centred, label_variance, minimise, search
+from fedtide.schedule.label_variance import centred, certify, label_variance, minimise, search
 from fedtide.schedule.schedulers import best_channels
 
 SECONDS = 120.0

@@ -1,4 +1,4 @@
-// qsgd: fedtide/codec/qsgd.py, which tells what is done and why.
+// qsgd: fedtide/codec/published.py, which tells what is done and why.
 #include <cfloat>
 #include <cstring>
 #include <vector>

@@ -21,7 +21,7 @@ TABLES: Final = {  # kind -> module:table
     "scheduler": "fedtide.schedule.schedulers:SCHEDULERS",
     "weighting": "fedtide.aggregate.averages:WEIGHTINGS",
     "aggregator": "fedtide.aggregate.averages:AGGREGATORS",
-    "codec": "fedtide.codec.registry:CODECS",
+    "codec": "fedtide.codec.sparse_quantized:CODECS",
     "model": "fedtide.learning.model:MODELS",
     "trainer": "fedtide.learning.trainer:TRAINERS",
     "tracker": "fedtide.trackers:TRACKERS",

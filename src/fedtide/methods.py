@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from fedtide.aggregate.base import Around, Average, Cohort, Sums
+from fedtide.aggregate.base import Around, Average, Cohort, Inner, InnerArgs, Sums
 from fedtide.codec.base import Packet
-from fedtide.codec.error_feedback import CodecAround
+from fedtide.codec.published import CodecAround
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import TRAINERS, WRAPPERS, Score, Task, Trainer, check_jobs, steps_per_training
 from fedtide.parts import registry
@@ -162,6 +162,9 @@ class ControlVariates(Around):
     So c = (1/N) sum over all N devices of c_k, however few of them arrive. The paper's x is inner=average_deltas (its
     server_rate is eta_g) with policy.weighting=uniform; c takes no weights.
     """
+
+    inner: Inner = "average_deltas"
+    inner_args: InnerArgs = None
 
     def init(self, model: Vector, num_devices: int) -> Memory:
         """Return what the inner aggregator begins with."""

@@ -14,10 +14,8 @@ import numpy as np
 
 from fedtide.codec.base import Codec, Packet, PacketError
 from fedtide.codec.dead_zone import DeadZone
-from fedtide.codec.qsgd import Qsgd
-from fedtide.codec.sign import Sign
+from fedtide.codec.published import Qsgd, Sign, TopK
 from fedtide.codec.sparse_quantized import Ideal, SparseQuantized
-from fedtide.codec.top_k import TopK
 
 CODECS: list[Codec] = [
     SparseQuantized(),

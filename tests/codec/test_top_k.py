@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide.codec.base import PacketError
-from fedtide.codec.top_k import TopK
+from fedtide.codec.published import TopK
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 
@@ -74,7 +74,7 @@ def test_a_smaller_budget_keeps_the_larger_ones() -> None:
 
 def test_readers_of_other_widths_refuse() -> None:
     packet = TopK(16).encode(np.ones(4, np.float32), 100.0, RNG(0))
-    with pytest.raises(PacketError, match="settings 16"):
+    with pytest.raises(PacketError, match=r"settings 0x10 .* settings 0x20"):
         TopK(32).decode(packet)
 
 

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from fedtide.codec.base import HEADER_BYTES, Codec, Packet, PacketError, index_bits, join, received, split
 from fedtide.codec.dead_zone import DeadZone
-from fedtide.codec.qsgd import Qsgd
-from fedtide.codec.sign import Sign
+from fedtide.codec.published import Qsgd, Sign, TopK
 from fedtide.codec.sparse_quantized import Ideal, SparseQuantized, bit_count, level_bits
-from fedtide.codec.top_k import TopK
 from fedtide.errors import FedtideError
 
 RNG = np.random.default_rng

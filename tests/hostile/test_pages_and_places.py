@@ -11,7 +11,7 @@ from judge import SMALL, Wrong, contents, refused, wrong
 
 from fedtide.cli.main import app
 
-NO_PAGE = "is there and is not a page of fedtide: name another file|lies in a run folder: name another place"
+NO_PAGE = "is there and is not a page of fedtide: name another file"
 NO_FILE = "is a pipe, a device or a link to nothing"
 MANY = "99999999999999999999"
 NO_PLACE = "cannot be written .*(it is no folder|symbolic links).*"

@@ -214,14 +214,14 @@ def _counting(elsewhere: Elsewhere) -> Callable[[Any], list[int]]:
     """Count on the workers that are there now how often each is sent a table."""
 
     def begin() -> None:
-        from fedtide.learning import dask_worker as learning_dask_worker
+        from fedtide.learning import dask as learning_dask_worker
 
         counts: list[int] = []
         learning_dask_worker.JobTable.setup = lambda self, worker: counts.append(1)  # type: ignore[method-assign]
         learning_dask_worker.counts = counts  # type: ignore[attr-defined]
 
     def read() -> int:
-        from fedtide.learning import dask_worker as learning_dask_worker
+        from fedtide.learning import dask as learning_dask_worker
 
         return len(getattr(learning_dask_worker, "counts", []))
 

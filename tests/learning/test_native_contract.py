@@ -238,18 +238,23 @@ def test_no_jobs_give_no_updates():
 @pytest.mark.parametrize(
     ("message", "changes"),
     [
-        ("threads", {"threads": 0}),
         ("takes images", {"shape": (1, 28, 27)}),
         ("was given a str", {"model": "paper_cnn"}),
-        ("batch_size", {"work": LocalWork(batch_size=0)}),
-        ("negative amount", {"work": LocalWork(steps=-1)}),
-        ("proximal", {"work": LocalWork(proximal=float("nan"))}),
         ("cannot take", {"model": Model((1, 28, 28), (Conv2d(4, 40), Linear(10)))}),
     ],
 )
 def test_bad_trainers_are_refused(message, changes):
     with pytest.raises(FedtideError, match=message):
         good(**changes)
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [("threads", {"threads": 0}), ("proximal", {"work": LocalWork(proximal=float("nan"))})],
+)
+def test_what_the_kernel_cannot_do_it_refuses(message, changes):
+    with pytest.raises(FedtideError, match=f"the native kernel refuses its input: {message}"):
+        good(**changes).train([job()])
 
 
 def job(**changes):

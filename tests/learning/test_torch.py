@@ -13,6 +13,7 @@ from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.model import MODELS, initialize, num_parameters
 from fedtide.learning.torch import TorchTrainer, build_module
 from fedtide.learning.trainer import LocalWork, Task, batches
+from fedtide.parts import registry
 from fedtide.rng import stream
 from fedtide.runs import trainer_name
 from fedtide.types import Job
@@ -213,7 +214,7 @@ def test_an_optimizer_remembers_nothing_of_other_jobs(options: dict[str, Any]) -
 )
 def test_options_that_cannot_be_are_one_line(options: dict[str, Any], says: str) -> None:
     with pytest.raises(FedtideError, match=says) as error:
-        TorchTrainer(task(MODELS["softmax"]((1, 8, 8), 3)), **options)
+        registry.resolve("trainer", "torch", options, {"run.task": task(MODELS["softmax"]((1, 8, 8), 3))}.__getitem__)
     assert "\n" not in str(error.value)
 
 

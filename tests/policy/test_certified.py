@@ -17,9 +17,8 @@ import fedtide
 from fedtide.engine.step import Policy, plan_step
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.extension import native
-from fedtide.schedule import certified, label_variance
-from fedtide.schedule.certified import Certified, certify, rounding, separation
-from fedtide.schedule.label_variance import centred
+from fedtide.schedule import label_variance
+from fedtide.schedule.label_variance import Certified, centred, certify, rounding, separation
 from fedtide.schedule.schedulers import Proposed
 from fedtide.types import Candidates, Selection
 from twins import dense_descent
@@ -284,5 +283,5 @@ def test_bad_arguments(args: dict[str, Any], says: str) -> None:
 
 
 def test_the_default_search() -> None:
-    assert certified.CERTIFIED_RESTARTS >= label_variance.SWAP_RESTARTS
-    assert Proposed() == Proposed(0.5, "swaps", certified.STEPS)
+    assert label_variance.CERTIFIED_RESTARTS >= label_variance.SWAP_RESTARTS
+    assert Proposed() == Proposed(0.5, "swaps", label_variance.STEPS)

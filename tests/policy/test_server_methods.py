@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aggregation import aggregated, cohort, stepped
+from fedtide import config
 from fedtide.aggregate import asynchronous
 from fedtide.aggregate.averages import AverageDeltas, Mix
 from fedtide.errors import FedtideError
@@ -271,9 +272,10 @@ def test_the_order_of_inner_arguments_does_not_matter(name: str) -> None:
     deep = {"inner": "mix", "inner_args": {"staleness": 1.0, "mixing": 0.5}}
     turned = {"inner_args": {"mixing": 0.5, "staleness": 1.0}, "inner": "mix"}
     inside = "server_yogi" if name == "server_adam" else "server_adam"
-    one, other = (made(name, inner=inside, inner_args=each) for each in (deep, turned))
-    assert repr(one) == repr(other)
-    assert repr(made(name, inner_args={})) == repr(made(name))
+    around = {"name": name, "inner": inside}
+    one, other = (config.experiment({"policy.aggregator": {**around, "inner_args": each}}) for each in (deep, turned))
+    assert one == other
+    assert repr(made(name, **one.policy.aggregator.args)) == repr(made(name, **other.policy.aggregator.args))
 
 
 def test_fedasyncs_hinge_is_constant_inside_its_window() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedtide.codec import base
 from fedtide.codec import dead_zone as dead_zone_codec
-from fedtide.codec import qsgd as qsgd_codec
+from fedtide.codec import published as qsgd_codec
 from fedtide.codec import sparse_quantized as sparse_codec
 from fedtide.types import Rng, Vector
 from twins import dead_zone, qsgd, sparse_quantized, subsets

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from fedtide.codec.base import Codec, Packet, PacketError, index_bits, rank, unrank
 from fedtide.codec.dead_zone import DeadZone
-from fedtide.codec.qsgd import Qsgd
+from fedtide.codec.published import Qsgd, TopK
 from fedtide.codec.sparse_quantized import SparseQuantized
-from fedtide.codec.top_k import TopK
 from fedtide.extension import native
 from odd_updates import KINDS, update_of
 from twins import subsets

@@ -14,7 +14,6 @@ user's own. The answer has the type of `model`, which is float64 for an aggregat
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple, Protocol
 
@@ -166,21 +165,40 @@ def weighted_sum(weights: Floats, vectors: Vector | Floats, start: Vector | None
 _PREFIX: Final = "inner_"
 
 
-@dataclass(frozen=True)
+Inner = Annotated[str, arg("the aggregator inside, whose step counts; one of fedtide's own")]
+InnerArgs = Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")]
+
+
 class Around:
     """An aggregator with another one of ours inside; it keeps what the inner one remembers as `inner_...` of its own memory."""
 
-    inner: Annotated[str, arg("the aggregator inside, one of fedtide's own")] = "average_deltas"
-    inner_args: Annotated[dict[str, Any] | None, arg("arguments of the inner aggregator")] = None
+    inner: Inner
+    inner_args: InnerArgs
 
     def __post_init__(self) -> None:
-        """Sort the inner arguments; raise at once if the inner aggregator cannot be made."""
-        object.__setattr__(self, "inner_args", _sorted(self.inner_args))
+        """Raise at once if the inner aggregator cannot be made."""
         self._inner  # noqa: B018
 
     @functools.cached_property
     def _inner(self) -> Any:
-        return lift(resolve_inner(self.inner, self.inner_args, self))
+        """The aggregator inside; none of the same kind, whose step would be measured by its own measure."""
+        given, known = f"policy.aggregator.inner={self.inner!r}", builtin_parts("aggregator")
+        if self.inner not in known:
+            raise FedtideError(
+                f"{given} is none of fedtide's own aggregators ({', '.join(known)}): name one of these, or write the outer step "
+                "into your own"
+            )
+        if self.inner in METHODS:
+            raise FedtideError(
+                f"{given} is one part of method={self.inner} and cannot be inside another aggregator: name another inside, or "
+                f"say method={self.inner}"
+            )
+        made = inside = registry.resolve("aggregator", self.inner, self.inner_args or {})
+        while inside is not None:
+            if type(inside) is type(self):
+                raise FedtideError(f"{given} puts {type(self).__name__} inside itself: name another inside")
+            inside = getattr(inside, "_inner", None)
+        return lift(made)
 
     def init_inner(self, model: Vector, num_devices: int) -> Memory:
         """Return what the inner one begins with, as the outer one keeps it."""
@@ -197,36 +215,3 @@ class Around:
 
     def _of_inner(self, state: Memory) -> Memory:
         return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
-
-
-def resolve_inner(name: str, args: Mapping[str, Any] | None, outer: Any) -> Any:
-    """Return the aggregator of ours that `name` stands for.
-
-    outer: the aggregator around it, which may not be inside itself: its step would be measured by its own measure.
-    """
-    known = builtin_parts("aggregator")
-    if name not in known:
-        raise FedtideError(
-            f"policy.aggregator.inner={name!r} is none of fedtide's own aggregators ({', '.join(known)}): name one of these, or "
-            "write the outer step into your own"
-        )
-    found = inside = registry.resolve("aggregator", name, args or {})
-    if name in METHODS:
-        raise FedtideError(
-            f"policy.aggregator.inner={name!r} is one part of method={name} and cannot be inside another aggregator: name "
-            f"another inside, or say method={name}"
-        )
-    while inside is not None:
-        if type(inside) is type(outer):
-            raise FedtideError(
-                f"policy.aggregator.inner={name!r} puts {type(outer).__name__} inside itself: name another inside"
-            )
-        inside = getattr(inside, "_inner", None)
-    return found
-
-
-def _sorted(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return arguments by name, none as None: a run is known by how its aggregator is written, in whatever order."""
-    if not args:
-        return None
-    return {name: _sorted(args[name]) if isinstance(args[name], dict) else args[name] for name in sorted(args)}

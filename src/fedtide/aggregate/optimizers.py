@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedtide.aggregate.base import Around, Cohort
+from fedtide.aggregate.base import Around, Cohort, Inner, InnerArgs
 from fedtide.parts.arguments import arg
 from fedtide.types import Floats, Memory, Vector, Vectors
 
@@ -67,6 +67,8 @@ class ServerMomentum(Optimizer):
 
     rate: Annotated[float, arg("eta: the server's learning rate", gt=0)] = 1.0
     momentum: Annotated[float, arg("beta: what is kept of the last step", ge=0, lt=1)] = 0.9
+    inner: Inner = "average_deltas"
+    inner_args: InnerArgs = None
 
     def moments(self, num_parameters: int) -> Memory:
         """Return m_0 = 0 [d]."""
@@ -90,6 +92,8 @@ class ServerAdam(Optimizer):
     beta1: Annotated[float, arg("memory of the mean step", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, arg("memory of the mean squared step", ge=0, lt=1)] = 0.99
     tau: Annotated[float, arg("what the root is kept above", gt=0)] = 1e-3
+    inner: Inner = "average_deltas"
+    inner_args: InnerArgs = None
 
     def moments(self, num_parameters: int) -> Memory:
         """Return m_0 = 0 and v_0 = tau^2 [d]."""
@@ -137,6 +141,8 @@ class DelayAdaptive(Optimizer):
     bias_correction: Annotated[
         bool, arg("correct the bias of the first means, as the authors' code; false: their paper")
     ] = True
+    inner: Inner = "average_deltas"
+    inner_args: InnerArgs = None
 
     def moments(self, num_parameters: int) -> Memory:
         """Return m_0 = v_0 = vhat_0 = 0 [d], and t = 0."""

@@ -22,7 +22,7 @@ class _Console(Console):
         raise  # the BrokenPipeError that is being handled
 
 
-out, err = _Console(), _Console(stderr=True)
+out, err = _Console(emoji=False), _Console(emoji=False, stderr=True)  # a user's `:x:` is none
 for _console in (out, err):  # so wide that a table can be read; a narrower terminal breaks the lines itself
     _console.width = max(_console.width, 50)
 

@@ -35,13 +35,11 @@ def _need_flower() -> None:
 @click.option("--periods", "num_periods", type=click.IntRange(1), default=20, help="How many aggregations.")
 @click.option("--period", type=click.FloatRange(5), default=15.0, help="Seconds between two aggregations.")
 @click.option("--nodes", "num_nodes", type=click.IntRange(1, 64), default=6, help="SuperNodes, about 190 MB each.")
-@click.option(
-    "--synthetic", "data", flag_value="synthetic", default="mnist", help="Synthetic images in place of MNIST."
-)
+@click.option("--synthetic", is_flag=True, help="Synthetic images in place of MNIST.")
 @click.option("--secure", is_flag=True, help="TLS, and a key for every node.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Names every random stream.")
 @options.as_json
-def deploy_demo(words: tuple[str, ...], folder: Path | None, as_json: bool, **shown: Any) -> None:
+def deploy_demo(words: tuple[str, ...], folder: Path | None, synthetic: bool, as_json: bool, **shown: Any) -> None:
     """Run a SuperLink and six SuperNodes of different speeds on this machine, and watch them learn.
 
     Everything that it starts is stopped again, also on Ctrl-C. The run folder is like any simulation's, plus a trace:
@@ -60,7 +58,7 @@ def deploy_demo(words: tuple[str, ...], folder: Path | None, as_json: bool, **sh
     from fedtide.deploy.settings import doubts
     from fedtide.engine.system import build, load_dataset, make_trainer
 
-    demo = Demo(**shown)
+    demo = Demo(data="synthetic" if synthetic else "mnist", **shown)
     terms = demo_terms(demo, config.read_words(words))
     experiment = terms.experiment
     for problem in doubts(terms):

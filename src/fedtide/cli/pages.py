@@ -68,15 +68,13 @@ def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store
 
 def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
-    from fedtide.core.files import is_there, refuse_other_kind, write_output
+    from fedtide.core.files import refuse_other_kind, write_output
     from fedtide.pages.choose import are_runs, page_of
     from fedtide.pages.shell import BEGINNING
 
-    if to.is_dir():
-        raise FedtideError(f"{to} is a folder: name the file to write, such as -o {to / 'report.html'}")
-    if is_there(to.parent / "experiment.yaml") and to.suffix != ".html":  # model.npy, say, would end a run under way
-        raise FedtideError(f"{to} lies in a run folder: name another place, or a file that ends in .html")
     refuse_other_kind(to, BEGINNING, "a page of fedtide")  # before the work
+    if to.suffix != ".html":  # not model.npy, say, which would end a run under way
+        raise FedtideError(f"{to}: the name of a page ends in .html")
     if store is not None and are_runs(paths):
         raise FedtideError(f"--store {store} is where a study's results are, and {paths[0]} is a run: leave it out")
     content = page_of(paths, store).encode()

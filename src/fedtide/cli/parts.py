@@ -147,7 +147,8 @@ def _print_kinds(listed: Mapping[str, Mapping[str, Any]]) -> None:
         print_pairs(rows, f"[bold]{kind}[/]: {escape(known['about'])}  [dim]{known['key']}[/]")
         out.print()
     for preset, offered in presets().items():
-        print_pairs(offered, f"[bold]{preset}[/]: a preset: keys that you give yourself win")
+        wins = "parts that do not work apart" if preset == "method" else "keys that you give yourself win"
+        print_pairs(offered, f"[bold]{preset}[/]: a preset: {wins}")
         out.print()
     _print(
         "[bold]fedtide parts KIND[/]: every parameter with unit, bounds and meaning, how a part is called, how to name yours."
@@ -210,7 +211,7 @@ def _examples(kind: str, known: Mapping[str, Any]) -> list[str]:
 
 def print_pairs(rows: Mapping[str, str | Text], title: str) -> None:
     """Print names, each beside its text, which is wrapped and not cut off. title: markup."""
-    out.print(pairs(rows, out.width, Text.from_markup(title), style="cyan"), highlight=False)
+    out.print(pairs(rows, out.width, Text.from_markup(title, emoji=False), style="cyan"), highlight=False)
 
 
 def with_dim(text: str, more: str) -> Text:

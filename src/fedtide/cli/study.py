@@ -28,16 +28,12 @@ _against_option = click.option(
 
 
 def do_runs(
-    name: str,
-    studies: Sequence[Study],
-    store: Store,
-    workers: int,
-    backend: str,
-    address: str | None,
-    isa_strict: bool,
-    isa_redo: bool,
+    name: str, studies: Sequence[Study], store: Store, isa_strict: bool, isa_redo: bool, **work: Any
 ) -> list[Outcome]:
-    """Run what is missing of some studies under a progress bar; tell every cause of a failure once, when it is met."""
+    """Run what is missing of some studies under a progress bar; tell every cause of a failure once, when it is met.
+
+    work: what `run_study` takes; with the two before it, what `options.work` declares.
+    """
     from fedtide.cli.progress import study_progress
     from fedtide.studies.paths import plan_paths
     from fedtide.studies.run import expected_work, missing, run_study
@@ -70,9 +66,7 @@ def do_runs(
                 say(text)
 
         try:
-            return run_study(
-                whole, store, workers=workers, backend=backend, address=address, plan=plans, on_done=on_done
-            )
+            return run_study(whole, store, plan=plans, on_done=on_done, **work)
         except KeyboardInterrupt:
             say("stopped. Finished runs are kept, others continue from where they are: give the same command again")
             raise

@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import index
 from typing import Any, NamedTuple, Protocol
@@ -156,6 +156,18 @@ def unseal(data: bytes, codec: int, num_parameters: int) -> tuple[Header, bytes]
     return header, payload
 
 
+def unseal_whole(packet: Packet, codec: int, settings: int, bits: Callable[[int], int]) -> tuple[int, bytes]:
+    """Return r and the payload of a packet whose length r decides; raise PacketError if its settings or length are others."""
+    d = packet.num_parameters
+    header, payload = unseal(packet.data, codec, d)
+    if header.settings != settings or header.payload_bits != bits(header.num_kept):
+        raise PacketError(
+            f"a packet of {header.payload_bits} bits and settings {header.settings:#x} does not hold {header.num_kept} of {d} "
+            f"elements as a reader of settings {settings:#x} expects them"
+        )
+    return header.num_kept, payload
+
+
 def join(numbers: Sequence[int], widths: Sequence[int]) -> tuple[bytes, int]:
     """Write numbers of given widths one after the other, most significant bit first; return the bytes and the bit count.
 
@@ -182,6 +194,14 @@ def split(payload: bytes, widths: Sequence[int]) -> list[int]:
         numbers.append(whole & ((1 << width) - 1))
         whole >>= width
     return numbers[::-1]
+
+
+def floats(payload: bytes, dtype: str) -> Vector:
+    """Return a payload of numbers as float32; raise PacketError unless all are finite."""
+    update = np.frombuffer(payload, dtype).astype(np.float32)
+    if not np.isfinite(update).all():
+        raise PacketError("a packet holds numbers that are not finite")
+    return update
 
 
 # Enumerative coding of index sets: every r-subset of 0..d-1 gets a number below C(d, r), so no code is shorter.
@@ -251,10 +271,7 @@ class CodedElements(NamedTuple):
 class NativeCodec(ABC):
     """A codec whose payloads the extension writes and reads, many at once and on several threads."""
 
-    @property
-    def _most_level(self) -> int:
-        """The largest magnitude of a level, for codecs that send levels."""
-        return 0
+    _most_level: int = 0  # the largest magnitude of a level, for codecs that send levels
 
     def encode(self, update: Vector, budget_bits: float, rng: Rng) -> Packet:
         """Encode update [d] into at most budget_bits."""
@@ -292,27 +309,26 @@ class NativeCodec(ABC):
         return self.decode_many([packet])[0]
 
     def decode_many(self, packets: Sequence[Packet], threads: int = 1) -> list[Vector]:
-        """Decode each packet; raise PacketError for the first that is malformed."""
+        """Decode each packet of one model; raise PacketError for the first that is malformed."""
         read = [self._read(packet) for packet in packets]
-        updates = [np.zeros(0, np.float32) if isinstance(found, CodedElements) else found for found in read]
-        coded = [(at, found) for at, found in enumerate(read) if isinstance(found, CodedElements)]
-        for d in {packets[at].num_parameters for at, _ in coded}:  # one, unless packets of several models are mixed
-            some = [(at, found) for at, found in coded if packets[at].num_parameters == d]
-            rows, refused = self._decode_payloads([found for _, found in some], d, threads)
-            for (at, found), row, reason in zip(some, rows, refused, strict=True):
-                if reason:
-                    raise _refusal(reason, d, found.num_kept, self._most_level)
-                updates[at] = row
-        return updates
+        coded = [found for found in read if isinstance(found, CodedElements)]
+        if not coded:
+            return read  # type: ignore[return-value]
+        d = packets[0].num_parameters
+        data, kept, bits = (list(column) for column in zip(*coded, strict=True))
+        rows, refused = self._decode_payloads(data, kept, bits, d, threads)
+        for found, reason in zip(coded, refused, strict=True):
+            if reason:
+                raise _refusal(reason, d, found.num_kept, self._most_level)
+        decoded = iter(rows)
+        return [next(decoded) if isinstance(found, CodedElements) else found for found in read]
 
     @abstractmethod
     def _read(self, packet: Packet) -> Vector | CodedElements:
         """Return the update of a packet, or what the extension has to decode; raise unless its lengths are right."""
 
     @abstractmethod
-    def _decode_payloads(
-        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
-    ) -> tuple[Vector, list[int]]:
+    def _decode_payloads(self, data: Any, kept: Any, bits: Any, d: int, threads: int) -> tuple[Vector, list[int]]:
         """Return the updates [r d] and what is wrong with each payload, 0 if nothing is."""
 
 

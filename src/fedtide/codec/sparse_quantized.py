@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from fedtide.codec.base import (
+    Codec,
     CodedElements,
     NativeCodec,
     Packet,
-    PacketError,
+    floats,
     index_bits,
     packet,
-    unseal,
+    unseal_whole,
 )
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
@@ -113,7 +114,7 @@ class SparseQuantized(NativeCodec):
         return self._width << 32 | self.num_levels
 
     @property
-    def _most_level(self) -> int:
+    def _most_level(self) -> int:  # type: ignore[override]
         return self.num_levels
 
     def num_kept(self, num_parameters: int, budget_bits: float) -> int:
@@ -151,20 +152,11 @@ class SparseQuantized(NativeCodec):
 
     def _read(self, packet: Packet) -> Vector | CodedElements:
         d = packet.num_parameters
-        header, payload = unseal(packet.data, self.code, d)
-        r, settings = header.num_kept, self._settings
-        if header.settings != settings:
-            raise PacketError(f"a packet of other settings ({header.settings:#x}) than the reader's {settings:#x}")
-        bits = self._bits(d, r)
-        if header.payload_bits != bits:
-            raise PacketError(f"{r} of {d} elements take {bits} bits; a packet has {header.payload_bits}")
-        return CodedElements(payload, r, bits) if r else np.zeros(d, np.float32)
+        r, payload = unseal_whole(packet, self.code, self._settings, lambda r: self._bits(d, r))
+        return CodedElements(payload, r, self._bits(d, r)) if r else np.zeros(d, np.float32)
 
-    def _decode_payloads(
-        self, payloads: Sequence[CodedElements], num_parameters: int, threads: int
-    ) -> tuple[Vector, list[int]]:
-        data, kept, _ = (list(column) for column in zip(*payloads, strict=True))
-        return native.sparse_decode(data, kept, num_parameters, self.num_levels, self._width, threads)
+    def _decode_payloads(self, data: Any, kept: Any, bits: Any, d: int, threads: int) -> tuple[Vector, list[int]]:
+        return native.sparse_decode(data, kept, d, self.num_levels, self._width, threads)
 
 
 @dataclass(frozen=True)
@@ -188,9 +180,19 @@ class Ideal:
 
     def decode(self, packet: Packet) -> Vector:
         """Return the update."""
-        d = packet.num_parameters
-        header, payload = unseal(packet.data, self.code, d)
-        update = np.frombuffer(payload, "<f4").astype(np.float32) if header.payload_bits == 32 * d else None
-        if update is None or not np.isfinite(update).all():
-            raise PacketError(f"a packet does not hold {d} finite numbers of 32 bits")
-        return update
+        _, payload = unseal_whole(packet, self.code, 0, lambda _: 32 * packet.num_parameters)
+        return floats(payload, "<f4")
+
+
+CODECS: Final[
+    dict[str, Callable[..., Codec] | str]
+] = {  # by name; as module:class, those that are imported when they are used
+    "sparse_quantized": SparseQuantized,
+    "dead_zone": "fedtide.codec.dead_zone:DeadZone",
+    "ideal": Ideal,
+    "top_k": "fedtide.codec.published:TopK",
+    "qsgd": "fedtide.codec.published:Qsgd",
+    "sign": "fedtide.codec.published:Sign",
+    "error_feedback": "fedtide.codec.published:ErrorFeedback",
+    "ef21": "fedtide.methods:Ef21",
+}

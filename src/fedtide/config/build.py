@@ -17,7 +17,7 @@ from fedtide.config.presets import PRESETS
 from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
 from fedtide.config.values import Part, explain_validation
 from fedtide.core.reading import files_beside, locate_file, read_file
-from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
+from fedtide.core.yaml12 import plain_tree, shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import NO_DEFAULT, given_elsewhere, part_parameters
@@ -185,11 +185,7 @@ def _tree(given: Any) -> dict[str, Any]:
         raise FedtideError(
             f"{shown(given)} is no experiment; give a mapping of keys, the path of a file, or an Experiment"
         )
-    try:
-        tree = plain_tree(replaced(given))
-    except ConfigSyntaxError as error:
-        raise FedtideError(str(error)) from None
-    return nest(tree)
+    return nest(plain_tree(replaced(given)))
 
 
 def _on_top(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

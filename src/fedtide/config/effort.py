@@ -33,13 +33,6 @@ def _timeline(e: Experiment) -> Any:
     return registry.resolve("timeline", timeline.name, timeline.args, lambda key: key_value(e, key))
 
 
-def timeline_problem(e: Experiment) -> str | None:
-    """Say why a timeline of ours cannot run with such a fleet and horizon; None if it can."""
-    made = _timeline(e)
-    problem: str | None = made.problem(e.fleet.num_devices, e.timeline.horizon) if made else None
-    return problem
-
-
 def least_ticks(e: Experiment, slowest: float | None = None) -> float:
     """Return how many aggregations a timeline of ours has at least, from its numbers; 0 for a user's own.
 
@@ -89,12 +82,16 @@ def too_many_ticks(count: float, name: str, remedy: str) -> str:
 
 
 def beyond_reach(e: Experiment) -> str | None:
-    """Say which numbers mean years of work or more than any memory, and what to change; None if none do."""
-    timeline, fleet = e.timeline, e.fleet
+    """Say which numbers leave no aggregation, or mean years of work or more than any memory, and what to change."""
+    timeline = _timeline(e)
+    problem: str | None = timeline.problem(e.fleet.num_devices, e.timeline.horizon) if timeline else None
+    if problem:
+        return problem
+    horizon = f"timeline.horizon={e.timeline.horizon:g}"
     if (ticks := least_ticks(e)) > MOST_TICKS:
-        pace = _timeline(e).pace(fleet.num_devices, fleet.max_duration)
-        remedy = f"raise {pace.partition('=')[0]} or lower timeline.horizon"
-        return too_many_ticks(ticks, f"timeline.horizon={timeline.horizon:g} with {pace}", remedy)
+        pace = f"timeline.period={e.timeline.period:g}, fleet.max_duration={e.fleet.max_duration:g}"
+        remedy = "lower timeline.horizon, or raise timeline.period or fleet.max_duration"
+        return too_many_ticks(ticks, f"{horizon}, {pace}, {e.fleet.num_devices:,} devices", remedy)
     key = "local_epochs" if e.learning.local_steps is None else "local_steps"
     local, job, whole = f"learning.{key}={getattr(e.learning, key)}", samples_per_job(e), samples(e)
     if job > MOST_PER_JOB:
@@ -104,7 +101,7 @@ def beyond_reach(e: Experiment) -> str | None:
         )
     if whole > MOST_SAMPLES:
         return (
-            f"{local}, policy.limit={e.policy.limit}, timeline.horizon={timeline.horizon:g}: about {whole:.3g} samples to "
+            f"{local}, policy.limit={e.policy.limit}, {horizon}: about {whole:.3g} samples to "
             f"train on, {whole / PER_SECOND / _DAY / 365:,.3g} years at {PER_SECOND:,.0f} a second; lower one of them"
         )
     return None

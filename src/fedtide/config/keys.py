@@ -225,8 +225,6 @@ class Experiment(_Group):
             registry.check_name("tracker", tracker.name)
         if problem := method_problem(self.method, lambda key: str(key_value(self, key))):
             raise ValueError(problem)
-        if problem := effort.timeline_problem(self):
-            raise ValueError(problem)
         if (self.learning.local_epochs is None) == (self.learning.local_steps is None):
             raise ValueError("give exactly one of learning.local_epochs and learning.local_steps")
         if 0 < self.learning.evaluate_every < 1e-12 * timeline.horizon:

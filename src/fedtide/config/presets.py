@@ -75,8 +75,9 @@ def method_problem(chosen: str | None, name_of: Callable[[str], str]) -> str | N
             continue
         for key, name in parts.items():
             if (other := name_of(key)) != name and ":" not in other:
-                named = f"method={method}" if method == chosen else f"{used[0]}={method}"
-                return f"{named} does not work with {key}={other}: {why}: add {key}={name}"
+                if method == chosen:
+                    return f"method={method} does not work with {key}={other}: {why}: leave {key} out"
+                return f"{used[0]}={method} does not work with {key}={other}: {why}: add {key}={name}"
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -107,13 +106,13 @@ def explain_validation(
 
     fields: those that there are, by key; kind: what a key is called; unknown: what to say of a key that there is none of.
     """
+
+    def nearest(key: str) -> str:
+        return ": " + did_you_mean(key.rpartition(".")[2], fields, f"use one of {', '.join(fields)}")
+
     found = error.errors(include_url=False)
-    lines = [_line(each, fields, kind, unknown or functools.partial(_nearest, fields)) for each in found[:_FIRST]]
+    lines = [_line(each, fields, kind, unknown or nearest) for each in found[:_FIRST]]
     return "; ".join(lines) + (f"; and {len(found) - _FIRST:,} more like this" if len(found) > _FIRST else "")
-
-
-def _nearest(fields: Mapping[str, FieldInfo], key: str) -> str:
-    return ": " + did_you_mean(key.rpartition(".")[2], fields, f"use one of {', '.join(fields)}")
 
 
 def _line(error: Any, fields: Mapping[str, FieldInfo], kind: str, unknown: Callable[[str], str]) -> str:

@@ -9,10 +9,8 @@ from fedtide.lazy import lazy_names
 if TYPE_CHECKING:
     from fedtide.core.files import require_writable, write_output
     from fedtide.core.reading import parse_word
-    from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree
+    from fedtide.core.yaml12 import plain_tree
 
-__all__ = ["ConfigSyntaxError", "parse_word", "plain_tree", "require_writable", "write_output"]
+__all__ = ["parse_word", "plain_tree", "require_writable", "write_output"]
 
-__getattr__ = lazy_names(
-    __name__, files="require_writable write_output", reading="parse_word", yaml12="ConfigSyntaxError plain_tree"
-)
+__getattr__ = lazy_names(__name__, files="require_writable write_output", reading="parse_word", yaml12="plain_tree")

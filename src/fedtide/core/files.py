@@ -130,21 +130,14 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
-        return _read(handle, path, stat.S_ISFIFO(mode), most)
+        content, end = bytearray(), time.monotonic() + PIPE_SECONDS
+        while len(content) <= most:
+            if stat.S_ISFIFO(mode) and not select.select([handle], [], [], max(end - time.monotonic(), 0))[0]:
+                raise TimeoutError(errno.ETIMEDOUT, f"nobody wrote to this pipe for {PIPE_SECONDS:g} s", str(path))
+            part = os.read(handle, 1 << 16)
+            if not part:
+                return bytes(content)
+            content += part
+        raise OSError(errno.EFBIG, f"it holds more than {most // 2**20} MB", str(path))
     finally:
         os.close(handle)
-
-
-def _read(handle: int, path: Path, is_pipe: bool, most: int) -> bytes:
-    content, end = bytearray(), time.monotonic() + PIPE_SECONDS
-    while True:
-        if is_pipe and not select.select([handle], [], [], max(end - time.monotonic(), 0))[0]:
-            raise TimeoutError(errno.ETIMEDOUT, f"nobody wrote to this pipe for {PIPE_SECONDS:g} s", str(path))
-        part = os.read(handle, 1 << 16)
-        if not part and is_pipe and not content:
-            raise OSError(errno.EINVAL, "it is a pipe that nobody writes to", str(path))
-        if not part:
-            return bytes(content)
-        content += part
-        if len(content) > most:
-            raise OSError(errno.EFBIG, f"it holds more than {most // 2**20} MB", str(path))

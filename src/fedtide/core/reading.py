@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -17,10 +16,12 @@ def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
     """Read an experiment file (YAML), or one of another kind."""
     named = str(path) if str(path).isprintable() else shown(str(path))
     try:
-        tree = parse_yaml(_text(path))
+        tree = parse_yaml(read_bytes(path).decode("utf-8-sig"))
     except FileNotFoundError as error:
         words = ", or give key=value words" if kind == "experiment" else ""
         raise FedtideError(f"there is no {kind} file {named}; name a YAML file{words}") from error
+    except UnicodeDecodeError as error:
+        raise FedtideError(f"the {kind} file {named} cannot be read: {error}; save it as UTF-8 text") from error
     except (OSError, ValueError) as error:  # ConfigSyntaxError is one of the latter
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         raise FedtideError(f"the {kind} file {named} cannot be read: {' '.join(reason.split())}") from error
@@ -29,14 +30,6 @@ def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise FedtideError(f"the {kind} file {named} holds a {type(tree).__name__}; it must be a mapping of keys")
     return tree
-
-
-def _text(path: Path) -> str:
-    """Return a file's text; OSError or ConfigSyntaxError say why it cannot be had."""
-    try:
-        return read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigSyntaxError(f"it is not UTF-8 ({error}); save it as UTF-8 text") from error
 
 
 def parse_word(word: str) -> tuple[str, Any]:
@@ -82,15 +75,3 @@ def files_beside(name: str, folder: Path) -> str:
     place, _, attribute = name.rpartition(":")
     found = locate_file(place, folder) if is_own_file(name) else Path(place)
     return name if found == Path(place) else f"{os.path.abspath(found)}:{attribute}"
-
-
-def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text (bytes: of UTF-8) says; raise ValueError for NaN, or nesting beyond reason."""
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Final
 
 import yaml
 
+from fedtide.errors import FedtideError
+
 _MOST_NODES: Final = 1_000_000  # values in one tree, those behind aliases counted each time
 _DEEPEST: Final = 40  # groups within groups
 _MOST_DIGITS: Final = 310  # of a number; more are beyond any float
@@ -36,8 +38,8 @@ _SCALARS: Final = {
 }
 
 
-class ConfigSyntaxError(ValueError):
-    """Why something cannot be read, in one line; whoever reads it adds what was read."""
+class ConfigSyntaxError(FedtideError, ValueError):
+    """Why something cannot be read, in one line; whoever reads a file or a word adds its name."""
 
 
 # ---- text to data

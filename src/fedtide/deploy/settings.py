@@ -14,7 +14,7 @@ from fedtide import __version__, config
 from fedtide.config import Experiment
 from fedtide.config.values import Count, Name, Positive, Share, explain_validation
 from fedtide.core.reading import is_own_file
-from fedtide.core.yaml12 import ConfigSyntaxError, plain_tree, shown
+from fedtide.core.yaml12 import plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import backend
 
@@ -62,8 +62,6 @@ def deployment(tree: Mapping[str, Any]) -> Deployment:
     """Make a Deployment from plain data; one clear line if it cannot be."""
     try:
         return Deployment.model_validate(plain_tree(tree))
-    except ConfigSyntaxError as error:
-        raise FedtideError(f"deployment settings: {error}") from None
     except ValidationError as error:
         raise FedtideError(
             "deployment settings: " + explain_validation(error, Deployment.model_fields, "setting")

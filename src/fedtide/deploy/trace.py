@@ -28,7 +28,6 @@ from fedtide.engine.step import REPORT_BITS
 from fedtide.engine.system import System
 from fedtide.errors import RunFolderError
 from fedtide.runs import RoundRecord, machine_fault, read_run, write_atomically
-from fedtide.schedule.schedulers import make_candidates
 from fedtide.types import Candidates, Ints, Vector
 
 NAME = "trace.jsonl"
@@ -282,16 +281,16 @@ def candidates_of(rows: ReadyRows, system: System, uploads: Ints | VersionedArra
             "the loader gives other data than the devices had"
         )
     columns = {name: getattr(rows, name) for name in REPORT_BITS if reports}
-    return make_candidates(
-        system.fleet.num_devices,
-        rows.tick,
-        device,
-        np.array(rows.start, np.int64),
-        np.array(rows.num_samples, np.int64),
-        np.array(rows.label_counts, np.int64).reshape(len(device), num_labels),
-        np.array(rows.capacity, np.float64),
-        uploads,
-        {name: np.array(column, np.float64) for name, column in columns.items() if column is not None},
+    return Candidates(
+        num_devices=system.fleet.num_devices,
+        device=device,
+        num_samples=np.array(rows.num_samples, np.int64),
+        label_counts=np.array(rows.label_counts, np.int64).reshape(len(device), num_labels),
+        age=rows.tick - np.array(rows.start, np.int64),
+        missed=rows.tick - uploads[device],
+        capacity=np.array(rows.capacity, np.float64),
+        tick=rows.tick,
+        **{name: np.array(column, np.float64) for name, column in columns.items() if column is not None},
     )
 
 

@@ -19,7 +19,7 @@ from fedtide.radio.allocation import Allocation, EqualBits
 from fedtide.radio.modem import shannon_snr
 from fedtide.radio.over_the_air import sends
 from fedtide.rng import stream
-from fedtide.schedule.schedulers import Scheduler, make_candidates
+from fedtide.schedule.schedulers import Scheduler
 from fedtide.types import (
     Candidates,
     Floats,
@@ -308,16 +308,16 @@ def candidates_at(
 ) -> Candidates:
     """Return the ready devices of a tick over this tick's channel."""
     fleet, ready = system.fleet, tick.ready
-    return make_candidates(
-        len(uploads),
-        tick.index,
-        ready,
-        tick.start,
-        fleet.num_samples[ready],
-        fleet.label_counts[ready],
-        link_at(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
-        uploads,
-        reports,
+    return Candidates(
+        num_devices=len(uploads),
+        device=ready,
+        num_samples=fleet.num_samples[ready],
+        label_counts=fleet.label_counts[ready],
+        age=tick.index - tick.start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
+        missed=tick.index - uploads[ready],
+        capacity=link_at(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
+        tick=tick.index,
+        **(reports or {}),
     )
 
 

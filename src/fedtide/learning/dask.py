@@ -7,21 +7,27 @@ the jobs of a worker that is lost are trained again by another. Samples go to ev
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import pickle
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from typing import Annotated, Any, Final
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
+import cloudpickle
 import numpy as np
+from distributed import KilledWorker, WorkerPlugin, get_worker, wait
 
 from fedtide.core import cluster
 from fedtide.core.faults import error_text
 from fedtide.core.reading import is_own_file
 from fedtide.errors import FedtideError, TrainingError
+from fedtide.learning.native import isa
 from fedtide.learning.trainer import (
     WRAPPERS,
     TableId,
@@ -41,6 +47,102 @@ MOST_TABLE_BYTES: Final = 4e9  # of a table: Dask's messages end at 2^32
 WORKER_PATIENCE_SECONDS: Final = 60.0  # without any worker
 _LOOK_SECONDS: Final = 2.0
 _ATTEMPTS: Final = 3  # to bring a worker what it lacks
+
+
+# On a worker. Tables of samples and the maker of the trainer are plugins: Dask sends each once to every worker, also to one that
+# joins later. They are named by what they hold, so that a run which is started again finds those of a killed one.
+
+
+class Chunk(NamedTuple):
+    """Jobs that a worker trains in one go. Every model that they start from is there once."""
+
+    maker: str  # by name
+    starts: Sequence[Vector]  # [d] each
+    jobs: Sequence[Any]  # Job, with a number of the models above as `start` and the name of a table as `samples`
+
+
+class Missing(NamedTuple):
+    """The answer of a worker that lacks something: another run on the cluster took it away."""
+
+    names: tuple[str, ...]
+
+
+class JobTable(WorkerPlugin):  # type: ignore[misc]
+    """A table of samples on a worker."""
+
+    idempotent: ClassVar[bool] = True  # one that is there already is not sent again
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+
+
+class Maker(WorkerPlugin):  # type: ignore[misc]
+    """What makes the trainer of a run on a worker, which is kept there; it trains one chunk at a time, on all its threads."""
+
+    idempotent: ClassVar[bool] = True
+
+    def __init__(self, made_of: bytes, path: str | None, packages: Mapping[str, str | None]) -> None:
+        self._made_of, self._path, self._packages = made_of, path, packages
+        self.name = content_name("trainer", made_of, repr((path, sorted(packages.items()))).encode())
+        self._trainer: Any = None
+
+    def setup(self, worker: Any) -> None:
+        """Begin on a worker: what belongs to one process is made there."""
+        self._lock, self._where, self._threads = threading.Lock(), worker.address, worker.state.nthreads
+
+    def train(self, jobs: Sequence[Job]) -> Vector | Trained:
+        """Train some jobs; raise if this worker would give other bits than the run's own process."""
+        with self._lock:
+            if self._trainer is None:
+                self._check()
+                found, task, args = pickle.loads(self._made_of)
+                self._trainer = found(task._replace(threads=self._threads), **args)
+            answer: Vector | Trained = self._trainer.train(jobs)
+            return answer
+
+    def _check(self) -> None:
+        for package, wanted in self._packages.items():
+            if (here := installed(package)) != wanted:
+                raise FedtideError(
+                    f"the Dask worker {self._where} has {package} {here}, the run {wanted}, and another may give other bits: "
+                    f"install {package} {wanted} there"
+                )
+        if self._path is not None and isa() != self._path:
+            raise FedtideError(
+                f"the Dask worker {self._where} trains on the instruction path {isa()}, the run on {self._path}, and another "
+                f"gives other bits: start this worker with FEDTIDE_ISA={self._path}, or without it, or the run on its path"
+            )
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package here; None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def content_name(kind: str, *contents: Any) -> str:
+    """Return the name of what holds these arrays or bytes."""
+    digest = hashlib.sha256()
+    for each in contents:
+        array = np.ascontiguousarray(np.frombuffer(each, np.uint8) if isinstance(each, bytes) else each)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.view(np.uint8).data if array.size else b"")
+    return f"fedtide-{kind}-{digest.hexdigest()[:32]}"
+
+
+def train_chunk(chunk: Chunk) -> Vector | Trained | Missing:
+    """Train the jobs of a chunk on the worker that this runs on."""
+    held = get_worker().plugins
+    if missing := tuple(sorted({chunk.maker, *(job.samples for job in chunk.jobs)} - held.keys())):
+        return Missing(missing)
+    jobs = [job._replace(start=chunk.starts[job.start], samples=held[job.samples].samples) for job in chunk.jobs]
+    answer: Vector | Trained = held[chunk.maker].train(jobs)
+    return answer
+
+
+# In the process of the run.
 
 
 class DaskTrainer:
@@ -108,22 +210,17 @@ class DaskTrainer:
             link.close()
 
     def _named(self, samples: Samples) -> str:
-        from fedtide.learning import dask_worker
-
         self.check_samples(samples)
-        return dask_worker.named_table("samples", *(each for each in samples if each is not None))
+        return content_name("samples", *(each for each in samples if each is not None))
 
     def _maker(self) -> Any:
         """Return what makes the inner trainer on a worker."""
-        from fedtide.learning import dask_worker
-        from fedtide.learning.native import isa
-
         inner = self._inner_name
-        packages = {each: dask_worker.installed(each) for each in ("fedtide", *(["torch"] if inner == "torch" else []))}
+        packages = {each: installed(each) for each in ("fedtide", *(["torch"] if inner == "torch" else []))}
         found = registry.find_part("trainer", inner, builtin_parts("trainer"))
         args = registry.arguments(found, self._inner_args, registry.nothing, f"inner={inner!r}", given=1)
         made_of = _pickled((found, self.task, args), self.task.model)
-        return dask_worker.Maker(made_of, isa() if inner == "native" else None, packages)
+        return Maker(made_of, isa() if inner == "native" else None, packages)
 
 
 class _Link:
@@ -145,8 +242,6 @@ class _Link:
 
     def bring(self, tables: Mapping[str, Samples]) -> None:
         """Let all workers hold these tables, and no other ones of this run."""
-        from fedtide.learning.dask_worker import JobTable
-
         for name in [each for each in self._sent if each not in tables and each != self._maker]:
             self._take_back(name)
         for name, samples in tables.items():
@@ -158,8 +253,6 @@ class _Link:
 
         work: about how much each job takes [r], in any unit.
         """
-        from fedtide.learning.dask_worker import Missing
-
         threads = dict(sorted(self._wait_for_a_worker().items()))
         pieces = shares(work, np.array(list(threads.values()), np.float64))
         places = [(place, piece) for place, piece in zip(threads, pieces, strict=True) if len(piece)]
@@ -182,10 +275,6 @@ class _Link:
 
     def _asked(self, chunks: Sequence[Any], places: Sequence[str]) -> list[Any]:
         """Train chunks where they are meant to be trained, or elsewhere if that worker is lost."""
-        from distributed import wait
-
-        from fedtide.learning.dask_worker import train_chunk
-
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # each model once per worker: there is no less
             futures = [
@@ -239,8 +328,6 @@ def shares(work: Floats, threads: Floats) -> list[Ints]:
 
 def pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
     """Return jobs, each with the name of its table, as a chunk: every model once."""
-    from fedtide.learning.dask_worker import Chunk
-
     numbers: dict[bytes, int] = {}  # of the models, by their bits
     packed: list[Any] = [job for job, _ in jobs]
     for row, (job, name) in enumerate(jobs):
@@ -272,8 +359,6 @@ def _check_inner(name: str) -> None:
 
 def _pickled(what: Any, model: Any) -> bytes:
     """Return something as bytes; with it what a file of the user's own says of its model, which workers do not have."""
-    import cloudpickle
-
     module = sys.modules.get(str(getattr(model, "__module__", None)))
     own = module is not None and module.__name__.startswith(user_code.MODULE)
     try:
@@ -294,8 +379,6 @@ def _pickled(what: Any, model: Any) -> bytes:
 @contextlib.contextmanager
 def _explained(address: str | None, inner: str) -> Iterator[None]:
     """Turn what a cluster may do to us into one line."""
-    from distributed import KilledWorker
-
     where = address or "started for this run"
     try:
         yield

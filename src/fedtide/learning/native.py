@@ -15,22 +15,9 @@ import numpy as np
 
 from fedtide.errors import FedtideError
 from fedtide.extension import native
-from fedtide.learning.model import (
-    ChannelDropout,
-    Conv2d,
-    Dropout,
-    Layer,
-    Linear,
-    MaxPool2d,
-    Model,
-    ReLU,
-    initialize,
-    num_labels,
-    num_parameters,
-)
+from fedtide.learning import model as m
 from fedtide.learning.trainer import (
     MOST_THREADS,
-    LocalWork,
     Score,
     TableId,
     Task,
@@ -40,7 +27,7 @@ from fedtide.learning.trainer import (
     known_as,
     read_tables,
 )
-from fedtide.parts.arguments import arg, checked_arguments, part_parameters
+from fedtide.parts.arguments import arg
 from fedtide.rng import key, stream
 from fedtide.types import Ints, Job, Samples, Vector
 
@@ -55,22 +42,22 @@ def isa() -> str:
     return os.environ.get("FEDTIDE_ISA") or isas()[0]
 
 
-def lower(model: Model) -> list[tuple[int, int, int, int, float]]:
+def lower(model: m.Model) -> list[tuple[int, int, int, int, float]]:
     """Return the layers as the kernel reads them: (kind, size, kernel, padding, p), kinds as `enum class Kind` in native/plan.h."""
     return [_lower_layer(layer) for layer in model.layers]
 
 
-def _lower_layer(layer: Layer) -> tuple[int, int, int, int, float]:
+def _lower_layer(layer: m.Layer) -> tuple[int, int, int, int, float]:
     match layer:
-        case Conv2d(out, kernel, padding):
+        case m.Conv2d(out, kernel, padding):
             return (0, out, kernel, padding, 0.0)
-        case MaxPool2d(size):
+        case m.MaxPool2d(size):
             return (1, size, 0, 0, 0.0)
-        case ReLU():
+        case m.ReLU():
             return (2, 0, 0, 0, 0.0)
-        case Dropout(p) | ChannelDropout(p):
-            return (3 if isinstance(layer, Dropout) else 4, 0, 0, 0, float(p))
-        case Linear(out):
+        case m.Dropout(p) | m.ChannelDropout(p):
+            return (3 if isinstance(layer, m.Dropout) else 4, 0, 0, 0, float(p))
+        case m.Linear(out):
             return (5, out, 0, 0, 0.0)
     raise FedtideError(f"the native trainer has no layer {layer}: set learning.trainer=torch")
 
@@ -88,7 +75,7 @@ class NativeTrainer:
         task: Task,
         momentum: Annotated[float, arg("how much of a step goes into the next one", ge=0, lt=1)] = 0.0,
     ) -> None:
-        if not isinstance(task.model, Model):
+        if not isinstance(task.model, m.Model):
             raise FedtideError(
                 f"the native trainer was given a {type(task.model).__name__} for a model: name one of fedtide's, or "
                 "set learning.trainer=torch"
@@ -97,15 +84,11 @@ class NativeTrainer:
             raise FedtideError(
                 f"the model takes images {task.model.input_shape}, and those of the task are {task.shape}"
             )
-        if task.threads < 1:
-            raise FedtideError(f"threads is {task.threads}; the native trainer needs at least 1")
-        _check_work(task.work)
-        (declared,) = part_parameters(NativeTrainer, given=1)
         self.task: Final = task
-        self.momentum: Final = float(checked_arguments(declared, momentum, "the native trainer"))
+        self.momentum: Final = float(momentum)
         self._isa = _wanted_isa()
         self._layers = lower(task.model)
-        self._num_parameters, self._num_labels = num_parameters(task.model), num_labels(task.model)
+        self._num_parameters, self._num_labels = m.num_parameters(task.model), m.num_labels(task.model)
         self._threads = min(int(task.threads), MOST_THREADS)
         # The tables of the last call, as they were given and as the kernel takes them: those are not checked again.
         self._tables: dict[TableId, tuple[Samples, Samples]] = {}
@@ -118,7 +101,7 @@ class NativeTrainer:
 
     def initial_model(self, seed: int) -> Vector:
         """Return theta(1) [d] for this seed."""
-        return initialize(self.task.model, stream(seed, "initial_model"))
+        return m.initialize(self.task.model, stream(seed, "initial_model"))
 
     def train(self, jobs: Sequence[Job]) -> Vector:
         """Return the updates u_k [r d], one row per job."""
@@ -229,12 +212,3 @@ def _wanted_isa() -> str:
             f"FEDTIDE_ISA is {wanted!r}, but this machine and build offer {', '.join(isas())}: choose one of these or unset it"
         )
     return wanted
-
-
-def _check_work(work: LocalWork) -> None:
-    if work.batch_size < 1:
-        raise FedtideError(f"batch_size is {work.batch_size}; it must be at least 1")
-    if (work.steps if work.steps is not None else work.epochs or 0) < 0:
-        raise FedtideError(f"{work} asks for a negative amount of work")
-    if not (np.isfinite(work.proximal) and work.proximal >= 0):
-        raise FedtideError(f"proximal is {work.proximal}; it must be finite and not negative")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -20,7 +21,7 @@ from fedtide.core.faults import error_text
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning import model as m
 from fedtide.learning.trainer import Score, TableId, Task, batches, check_jobs, check_table, known_as, read_tables
-from fedtide.parts.arguments import arg, checked_arguments, part_parameters
+from fedtide.parts.arguments import arg, part_parameters
 from fedtide.parts.checks import reported
 from fedtide.rng import key, stream
 from fedtide.types import Job, Samples, Vector
@@ -77,28 +78,25 @@ class SeededDropout(nn.Module):
         return x * kept.to(x.device)
 
 
+_MODULES: Final[dict[type, Callable[[Any, m.Shape], nn.Module]]] = {
+    m.Conv2d: lambda layer, shape: nn.Conv2d(shape[0], layer.out, layer.kernel, padding=layer.padding),
+    m.MaxPool2d: lambda layer, shape: nn.MaxPool2d(layer.size),
+    m.ReLU: lambda layer, shape: nn.ReLU(),
+    m.Dropout: lambda layer, shape: SeededDropout(layer.p, channels=False),
+    m.ChannelDropout: lambda layer, shape: SeededDropout(layer.p, channels=True),
+    m.Linear: lambda layer, shape: nn.Linear(math.prod(shape), layer.out),
+    m.Embedding: lambda layer, shape: CodeEmbedding(layer.symbols, layer.width),
+    m.GRU: lambda layer, shape: LastState(shape[1], layer.out),
+}
+
+
 def build_module(model: m.Model) -> nn.Sequential:
     """Return the module that a description stands for; its parameters lie in the flat vector's order."""
     layers: list[nn.Module] = []
     for layer, shape in zip(model.layers, m.shapes(model)[:-1], strict=True):
-        if isinstance(layer, m.Conv2d):
-            layers.append(nn.Conv2d(shape[0], layer.out, layer.kernel, padding=layer.padding))
-        elif isinstance(layer, m.MaxPool2d):
-            layers.append(nn.MaxPool2d(layer.size))
-        elif isinstance(layer, m.ReLU):
-            layers.append(nn.ReLU())
-        elif isinstance(layer, m.Dropout):
-            layers.append(SeededDropout(layer.p, channels=False))
-        elif isinstance(layer, m.ChannelDropout):
-            layers.append(SeededDropout(layer.p, channels=True))
-        elif isinstance(layer, m.Embedding):
-            layers.append(CodeEmbedding(layer.symbols, layer.width))
-        elif isinstance(layer, m.GRU):
-            layers.append(LastState(shape[1], layer.out))
-        else:
-            if len(shape) > 1:
-                layers.append(nn.Flatten())
-            layers.append(nn.Linear(int(np.prod(shape)), layer.out))
+        if isinstance(layer, m.Linear) and len(shape) > 1:
+            layers.append(nn.Flatten())
+        layers.append(_MODULES[type(layer)](layer, shape))
     return nn.Sequential(*layers)
 
 
@@ -130,9 +128,12 @@ class TorchTrainer:
 
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        for each in part_parameters(TorchTrainer, given=1):
-            setattr(self, each.name, checked_arguments(each, getattr(self, each.name), "the torch trainer"))
-        self._check_options()
+        for option, owners in _OWNERS.items():
+            if option in self._options() and self.optimizer not in owners:
+                raise FedtideError(
+                    f"{option}={getattr(self, option)} is an option of {' and '.join(owners)}, and the torch trainer's "
+                    f"optimizer is {self.optimizer}: leave it out or choose optimizer={owners[0]}"
+                )
         self.device = _place(self.device)
         self._tables: dict[TableId, tuple[Samples, _Table]] = {}
         self._halt = threading.Event()
@@ -157,15 +158,6 @@ class TorchTrainer:
         """Return what is not as it would be if nothing were given, besides the device."""
         declared = [each for each in part_parameters(TorchTrainer, given=1) if each.name != "device"]
         return {each.name: value for each in declared if (value := getattr(self, each.name)) != each.default}
-
-    def _check_options(self) -> None:
-        """Raise if an option was given that the optimizer does not have."""
-        for option, owners in _OWNERS.items():
-            if option in self._options() and self.optimizer not in owners:
-                raise FedtideError(
-                    f"{option}={getattr(self, option)} is an option of {' and '.join(owners)}, and the torch trainer's "
-                    f"optimizer is {self.optimizer}: leave it out or choose optimizer={owners[0]}"
-                )
 
     def _optimizer(self, parameters: list[Any], learning_rate: float) -> Any:
         """Return a fresh optimizer; None for plain SGD, whose step is written out."""
@@ -241,20 +233,15 @@ class TorchTrainer:
         else:
             # A user's module may draw from PyTorch's one global generator: then its jobs run one after the other.
             workers = self.task.threads if isinstance(self.task.model, m.Model) else 1
-            with ThreadPoolExecutor(workers) as pool, self._halting(pool):
-                updates = list(pool.map(self._train_one, jobs))
+            with ThreadPoolExecutor(workers) as pool:
+                try:
+                    updates = list(pool.map(self._train_one, jobs))
+                except BaseException:  # jobs on other threads end at their next step when this one is interrupted
+                    self._halt.set()
+                    pool.shutdown(cancel_futures=True)
+                    self._halt.clear()
+                    raise
         return np.stack(updates) if updates else np.empty((0, self._num_parameters), np.float32)
-
-    @contextmanager
-    def _halting(self, pool: ThreadPoolExecutor) -> Iterator[None]:
-        """Make jobs on other threads end at their next step when this one is interrupted."""
-        try:
-            yield
-        except BaseException:
-            self._halt.set()
-            pool.shutdown(cancel_futures=True)
-            self._halt.clear()
-            raise
 
     def _train_one(self, job: Job) -> Vector:
         seed, work = self.task.seed, self.task.work
@@ -296,20 +283,18 @@ class TorchTrainer:
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Score model [d] with dropout off, in fixed batches."""
-        self.check_samples(samples)
-        values = None if samples.values is None else _shared(samples.values).to(self.device)
+        images, labels, values = self._table(samples)
         module = self._module()
         vector_to_parameters(torch.from_numpy(model.copy()).to(self.device), module.parameters())
         module.eval()
         right, loss = 0, 0.0
         with self._reported(), torch.no_grad():
-            for begin in range(0, len(samples.labels), _EVALUATION_BATCH):
+            for begin in range(0, len(labels), _EVALUATION_BATCH):
                 part = slice(begin, begin + _EVALUATION_BATCH)
-                logits = module(_numbers(_shared(samples.images[part]).to(self.device), values))
-                labels = torch.from_numpy(samples.labels[part].astype(np.int64)).to(self.device)
-                right += int((logits.argmax(1) == labels).sum())
-                loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum").double())
-        return Score(right / len(samples.labels), loss / len(samples.labels))
+                logits = module(_numbers(images[part], values))
+                right += int((logits.argmax(1) == labels[part]).sum())
+                loss += float(nn.functional.cross_entropy(logits, labels[part], reduction="sum").double())
+        return Score(right / len(labels), loss / len(labels))
 
 
 def _shared(array: np.ndarray[Any, Any]) -> Any:

@@ -37,8 +37,8 @@ def listed(
 
     The widths are ours: rich breaks the words of a column that it makes narrower.
     """
-    cells = [[Text.from_markup(cell) for cell in row] for row in rows]
-    heading = [Text.from_markup(title, style="italic")] if title else []
+    cells = [[Text.from_markup(cell, emoji=False) for cell in row] for row in rows]
+    heading = [Text.from_markup(title, style="italic", emoji=False)] if title else []
     for gap in _GAPS:
         widths = _widths(columns, cells, room - indent - gap * (len(columns) - 1))
         if widths is None:

@@ -9,48 +9,16 @@ equal draw lots (`largest_by_lot`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import numpy as np
 
 from fedtide import columns
-from fedtide.core.versioned import VersionedArray
 from fedtide.parts.arguments import arg
 from fedtide.parts.checks import remembers
-from fedtide.schedule.certified import STEPS, certify
-from fedtide.schedule.label_variance import label_variance, minimise
+from fedtide.schedule.label_variance import STEPS, certify, label_variance, minimise
 from fedtide.types import Candidates, Floats, Ints, Rng, Selection
-
-
-def make_candidates(
-    num_devices: int,
-    tick: int,
-    device: Ints,
-    start: Ints,
-    num_samples: Ints,
-    label_counts: Ints,
-    estimated_capacity: Floats,
-    uploads: Ints | VersionedArray,
-    reports: Mapping[str, Floats] | None = None,
-) -> Candidates:
-    """Make the rows of the devices [m] ready at a tick, each with the version it started from; uploads so far are [N].
-
-    estimated_capacity: what the server takes the links' capacity for [m]. reports: what the devices say before they are scheduled, by
-    column.
-    """
-    return Candidates(
-        num_devices=num_devices,
-        device=device,
-        num_samples=num_samples,
-        label_counts=label_counts,
-        age=tick - start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
-        missed=tick - uploads[device],
-        capacity=estimated_capacity,
-        tick=tick,
-        **(reports or {}),
-    )
 
 
 def by_weight(weight: Floats | Ints, count: int, rng: Rng) -> Ints:
@@ -87,8 +55,6 @@ def largest(value: Floats | Ints, count: int) -> Ints:
     >>> largest(np.array([3, 9, 5, 9]), 3)
     array([1, 3, 2])
     """
-    if len(value) <= SMALL:
-        return np.argsort(-value, kind="stable")[:count]
     top = _top(value, count)
     return top[np.argsort(-value[top], kind="stable")]
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fedtide import config
 from fedtide.config import Experiment, build
 from fedtide.config.values import explain_validation
-from fedtide.core.yaml12 import ConfigSyntaxError, in_line, plain_tree, shown
+from fedtide.core.yaml12 import in_line, plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.parts import user_code
 from fedtide.runs import policy_files
@@ -175,10 +175,7 @@ def cross(
     }
     named = {label: build.replaced(each) if isinstance(each, Mapping) else each for label, each in variants.items()}
     tree = {"version": 1, "name": name, "axes": listed, "variants": named, "seeds": seeds}
-    try:
-        return _crossed(_checked(plain_tree(tree)), base)
-    except ConfigSyntaxError as error:
-        raise FedtideError(str(error)) from None
+    return _crossed(_checked(plain_tree(tree)), base)
 
 
 def side_by_side(

@@ -83,10 +83,6 @@ class Periodic:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
         return max(horizon - self.upload_time, 0.0) / self.period
 
-    def pace(self, num_devices: int, slowest: float) -> str:
-        """Name the key that sets the pace, with its value."""
-        return f"timeline.period={self.period:g}"
-
     def problem(self, num_devices: int, horizon: float) -> str | None:
         """Say why there would be no aggregation; None if there may be."""
         if self.upload_time >= self.period:
@@ -155,10 +151,6 @@ class Synchronous:
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
         return horizon / max(self._whole, slowest + self.upload_time)
-
-    def pace(self, num_devices: int, slowest: float) -> str:
-        """Name the key that sets the pace, with its value."""
-        return f"fleet.max_duration={self.round_duration:g}"
 
     def problem(self, num_devices: int, horizon: float) -> str | None:
         """Say why there would be no aggregation; None if there may be."""
@@ -341,10 +333,6 @@ class Buffered:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
         return num_devices * (horizon / (slowest + self.upload_time)) / self.size
 
-    def pace(self, num_devices: int, slowest: float) -> str:
-        """Name the key that sets the pace, with its value."""
-        return f"fleet.max_duration={slowest:g} of {num_devices:,} devices"
-
     def problem(self, num_devices: int, horizon: float) -> str | None:
         """Say why there would be no aggregation; None if there may be."""
         if self.size <= num_devices:
@@ -376,10 +364,6 @@ class PerArrival:
     def least_ticks(self, num_devices: int, slowest: float, horizon: float) -> float:
         """Return how many aggregations there are at least if no device takes longer than the slowest."""
         return self._buffered.least_ticks(num_devices, slowest, horizon)
-
-    def pace(self, num_devices: int, slowest: float) -> str:
-        """Name the key that sets the pace, with its value."""
-        return self._buffered.pace(num_devices, slowest)
 
     def problem(self, num_devices: int, horizon: float) -> str | None:
         """Say why there would be no aggregation; None if there may be."""

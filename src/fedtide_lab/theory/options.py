@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtide.config import MOST_TICKS, Count, Decibels, NonNegativeInt, NotNegative, Positive, explain_validation
-from fedtide.core import ConfigSyntaxError, parse_word, plain_tree
+from fedtide.core import parse_word, plain_tree
 from fedtide.errors import FedtideError
 
 _MOST_GIGABYTES = 64  # for the task's data, and for the matrices that its optima take
@@ -111,7 +111,5 @@ def make_options(**given: Any) -> Options:
     """Make Options, with our errors in place of pydantic's."""
     try:
         return Options.model_validate(plain_tree(given))
-    except ConfigSyntaxError as error:
-        raise FedtideError(str(error)) from None
     except ValidationError as error:
         raise FedtideError(explain_validation(error, Options.model_fields, "key of theory")) from None
