@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedtide.plot.curves import ACCURACY, dashes, draw_curve, draw_end, leave_room
+from fedtide.plot.charts import ACCURACY, dashes, draw_curve, draw_end, leave_room
 from fedtide.plot.figure import axis_name, legend_below, our_style, sheet, write_figure
 from fedtide.plot.style import LINE_STYLES, line_styles
 from fedtide.studies.metrics import final_accuracy

@@ -19,7 +19,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedtide.plot.curves import dashes
+from fedtide.plot.charts import dashes
 from fedtide.plot.figure import legend_below, name_panel, our_style, sheet, write_figure
 from fedtide.plot.style import COLOURS, DASH_DOT, DASHED, DOTTED, LONG_DASH, SHORT_DASH, SOLID, LineStyle
 

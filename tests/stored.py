@@ -10,8 +10,10 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
+
 from fedtide import config
-from fedtide.studies.results import RunResult, column_arrays, write_tables
+from fedtide.studies.results import LATER, RunResult, column_arrays, write_tables
 from fedtide.studies.spec import Run, Study, make_study, name_of
 from fedtide.studies.store import Store
 
@@ -94,3 +96,18 @@ def forge_cell(folder: Path, table: str, column: str, value: str, row: int = 0, 
     found = tables(made)
     found[table][1 + row][found[table][0].index(column)] = value
     forge(folder, found)
+
+
+def same(one: RunResult, other: RunResult) -> bool:
+    """Say whether two results are equal in everything but wall time and provenance.
+
+    Single uploads, and columns that some results lack, are compared if both have them.
+    """
+    totals = [{k: v for k, v in run.totals.items() if v is not None and k != "seconds"} for run in (one, other)]
+    if totals[0] != totals[1] or (one.columns.keys() ^ other.columns.keys()) - {*LATER}:
+        return False
+    pairs = [(one.columns[name], other.columns[name]) for name in one.columns.keys() & other.columns.keys()]
+    first_sent, second_sent = one.uploads_if_stored(), other.uploads_if_stored()
+    if first_sent is not None and second_sent is not None:
+        pairs += zip(first_sent, second_sent, strict=True)
+    return all(np.array_equal(first, second, equal_nan=first.dtype.kind == "f") for first, second in pairs)

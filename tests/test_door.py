@@ -244,7 +244,7 @@ def test_a_plan(pandas: bool) -> None:
 def test_a_plan_that_waits_for_norms(pandas: bool) -> None:
     plan = fedtide.plan(fedtide.experiment(TINY, **{"policy.scheduler": "best_channel_best_norm"}))
     assert np.isnan(np.asarray(plan.frame()["num_picked"], float)).all()
-    assert "- uploads" in repr(plan)
+    assert "unknown uploads" in repr(plan)
     check_html(plan._repr_html_())
 
 

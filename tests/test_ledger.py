@@ -15,8 +15,9 @@ from fedtide.engine.simulate import simulate
 from fedtide.engine.system import build
 from fedtide.runs import Ledger, RoundRecord
 from fedtide.studies.metrics import metric_named
-from fedtide.studies.results import RunResult, from_rounds, same
+from fedtide.studies.results import RunResult, from_rounds
 from helpers import FakeTrainer, small, small_dataset
+from stored import same
 
 NUM_PARAMETERS = 30
 COUNTED = {"radio": {"symbol_rate": 5000.0, "joules_per_symbol": 0.001}, "fleet": {"joules_per_sample": 0.25}}

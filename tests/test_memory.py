@@ -12,7 +12,6 @@ import pytest
 
 import fedtide
 from fedtide.engine.devices import Simulated
-from fedtide.engine.loop import Scores, costs, round_record
 from fedtide.engine.step import ServerState, initial_state, step
 from fedtide.engine.system import build, parameter_count
 from fedtide.errors import FedtideError, TrainingError
@@ -20,6 +19,7 @@ from fedtide.parts import checks, registry
 from fedtide.runs import Ledger, RoundRecord, read_rounds
 from fedtide.runs import folder as run_folder
 from fedtide.runs.checkpoint import read_checkpoint
+from fedtide.runs.record import Scores, costs, round_record
 from helpers import FakeTrainer, small, small_dataset
 from remembering import KEYS, OUTAGE, Control
 

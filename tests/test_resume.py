@@ -173,7 +173,7 @@ def test_a_run_does_not_go_on_where_the_bits_would_differ(tmp_path: Path, monkey
     with pytest.raises(KeyboardInterrupt):
         run(experiment, tmp_path / "run", on_round=stop)
     monkeypatch.setenv("FEDTIDE_ISA", "baseline")
-    with pytest.raises(runs.OtherPathError, match="set FEDTIDE_ISA=avx2"):
+    with pytest.raises(RunFolderError, match="set FEDTIDE_ISA=avx2"):
         run(experiment, tmp_path / "run")
     monkeypatch.setenv("FEDTIDE_ISA", "avx2")
     run(experiment, tmp_path / "run")

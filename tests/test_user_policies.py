@@ -301,7 +301,7 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
     experiment = small({"policy": {"scheduler": "mine.py:f"}})
     RunFolder.open(tmp_path / "run", experiment).close()
     monkeypatch.chdir(tmp_path)
-    with user_code.search_folder(read_header(tmp_path / "run").user_folder):
+    with user_code.search_folder(read_header(tmp_path / "run").versions.files_folder):
         RunFolder.open(tmp_path / "run", experiment).close()
         assert user_code.source_digest("mine.py:f") is not None
     assert user_code.source_digest("mine.py:f") is None
@@ -372,7 +372,7 @@ def test_what_a_callback_raises_is_one_line(name: str, call: Any) -> None:
 
 def test_an_experiment_says_that_it_cannot_be_changed() -> None:
     given: Any = small()
-    with pytest.raises(FedtideError, match=r"policy\.limit cannot be changed: an experiment is frozen; make another"):
+    with pytest.raises(FedtideError, match=r"limit cannot be changed: an experiment is frozen; make another"):
         given.policy.limit = 4
     with pytest.raises(FedtideError, match="seed cannot be changed"):
         given.seed = 4

@@ -17,10 +17,10 @@ from fedtide.lazy import lazy_names
 _TYPE_CHECKING = False  # as little as can be is imported here: the command line has Ctrl-C in hand only after this
 if _TYPE_CHECKING:
     from fedtide.config import Experiment, experiment
-    from fedtide.engine.plan import Plan, plan
     from fedtide.engine.simulate import simulate
     from fedtide.errors import FedtideError
     from fedtide.parts.arguments import arg
+    from fedtide.report.plan import Plan, plan
     from fedtide.rng import stream
     from fedtide.runs.result import Result, load
     from fedtide.studies.study import StudyResult, compare, study
@@ -74,7 +74,7 @@ __getattr__ = lazy_names(
     __name__,
     **{
         "config": "Experiment experiment",
-        "engine.plan": "Plan plan",
+        "report.plan": "Plan plan",
         "engine.simulate": "simulate",
         "errors": "FedtideError",
         "parts.arguments": "arg",

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fedtide.cli.main import app
 from fedtide.deploy import trace
-from fedtide.deploy.demo import Demo, View, demo_table, demo_terms, paces
+from fedtide.deploy.demo import Demo, demo_table, demo_terms, paces
 from fedtide.errors import FedtideError
 from fedtide.runs import read_rounds
 
@@ -119,9 +119,7 @@ def test_the_demos_table(folder: Path) -> None:
     assert round(experiment.timeline.horizon / experiment.timeline.period) == 20
     assert paces(demo) == sorted(set(paces(demo)))
     console = Console(record=True, width=120, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(
-        demo_table(terms().experiment, View(read_rounds(folder), trace.read_trace(folder).periods, "training"))
-    )
+    console.print(demo_table(terms().experiment, read_rounds(folder), "training"))
     text = console.export_text()
     assert "period 8 of 8: training" in text
     assert "accuracy" in text

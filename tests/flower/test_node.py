@@ -29,7 +29,7 @@ def test_a_device_trains_as_in_the_simulator() -> None:
     trainer = make_trainer(system)
     model = trainer.initial_model(3)
     job = Job(4, 7, model, 0.05, system.dataset.train, system.fleet.partition[4])
-    update, _ = Worker(wanted).train(4, model, 4, 7, 0.05)
+    update, _ = Worker(wanted, 4).train(model, 4, 7, 0.05)
     assert np.array_equal(update, trainer.train([job])[0])
 
 
@@ -46,7 +46,7 @@ def test_an_unknown_loader_or_part() -> None:
     with pytest.raises(FedtideError, match="loader='nope' is not known"):
         loader("nope")
     with pytest.raises(FedtideError, match="partition-id=6"):
-        Worker(terms()).part(6)
+        _ = Worker(terms(), 6).data
 
 
 def test_only_periods() -> None:

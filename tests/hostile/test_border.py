@@ -225,7 +225,7 @@ def test_a_run_is_shown_even_if_its_figure_cannot_be_drawn(run, monkeypatch, num
         found = CliRunner().invoke(app, ["show", "r", "--json"])
     assert found.exit_code == 0, found.stderr
     assert json.loads(found.stdout)["complete"]
-    assert f"no figure: the figure r/curve.png cannot be written ({os.strerror(number)})" in found.stderr
+    assert f"no figure: r/curve.png cannot be written ({os.strerror(number)})" in found.stderr
     assert (run / "curve.png").read_bytes() == b"\x89PNG half"
 
 

@@ -83,8 +83,8 @@ WORDS = [
     wrong(*DEMO, "fleet.num_devices=30", says="use --nodes 30"),
     wrong(*DEMO, "timeline.period=20", says="use --period 20"),
     wrong(*DEMO, "timeline.horizon=1", says="ends before the first aggregation"),
-    wrong(*DEMO, "--period", "nan", says="timeline.period"),
-    wrong(*DEMO, "--period", "inf", says="timeline.period"),
+    wrong(*DEMO, "--period", "nan", says="nan: it must be a finite number"),
+    wrong(*DEMO, "--period", "inf", says="inf: it must be a finite number"),
     wrong(*DEMO, "policy.scheduler=nope", says="scheduler='nope' is not known"),
     wrong(*DEMO, "policy.scheduler=nope.py:pick", says="there is no file"),
     wrong(*DEMO, "policy.aggregator=averag_models", says="did you mean average_models"),
@@ -238,7 +238,7 @@ def test_a_replay_of_an_unfinished_federation(run: Path, tmp_path: Path) -> None
 
 def test_a_simulators_folder_is_not_replayed(tmp_path: Path) -> None:
     simulate(small().experiment, tmp_path / "run")
-    refused(wrong("replay", str(tmp_path / "run"), says="only a deployment's run folder", code=4))
+    refused(wrong("replay", str(tmp_path / "run"), says="the run folder that a deployment made", code=4))
 
 
 class Killed(BaseException):

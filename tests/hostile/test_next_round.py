@@ -93,7 +93,7 @@ def test_a_policy_that_is_handed_over_keeps_its_settings(tmp_path: Path, one: An
 
     with pytest.raises(KeyboardInterrupt):
         run(experiment, tmp_path / "run", dataset=None, system=system(one), on_round=stop)
-    with pytest.raises(RunFolderError, match="begun with another set of policies"):
+    with pytest.raises(RunFolderError, match=r"begun with something else .policies is"):
         run(experiment, tmp_path / "run", dataset=None, system=system(other))
     resumed = run(experiment, tmp_path / "run", dataset=None, system=system(same))
     assert np.array_equal(resumed.model, run(experiment, dataset=None, system=system(one)).model)

@@ -11,6 +11,7 @@ import pytest
 from fedtide.errors import FedtideError
 from fedtide.pages import run_rows
 from fedtide.pages.shell import html_label, markup, page, payload_json, plain_data, text
+from fedtide.plot import charts
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -82,7 +83,7 @@ def test_a_page_is_thinned_until_it_fits() -> None:
 
 @pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (6, 5), (1000, 7)])
 def test_every_keeps_the_ends(count: int, most: int) -> None:
-    kept = run_rows.evenly(count, most).tolist()
+    kept = charts.evenly(count, most).tolist()
     assert len(kept) <= most
     assert kept[:1] == [0][:count]
     assert kept[-1:] == [count - 1][:count]

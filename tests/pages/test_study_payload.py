@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from fedtide.errors import FedtideError
-from fedtide.pages import choose, study
-from fedtide.pages import forest as pages_forest
-from fedtide.pages.forest import axis_position, extent, forest_svg, ticks
+from fedtide.pages import study
 from fedtide.pages.run_rows import PAGE_BYTES
 from fedtide.pages.shell import BLACK, CONTRAST, WHITE, contrast, line_trees
 from fedtide.pages.study_curves import Family, PageCurve, Pool, axes_of, coded, differing, ledger_rows, study_in
@@ -77,7 +75,7 @@ def test_comparisons_are_those_of_study_show() -> None:
     made, results = studied({"a": 12, "b": 30, "c": 12})
     data = payload(study.results_page(made, results))
     for metric in ("mean_accuracy", "final_accuracy", "mean_train_loss"):
-        sign = -1 if metric in pages_forest.LOWER else 1
+        sign = -1 if metric in study.LOWER else 1
         expected = {row["variant"]: row for row in table_rows(made, results, metric) if row["against"]}
         (group,) = data["forest"]["groups"]
         assert [row["words"] for row in group["rows"]] == list(expected)
@@ -94,11 +92,11 @@ def test_a_lower_loss_is_a_gain() -> None:
     _, results = studied({"a": 12, "b": 12})
     pairs = list(zip(results["b"].values(), results["a"].values(), strict=True))
     assert (
-        pages_forest.gain_row(pairs, "mean_accuracy")["verdict"]
-        == pages_forest.gain_row(pairs, "mean_train_loss")["verdict"]
+        study.gain_row(pairs, "mean_accuracy")["verdict"]
+        == study.gain_row(pairs, "mean_train_loss")["verdict"]
         == "gains"
     )
-    assert pages_forest.gain_row([], "mean_accuracy") == {"verdict": "runs missing"}
+    assert study.gain_row([], "mean_accuracy") == {"verdict": "runs missing"}
 
 
 def test_axes_that_were_not_counted_say_why() -> None:
@@ -195,7 +193,7 @@ def test_a_folder_without_its_study(tmp_path) -> None:
     found, runs = study_in(store, "kept")
     assert found.labels == ["limit=1", "limit=2"]
     assert {len(each) for each in runs.values()} == {3}
-    data = payload(choose.page_of([store.folder]))
+    data = payload(study.page_of([store.folder]))
     assert data["title"] == "kept"
     assert [row["words"] for row in data["forest"]["groups"][0]["rows"]] == ["limit=2"]
 
@@ -206,32 +204,34 @@ def test_nothing_to_show_says_what_to_do(tmp_path) -> None:
     with pytest.raises(
         FedtideError, match=r"holds no run of 'proposed against random'; run it first: `fedtide study run"
     ):
-        choose.page_of([ROOT / "examples" / "study.yaml"], tmp_path)
-
-
-@pytest.mark.parametrize(("value", "reach", "where"), [(0, 1, 0), (0.25, 1, 0.5), (-0.25, 1, -0.5), (9, 1, 1)])
-def test_the_forest_axis(value, reach, where) -> None:
-    assert axis_position(value, reach) == pytest.approx(where)
+        study.page_of([ROOT / "examples" / "study.yaml"], tmp_path)
 
 
 def test_the_axis_holds_nearly_all() -> None:
     found = [{"mean": 0.01, "low": 0.0, "high": 0.02 + each / 1000} for each in range(40)]
-    assert extent([*found, {"mean": 0.5, "low": -4.0, "high": 5.0}]) < 0.1
-    assert extent([{}, {"mean": 0.2, "low": None, "high": None}]) == pytest.approx(0.2)
-    assert extent([]) > 0
-    assert ticks(0.25)[0] == 0
-    assert ticks(0.25)[-1] == 0.2
-    assert all(math.isfinite(each) for each in ticks(1e-4))
+    assert study.extent([*found, {"mean": 0.5, "low": -4.0, "high": 5.0}]) < 0.1
+    assert study.extent([{}, {"mean": 0.2, "low": None, "high": None}]) == pytest.approx(0.2)
+    assert study.extent([]) > 0
+    assert study.ticks(0.25)[0] == 0
+    assert study.ticks(0.25)[-1] == 0.2
+    assert all(math.isfinite(each) for each in study.ticks(1e-4))
 
 
-def test_the_still_forest_is_plain_svg() -> None:
+def test_without_scripts_there_is_a_table() -> None:
     from xml.etree import ElementTree
 
     made, results = studied({"a": 5, HOSTILE[0]: 5, "c & d": 5})
     page = study.results_page(made, results)
-    still = re.search(r"<svg xmlns.*?</svg>", page, re.DOTALL)[0]
-    tree = ElementTree.fromstring(still)
-    texts = ["".join(each.itertext()) for each in tree.iter("{http://www.w3.org/2000/svg}text")]
-    assert any(HOSTILE[0] in each for each in texts)
+    still = re.search(r'<figure class="still">(<table>.*?</table>)', page, re.DOTALL)[1]
+    rows = [["".join(cell.itertext()) for cell in row] for row in ElementTree.fromstring(still).iter("tr")]
+    assert [row[0] for row in rows[2:]] == [HOSTILE[0], "c & d"]
+    data = payload(page)
+    for row, compared in zip(rows[2:], data["forest"]["groups"][0]["rows"], strict=True):
+        found = compared["by"]["mean_accuracy"]
+        assert row[1:] == [
+            f"{found['mean']:+.4f}",
+            f"{found['low']:+.4f} to {found['high']:+.4f}",
+            "4",
+            found["verdict"],
+        ]
     assert "style=" not in still
-    assert forest_svg([], "x", "better").endswith("</svg>")

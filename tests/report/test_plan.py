@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fedtide.engine.system import build
-from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+from fedtide.report.plan import Plan, plan_rows, plan_summary, plan_tables
 from fedtide.report.summary import stale_warning
 from helpers import small, small_dataset
 
@@ -23,7 +23,7 @@ def planned(*changes: Any) -> tuple[list[dict[str, Any]], dict[str, Any], str]:
     rows = plan_rows(system)
     summary = plan_summary(system, rows)
     console = Console(width=140, file=io.StringIO())
-    for table in plan_tables(system, rows, summary, 12, 140):
+    for table in plan_tables(Plan(system.experiment, rows, summary), 12, 140):
         console.print(table)
     return rows, summary, console.file.getvalue()  # type: ignore[attr-defined]
 

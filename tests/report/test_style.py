@@ -16,7 +16,7 @@ from fedtide.cli.main import app
 from fedtide.config import dump, experiment
 from fedtide.errors import FedtideError
 from fedtide.plot import figure as figures
-from fedtide.plot.curves import CURVE_POINTS, drawn_points
+from fedtide.plot.charts import CURVE_POINTS, evenly
 from fedtide.plot.figure import new_figure, our_style, save
 from fedtide.plot.style import STYLES, style_named
 from fedtide.studies.results import RunResult
@@ -197,9 +197,9 @@ def test_smoothing_is_over_one_t_max() -> None:
 
 
 def test_many_points_are_thinned_and_keep_their_ends() -> None:
-    kept = drawn_points(10_000)
+    kept = evenly(10_000, CURVE_POINTS)
     assert (len(kept), kept[0], kept[-1]) == (CURVE_POINTS, 0, 9_999)
-    assert drawn_points(5).tolist() == [0, 1, 2, 3, 4]
+    assert evenly(5, CURVE_POINTS).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_other_drawings_for_print(tmp_path: Path) -> None:

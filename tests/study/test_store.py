@@ -20,10 +20,10 @@ import pytest
 from fedtide import config
 from fedtide.errors import RunFolderError
 from fedtide.studies import store as store_module
-from fedtide.studies.results import COLUMNS, RunResult, same
+from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.spec import name_of
 from fedtide.studies.store import Store
-from stored import TINY, forge, name, put, result, tables, two_variants
+from stored import TINY, forge, name, put, result, same, tables, two_variants
 
 NAME = name()
 COMMITTED = Path(__file__).parents[2] / "results"

@@ -9,12 +9,12 @@ import pytest
 
 from fedtide import config
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.studies.results import from_rounds, same, write_tables
+from fedtide.studies.results import from_rounds, write_tables
 from fedtide.studies.spec import make_study, name_of
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, long_rows
 from helpers import run, small
-from stored import forge_cell, name, result
+from stored import forge_cell, name, result, same
 
 EXPERIMENT = small()
 ROUNDS = run(EXPERIMENT).rounds

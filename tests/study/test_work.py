@@ -20,13 +20,13 @@ from click.testing import CliRunner
 from fedtide.cli.main import app
 from fedtide.config import lay
 from fedtide.errors import FedtideError, RunFolderError
+from fedtide.runs import InUseError
 from fedtide.studies.metrics import final_accuracy
-from fedtide.studies.results import same
 from fedtide.studies.run import expected_work, missing, run_study
 from fedtide.studies.spec import make_study, read_study
 from fedtide.studies.store import Store
 from fedtide.studies.table import by_label, export, table_rows
-from stored import TINY
+from stored import TINY, same
 
 TIMEOUT = 120.0
 COMMAND = [sys.executable, "-c", "from fedtide.__main__ import main; main()"]
@@ -249,6 +249,15 @@ def test_a_policy_that_raises_what_ctrl_c_raises_is_the_culprit(tmp_path):
     [failure] = run_study(study, Store(tmp_path / "store"), workers=1)
     assert "mine.py:cut' raised KeyboardInterrupt" in failure.reason
     assert failure.exit_code == 5
+
+
+def test_a_run_that_another_process_is_at_fails_in_this_process(tmp_path, monkeypatch):
+    def busy(*task):
+        raise InUseError("another process is at it")
+
+    monkeypatch.setattr("fedtide.studies.run.run_one", busy)
+    [failure] = run_study(make_study("x", {"x": {}}, [0], TINY), Store(tmp_path / "store"), backend="here")
+    assert failure.reason == "another process is at it"
 
 
 def test_a_failing_run_is_reported_and_stops_no_other(tmp_path):

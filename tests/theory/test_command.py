@@ -31,7 +31,7 @@ def run(words, out=None, **given):
         (["data=mnist"], "task=softmax"),
         (["scheduler=best_channel_best_norm"], "looks at the updates"),
         (["num_samples=5"], "must exceed num_features"),
-        (["step_share=[1"], "not YAML"),
+        (["step_share=[1"], "cannot be read"),
     ],
 )
 def test_wrong_words_are_explained_in_one_line(words, says):

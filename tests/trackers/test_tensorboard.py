@@ -101,3 +101,13 @@ def test_a_place_that_cannot_be_written(session: Any, result: fedtide.Result, tm
     session([{"name": "tensorboard", "logdir": str(tmp_path / "file")}], result)
     assert len(session.warnings) == 1
     assert "in round (" in session.warnings[0]
+
+
+def test_one_tracker_for_two_runs(session: Any, result: fedtide.Result, tmp_path: Path) -> None:
+    from fedtide.trackers.adapters import TensorBoard
+
+    tracker = TensorBoard()
+    for name in ("one", "other"):
+        session.folder = tmp_path / name
+        session([tracker], result)
+        assert shown(tmp_path / name / "tensorboard")[0] == expected(result)

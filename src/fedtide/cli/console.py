@@ -23,8 +23,7 @@ class _Console(Console):
 
 
 out, err = _Console(emoji=False), _Console(emoji=False, stderr=True)  # a user's `:x:` is none
-for _console in (out, err):  # so wide that a table can be read; a narrower terminal breaks the lines itself
-    _console.width = max(_console.width, 50)
+out.width = max(out.width, 50)  # so wide that a table can be read; a narrower terminal breaks the lines itself
 
 
 def encode_anything() -> None:

@@ -54,7 +54,7 @@ def deploy_demo(words: tuple[str, ...], folder: Path | None, synthetic: bool, as
     from rich.live import Live
 
     from fedtide import config
-    from fedtide.deploy.demo import Demo, View, demo_table, demo_terms, run_demo
+    from fedtide.deploy.demo import Demo, demo_table, demo_terms, run_demo
     from fedtide.deploy.settings import doubts
     from fedtide.engine.system import build, load_dataset, make_trainer
 
@@ -71,13 +71,13 @@ def deploy_demo(words: tuple[str, ...], folder: Path | None, synthetic: bool, as
     seen = -1
     with Live(console=err, auto_refresh=False, transient=True) as live:
 
-        def show(view: View) -> None:
+        def show(rounds: list[RoundRecord], note: str) -> None:
             nonlocal seen
             if err.is_terminal:
-                live.update(demo_table(experiment, view), refresh=True)
-            elif len(view.rounds) != seen:
-                seen = len(view.rounds)
-                say(_period(view.rounds[-1]) if view.rounds else view.note)
+                live.update(demo_table(experiment, rounds, note), refresh=True)
+            elif len(rounds) != seen:
+                seen = len(rounds)
+                say(_period(rounds[-1]) if rounds else note)
 
         run_demo(demo, terms, folder, show)
     _summary(folder, as_json)
@@ -88,8 +88,7 @@ def _period(record: RoundRecord) -> str:
 
 
 def _summary(folder: Path, as_json: bool) -> None:
-    from fedtide.deploy.demo import View, demo_table
-    from fedtide.deploy.trace import read_trace
+    from fedtide.deploy.demo import demo_table
     from fedtide.report.summary import summarise
     from fedtide.runs import read_run
 
@@ -97,7 +96,7 @@ def _summary(folder: Path, as_json: bool) -> None:
     if as_json:
         print_json({"folder": str(folder), **summarise(run.experiment, run.rounds, run.num_parameters)})
         return
-    out.print(demo_table(run.experiment, View(run.rounds, read_trace(folder).periods, "done")), highlight=False)
+    out.print(demo_table(run.experiment, run.rounds, "done"), highlight=False)
     print_line(f"\n[dim]fedtide show {escape(str(folder))}\nfedtide replay {escape(str(folder))}[/]")
 
 

@@ -163,7 +163,7 @@ def resume(run: Path, threads: int, as_json: bool) -> None:
 
     header = read_header(run)
     experiment = header.experiment
-    with user_code.search_folder(header.user_folder):
+    with user_code.search_folder(header.versions.files_folder):
         if not _is_shown(experiment, header, as_json):
             with _training(experiment, run, as_json) as (advance, done):
                 done(simulate(experiment, header, threads=threads, say=say, on_round=advance, warn=warn))
@@ -171,16 +171,14 @@ def resume(run: Path, threads: int, as_json: bool) -> None:
 
 def _is_shown(experiment: Experiment, where: Path | RunHeader, as_json: bool) -> bool:
     """Show the run in a folder, or the one whose header was read, if it is complete; say whether it was."""
-    from fedtide.runs import check_identity, is_complete, is_deployment, read_header, read_run
+    from fedtide.runs import is_complete, is_deployment, read_header, read_run
     from fedtide.runs.result import as_result
 
     folder = where if isinstance(where, Path) else where.path
     if not is_complete(folder) or is_deployment(folder):
         return False
     header = read_header(where) if isinstance(where, Path) else where
-    header.check(experiment)
-    if isinstance(where, Path):
-        check_identity(folder, header.versions.identity, _identity(header))
+    header.check(experiment, _identity(header) if isinstance(where, Path) else None)
     _show(folder, as_result(read_run(header)), header.isa, as_json, draw=True)
     return True
 
@@ -296,20 +294,16 @@ def plan(words: tuple[str, ...], as_json: bool, ticks: int) -> None:
 
     fedtide plan radio.num_symbols=50000 policy.limit=20
     """
-    from fedtide.engine.system import build, load_dataset
-    from fedtide.report.plan import plan_rows, plan_summary, plan_tables
+    from fedtide.report.plan import plan_experiment, plan_tables
     from fedtide.report.summary import stale_warning
 
-    experiment = _experiment(words)
-    system = build(experiment, dataset=load_dataset(experiment, say, images=False))
-    rows = plan_rows(system)
-    summary = plan_summary(system, rows)
+    made = plan_experiment(_experiment(words), say)
     if as_json:
-        print_json({"summary": summary, "aggregations": rows})
+        print_json({"summary": made.summary, "aggregations": made.rows})
         return
-    for table in plan_tables(system, rows, summary, ticks, out.width):
+    for table in plan_tables(made, ticks, out.width):
         out.print(table, highlight=False)
-    if old := stale_warning(summary["largest_age"], summary["aggregations"]):
+    if old := stale_warning(made.summary["largest_age"], made.summary["aggregations"]):
         warn(old)
 
 

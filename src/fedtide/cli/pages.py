@@ -69,8 +69,8 @@ def explore(paths: tuple[Path, ...], live: bool, port: int, browser: bool, store
 def _written(paths: tuple[Path, ...], to: Path, store: Path | None) -> int:
     """Write the page and return its size in bytes."""
     from fedtide.core.files import refuse_other_kind, write_output
-    from fedtide.pages.choose import are_runs, page_of
     from fedtide.pages.shell import BEGINNING
+    from fedtide.pages.study import are_runs, page_of
 
     refuse_other_kind(to, BEGINNING, "a page of fedtide")  # before the work
     if to.suffix != ".html":  # not model.npy, say, which would end a run under way
@@ -86,9 +86,9 @@ def _follow(paths: tuple[Path, ...], port: int, browser: bool) -> None:
     import time
 
     from fedtide.core import signals
-    from fedtide.pages.choose import are_runs
     from fedtide.pages.live import serve
     from fedtide.pages.run import check_count
+    from fedtide.pages.study import are_runs
     from fedtide.runs import in_use
 
     if not are_runs(paths):

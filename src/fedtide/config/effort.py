@@ -93,7 +93,8 @@ def beyond_reach(e: Experiment) -> str | None:
         remedy = "lower timeline.horizon, or raise timeline.period or fleet.max_duration"
         return too_many_ticks(ticks, f"{horizon}, {pace}, {e.fleet.num_devices:,} devices", remedy)
     key = "local_epochs" if e.learning.local_steps is None else "local_steps"
-    local, job, whole = f"learning.{key}={getattr(e.learning, key)}", samples_per_job(e), samples(e)
+    local, job = f"learning.{key}={getattr(e.learning, key)}", samples_per_job(e)
+    whole = max(ticks, 1.0) * e.policy.limit * job
     if job > MOST_PER_JOB:
         return (
             f"{local}: a device would visit {job:.3g} samples with every model, whose list alone takes "

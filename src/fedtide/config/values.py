@@ -66,7 +66,7 @@ class Part:
     @property
     def args(self) -> dict[str, Any]:
         """The parameters that were given, by name."""
-        found: dict[str, Any] = json.loads(self.parameters)
+        found: dict[str, Any] = json.loads(self.parameters) if self.parameters != "{}" else {}
         return found
 
     @property

@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -22,16 +21,18 @@ from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide.config.values import explain_validation
+from fedtide.core.files import machine_fault
 from fedtide.deploy.conversation import Mailbox
 from fedtide.deploy.coordinator import Coordinator
 from fedtide.deploy.node import Worker
 from fedtide.deploy.protocol import ReadyReply, TrainOrder, UploadOrder, UploadReply, model_record, read_model
 from fedtide.deploy.settings import from_run_config
 from fedtide.deploy.trace import PartWithMemory
+from fedtide.engine.devices import encode_update
+from fedtide.engine.loop import score_model
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.parts import checks
-from fedtide.runs import machine_fault
 from fedtide.types import Memory
 
 _MARK = " ERROR "
@@ -68,10 +69,10 @@ def train(message: Message, context: Context) -> Message:
     begun = time.monotonic()
     order, model = TrainOrder.read(message.content), read_model(message.content["model"])
     own, device, state = node_config(context), order.device, context.state
-    worker, part = _worker(context, own), own.partition_id
+    worker = _worker(context, own)
     seen = order.acknowledged if worker.updates_on_ack else order.previous
     before = recall(state, "trainer", device, seen)
-    update, after = worker.train(part, model, device, order.version, order.learning_rate, before)
+    update, after = worker.train(model, device, order.version, order.learning_rate, before)
     store_memory(state, "trainer", device, {seen: before, seen if worker.updates_on_ack else order.version: after})
     coded = recall(state, "codec", device, order.acknowledged)
     store_memory(state, "codec", device, {order.acknowledged: coded})
@@ -82,18 +83,18 @@ def train(message: Message, context: Context) -> Message:
         "trainer": seen and before is None and (worker.updates_on_ack or after is not None),
         "codec": order.acknowledged and coded is None and checks.remembers(worker.codec),
     }
-    counts = worker.label_counts(part, _secret(own, state))
+    counts = worker.label_counts(_secret(own, state))
     ready = ReadyReply(
         device=device,
         version=order.version,
         nonce=order.nonce,
         num_samples=int(counts.sum()),
         label_counts=counts.tolist(),
-        data=part,
+        data=worker.part,
         isa=native.isa(),
         capacity=own.capacity,
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
-        loss=worker.loss(part, model) if order.want_loss else None,
+        loss=score_model(worker.trainer, model, worker.data.train).loss if order.want_loss else None,
         forgot=[kind for kind in get_args(PartWithMemory) if lost[kind]],
     )
     time.sleep(max(0.0, own.pace - (time.monotonic() - begun)))
@@ -112,11 +113,12 @@ def upload(message: Message, context: Context) -> Message:
             f"asked for device {device} from version {grant.version}, but this node holds {held or None}"
         )
     before = recall(state, "codec", device, acknowledged)
-    packet, after = worker.encode(read_model(state["update"]), device, grant.tick, grant.bits, before)
+    seed, update = worker.experiment.seed, read_model(state["update"])
+    packet, after = encode_update(worker.codec, update, grant.bits, seed, device, grant.tick, before)
     store_memory(state, "codec", device, {acknowledged: before, grant.tick: after})
     if worker.updates_on_ack:  # else it is done without loading the data
         before = recall(state, "trainer", device, acknowledged)
-        after = worker.after_upload(own.partition_id, packet, before)
+        after = worker.after_upload(packet, before)
         store_memory(state, "trainer", device, {acknowledged: before, grant.tick: after})
     reply = UploadReply(**grant.model_dump(exclude={"bits"}), packet=packet.data)
     return Message(reply.content(), reply_to=message)
@@ -124,12 +126,12 @@ def upload(message: Message, context: Context) -> Message:
 
 def _worker(context: Context, own: NodeConfig) -> Worker:
     texts = (str(context.run_config.get(key)) for key in ("experiment", "deployment"))
-    return _made_worker(*texts, own.data_folder)
+    return _made_worker(*texts, own.data_folder, own.partition_id)
 
 
-@lru_cache(maxsize=4)
-def _made_worker(experiment: str, deployment: str, data_folder: str | None) -> Worker:
-    return Worker(from_run_config({"experiment": experiment, "deployment": deployment}, data_folder))
+@lru_cache(maxsize=64)
+def _made_worker(experiment: str, deployment: str, data_folder: str | None, part: int) -> Worker:
+    return Worker(from_run_config({"experiment": experiment, "deployment": deployment}, data_folder), part)
 
 
 def _secret(own: NodeConfig, state: RecordDict) -> bytes:
@@ -182,8 +184,7 @@ def run_server(grid: Grid, context: Context) -> None:
     handler = log_to(folder)
     try:
         terms = from_run_config(context.run_config)
-        mailbox = Mailbox(grid, (httpx.HTTPError, ConnectionError, TimeoutError))
-        Coordinator(mailbox, terms, folder, time.monotonic, time.sleep).run()
+        Coordinator(Mailbox(grid), terms, folder, time.monotonic, time.sleep).run()
     except Exception as error:
         kind = "" if isinstance(error, FedtideError) else f"{type(error).__name__}: "
         _log.error("%s", kind + " ".join(str(error).split()))

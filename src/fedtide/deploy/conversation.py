@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import httpx
 from flwr.app import ArrayRecord, Message, RecordDict
 
 from fedtide.codec.base import Codec, Packet
@@ -20,7 +21,6 @@ from fedtide.deploy.protocol import (
     Refused,
     TrainOrder,
     UploadOrder,
-    averaged_rate,
     model_record,
     read_ready,
     read_upload,
@@ -34,13 +34,15 @@ _log = logging.getLogger("fedtide.deploy")
 _RETRYABLE: Final = frozenset({2, 3, 8})  # the app raised, the message expired, the app crashed
 _GONE: Final = 5  # Flower has not heard from the node for two heartbeats
 _UPLOAD_TRIES: Final = 3
+_NEWEST_WEIGHT: Final = 0.5  # of the newest measurement of a device's rate
+_TRANSIENT: Final = (httpx.HTTPError, ConnectionError, TimeoutError)
 
 
 class Mailbox:
-    """Flower's Grid, as far as it is used: calls that survive the errors named in `transient`."""
+    """Flower's Grid, as far as it is used: calls that survive a SuperLink that does not answer."""
 
-    def __init__(self, grid: Any, transient: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)) -> None:
-        self._grid, self._transient = grid, transient
+    def __init__(self, grid: Any) -> None:
+        self._grid = grid
 
     def send(self, messages: Sequence[Message]) -> list[str | None]:
         """Push the messages; return an id each, None for what could not be sent."""
@@ -69,7 +71,7 @@ class Mailbox:
     def _try(self, what: str, call: Callable[[], Any], otherwise: Any) -> Any:
         try:
             return call()
-        except self._transient as error:
+        except _TRANSIENT as error:
             _log.warning("could not %s: %s: %s", what, type(error).__name__, error)
             return otherwise
 
@@ -127,6 +129,9 @@ class Conversation:
     ) -> None:
         self._mailbox, self._terms, self._codec, self._clock = mailbox, terms, codec, clock
         self._num_parameters, self._num_labels = num_parameters, num_labels
+        # A packet that expires on its way would come back as an error: let it come late, and be ignored.
+        upload_ttl = 2 * terms.experiment.timeline.period + 30
+        self._ttl = {TrainOrder.kind: terms.deployment.train_timeout, UploadOrder.kind: upload_ttl}  # seconds
         self._waiting: dict[str, _Sent] = {}  # by message id
         self._present: Mapping[int, str] | None = None  # connected nodes, as last seen; None: unknown
         self._banned: set[int] = set()  # nodes
@@ -217,8 +222,7 @@ class Conversation:
                     previous=seat.trained,
                 )
                 chosen.append(_Sent(seat, order, self.elapsed))
-        sent = self._send(chosen, self._terms.deployment.train_timeout, model=model_record(model))
-        return [each.seat.device for each in sent]
+        return [sent.seat.device for sent in self._send(chosen, model=model_record(model))]
 
     def ask(self, devices: Sequence[int], bits: Sequence[float], tick: int) -> None:
         """Send the node of every picked device its grant."""
@@ -229,16 +233,18 @@ class Conversation:
             nonce = secrets.token_hex(16)
             grant = UploadOrder(device=device, version=seat.order.version, nonce=nonce, tick=tick, bits=budget)
             asked.append(_Sent(seat, grant, self.elapsed))
-        self._send_grants(asked)
+        self._send(asked)
 
-    def _send_grants(self, asked: Sequence[_Sent]) -> None:
-        # A reply that expires on its way would come back as an error: let it come late, and be ignored.
-        self._send(asked, 2 * self._terms.experiment.timeline.period + 30)
-
-    def _send(self, orders: Sequence[_Sent], patience: float, **more: ArrayRecord) -> list[_Sent]:
+    def _send(self, orders: Sequence[_Sent], **more: ArrayRecord) -> list[_Sent]:
         """Send orders, which then wait for their replies; return those that could be sent."""
         messages = [
-            Message(order.content(**more), seat.node or 0, order.kind, ttl=patience, group_id=str(self._version))
+            Message(
+                order.content(**more),
+                seat.node or 0,
+                order.kind,
+                ttl=self._ttl[order.kind],
+                group_id=str(self._version),
+            )
             for seat, order, *_ in orders
         ]
         sent = {key: each for key, each in zip(self._mailbox.send(messages), orders, strict=True) if key}
@@ -317,7 +323,9 @@ class Conversation:
             seat.packets.add(digest)
         seat.refused = 0
         self.got[seat.device] = ReceivedUpdate(packet, update, now)
-        self.rate[seat.device] = averaged_rate(self.rate, seat.device, 8 * len(packet.data), now - sent.at)
+        seen = 8 * len(packet.data) / max(now - sent.at, 1e-3)
+        before = self.rate.get(seat.device, seen)
+        self.rate[seat.device] = before + _NEWEST_WEIGHT * (seen - before)
 
     def _on_error(self, sent: _Sent, code: int, reason: str) -> None:
         """Ask for an upload again; let a node that could not train rest, unless it is gone: it trains when it is back."""
@@ -327,7 +335,7 @@ class Conversation:
         if isinstance(order, TrainOrder):
             self._pause(seat, 0 if code == _GONE else 1)
         elif code in _RETRYABLE and sent.tries < _UPLOAD_TRIES:
-            self._send_grants([sent._replace(at=self.elapsed, tries=sent.tries + 1)])
+            self._send([sent._replace(at=self.elapsed, tries=sent.tries + 1)])
 
     def _pause(self, seat: Seat, failures: int = 1) -> None:
         """A training came to nothing: try again with a newer model, later and later if it goes on."""

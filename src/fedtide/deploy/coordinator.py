@@ -14,6 +14,7 @@ from typing import get_args
 import numpy as np
 
 from fedtide import config
+from fedtide.core.files import write_atomically
 from fedtide.deploy import trace
 from fedtide.deploy.conversation import Conversation, Mailbox, ReceivedUpdate, Seat
 from fedtide.deploy.node import loader, remote_fleet
@@ -21,7 +22,7 @@ from fedtide.deploy.protocol import measured_capacity
 from fedtide.deploy.settings import Terms, check_terms
 from fedtide.deploy.trace import PartWithMemory, Period, ReadyRows, TraceHeader, candidates_of, fingerprint
 from fedtide.engine.devices import aircomp_sum, analog_packets
-from fedtide.engine.loop import Loop, costs
+from fedtide.engine.loop import Loop
 from fedtide.engine.preflight import check_answers, check_own_parts
 from fedtide.engine.step import (
     SCALE_BITS,
@@ -38,10 +39,11 @@ from fedtide.engine.step import (
     snr_at,
 )
 from fedtide.engine.system import System, build, make_trainer, parameter_count
-from fedtide.errors import FedtideError
+from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning import native
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, is_complete, write_atomically
+from fedtide.runs import Ledger, RoundRecord, RunFolder, is_complete
+from fedtide.runs.record import costs
 from fedtide.runs.result import Result
 from fedtide.trackers import Trackers
 from fedtide.types import Floats, Grant, Link, Tick, Vector
@@ -237,25 +239,38 @@ class Coordinator:
         Everything is checked before anything is cut back.
         """
         experiment, settings = self._terms.experiment, self._terms.deployment.model_dump(mode="json")
-        before = trace.read_begun(self._folder, settings)
-        if before is not None and not is_complete(self._folder):
-            check_answers(self._folder, self._system, trace.answered(self._system, before), "in period")
-        saved, count = folder.load(), experiment.fleet.num_devices
+        place, saved, before = self._folder, folder.load(), None
+        if (place / trace.NAME).exists():
+            before = trace.read_history(place)
+            count = len(before.trace.periods)
+            if count and before.trace.header.deployment != settings:
+                raise RunFolderError(f"{place} was begun with other deployment settings; restore them or start anew")
+            if count > 1 and saved is None:
+                raise RunFolderError(
+                    f"{place} has {count} periods in {trace.NAME} but no checkpoint.npz to go on from; restore it or start in "
+                    "a new folder"
+                )
+            if not is_complete(place):
+                check_answers(place, self._system, trace.answered(self._system, before), "in period")
+        elif saved is not None:
+            raise RunFolderError(
+                f"{place} holds a run but no {trace.NAME}: it is a simulation's, or its trace was lost; choose another folder "
+                "or restore the trace"
+            )
         if saved is None or before is None:
+            num_devices = experiment.fleet.num_devices
             header = TraceHeader(
-                num_devices=count,
+                num_devices=num_devices,
                 num_symbols=self._system.num_symbols,
                 isa=native.isa(),
                 deployment=settings,
                 experiment=config.digest(experiment),
             )
-            writer = trace.write_trace(self._folder, trace.Trace(header, []))
-            text = self._terms.deployment.model_dump_json(indent=2)
-            write_atomically(self._folder / "deployment.json", text.encode())
-            return initial_state(self._trainer.initial_model(experiment.seed), count), Ledger(), [], writer
+            writer = trace.write_trace(place, trace.Trace(header, []))
+            write_atomically(place / "deployment.json", self._terms.deployment.model_dump_json(indent=2).encode())
+            return initial_state(self._trainer.initial_model(experiment.seed), num_devices), Ledger(), [], writer
         state, ledger, rounds = saved
         periods = before.trace.periods[: state.version - 1]
-        writer = trace.write_trace(self._folder, before.trace._replace(periods=periods))
         self._talk.restore(periods)
         _log.info("continuing at period %d", state.version)
-        return state, ledger, rounds, writer
+        return state, ledger, rounds, trace.write_trace(place, before.trace._replace(periods=periods))

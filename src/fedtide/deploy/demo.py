@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from rich.table import Table
@@ -20,10 +20,9 @@ from rich.table import Table
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core.files import require_writable
-from fedtide.deploy import apps, trace
+from fedtide.deploy import apps
 from fedtide.deploy.credentials import Credentials, make_credentials
 from fedtide.deploy.settings import Deployment, Terms, check_terms, write_app
-from fedtide.deploy.trace import Period
 from fedtide.deploy.watchdog import start_watchdog
 from fedtide.errors import FedtideError
 from fedtide.runs import RoundRecord, is_complete, read_rounds
@@ -31,9 +30,6 @@ from fedtide.runs import RoundRecord, is_complete, read_rounds
 _SLOWEST_PERIODS = 2.5  # periods that the slowest node takes for a training; the fastest takes a tenth of one
 _TABLE_ROWS = 12  # periods in the live table
 _HOST = "127.0.0.1"
-_PROGRAMS = (  # Flower starts most of them itself, and says nothing if it cannot
-    "flwr", "flower-superlink", "flower-supernode", "flower-superexec", "flwr-serverapp", "flwr-clientapp",
-)  # fmt: skip
 ANSWER_SECONDS = 60.0  # until a SuperLink must answer
 _GRACE_SECONDS = 8.0  # between asking a process to stop and making it
 
@@ -49,12 +45,7 @@ class Demo(NamedTuple):
     secure: bool = False  # TLS and node keys
 
 
-class View(NamedTuple):
-    """What there is to see now."""
-
-    rounds: list[RoundRecord]
-    periods: list[Period]
-    note: str
+Show: TypeAlias = Callable[[list[RoundRecord], str], None]  # told of the rounds so far, and what is going on
 
 
 def demo_terms(demo: Demo, changes: dict[str, Any]) -> Terms:
@@ -93,11 +84,10 @@ def _with_files_in_full(experiment: Experiment) -> Experiment:
 
 def paces(demo: Demo) -> list[float]:
     """Return how many seconds a training takes each node at least."""
-    pace: list[float] = (np.linspace(0.1, _SLOWEST_PERIODS, demo.num_nodes) * demo.period).tolist()
-    return pace
+    return [float(pace) for pace in np.linspace(0.1, _SLOWEST_PERIODS, demo.num_nodes) * demo.period]
 
 
-def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None]) -> None:
+def run_demo(demo: Demo, terms: Terms, folder: Path, show: Show) -> None:
     """Run the federation to its end and stop everything it started, also when interrupted; the run is in `folder`."""
     require_writable(folder)  # that shows now, and not when six nodes are up
     if folder.exists() and any(folder.iterdir()):
@@ -122,10 +112,10 @@ def run_demo(demo: Demo, terms: Terms, folder: Path, show: Callable[[View], None
                 raise
 
 
-def _start(federation: Federation, demo: Demo, terms: Terms, show: Callable[[View], None]) -> None:
+def _start(federation: Federation, demo: Demo, terms: Terms, show: Show) -> None:
     """Start the SuperLink and the SuperNodes."""
     federation.start_superlink()
-    show(View([], [], "starting the SuperNodes"))
+    show([], "starting the SuperNodes")
     for part, pace in enumerate(paces(demo)):
         key = None
         if federation.credentials is not None:
@@ -137,14 +127,14 @@ def _start(federation: Federation, demo: Demo, terms: Terms, show: Callable[[Vie
         federation.start_node(f"node-{part}", settings, key)
 
 
-def _watch(federation: Federation, period: float, folder: Path, show: Callable[[View], None], log_begins: int) -> None:
+def _watch(federation: Federation, period: float, folder: Path, show: Show, log_begins: int) -> None:
     """Show the run as it goes, until it is complete."""
     patience, last, progress = 120 + 4 * period, time.monotonic(), 0
     while not is_complete(folder):
         rounds = read_rounds(folder)
         if len(rounds) > progress:
             last, progress = time.monotonic(), len(rounds)
-        show(_view(folder, rounds, "the nodes train" if rounds else "waiting for the nodes and the first period"))
+        show(rounds, "the nodes train" if rounds else "waiting for the nodes and the first period")
         if problem := apps.server_error(folder, log_begins):
             raise FedtideError(f"the server gave up: {problem}")
         if time.monotonic() - last > patience:
@@ -152,28 +142,22 @@ def _watch(federation: Federation, period: float, folder: Path, show: Callable[[
         if federation.superlink.poll() is not None:
             raise FedtideError(f"the SuperLink has ended; see the logs in {_logs(folder)}")
         time.sleep(0.5)
-    show(_view(folder, read_rounds(folder), "done; stopping the federation"))
-
-
-def _view(folder: Path, rounds: list[RoundRecord], note: str) -> View:
-    return View(rounds, trace.read_trace(folder).periods[: len(rounds)] if rounds else [], note)
+    show(read_rounds(folder), "done; stopping the federation")
 
 
 def _logs(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.logs")
 
 
-def demo_table(experiment: Experiment, view: View) -> Table:
-    """Return the live table: ready, picked, ages, bits, accuracy, newest period last."""
+def demo_table(experiment: Experiment, rounds: list[RoundRecord], note: str) -> Table:
+    """Return the live table: ready, picked, ages, bits, accuracy, newest period last. Who is not in the model is struck."""
     total = round(experiment.timeline.horizon / experiment.timeline.period)
-    shown = Table(
-        title=f"period {len(view.rounds)} of {total}: {view.note}", title_justify="left", box=None, padding=(0, 2)
-    )
+    shown = Table(title=f"period {len(rounds)} of {total}: {note}", title_justify="left", box=None, padding=(0, 2))
     for heading in ("period", "ready", "picked", "age", "kbit granted", "kbit sent", "accuracy"):
         shown.add_column(heading, justify="left" if heading in ("ready", "picked") else "right")
-    start = max(0, len(view.rounds) - _TABLE_ROWS)
-    for record, period in zip(view.rounds[start:], view.periods[start:], strict=False):
-        picked = " ".join(f"{k}" if k in period.arrived else f"[strike]{k}[/]" for k in record.picked)
+    for record in rounds[-_TABLE_ROWS:]:
+        weights = zip(record.picked, record.weight, strict=True)
+        picked = " ".join(f"{k}" if weight else f"[strike]{k}[/]" for k, weight in weights)
         shown.add_row(
             str(record.index),
             " ".join(map(str, record.ready)) or "-",
@@ -223,8 +207,6 @@ class Federation:
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
-        for name in _PROGRAMS:
-            _program(name)
         host, _, port = self.address.rpartition(":")
         # A database on disk, so that a SuperLink that is killed and started again still knows its nodes and their keys.
         command = ["flower-superlink", "--host", host, "--port", port, "--database", str(self.home / "superlink.db")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,8 +14,7 @@ from fedtide.deploy.privacy import private_counts, secret_rng
 from fedtide.deploy.settings import Terms
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import devices
-from fedtide.engine.devices import decode_update, encode_update
-from fedtide.engine.loop import score_model
+from fedtide.engine.devices import decode_update
 from fedtide.engine.system import load_dataset, local_work, make_codec, make_fleet, make_model, trainer_of
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import Task, Trainer
@@ -71,61 +70,54 @@ def remote_fleet(experiment: Experiment) -> Fleet:
 
 
 class Worker:
-    """A host's data, trainer and codec under these terms, made once and kept for all of its messages."""
+    """A host's data, trainer and codec under these terms, made once and kept for all of its messages.
 
-    def __init__(self, terms: Terms) -> None:
-        self.terms, self.experiment = terms, terms.experiment
+    part: the number of the data's part that it holds.
+    """
+
+    def __init__(self, terms: Terms, part: int) -> None:
+        self.terms, self.part, self.experiment = terms, part, terms.experiment
         self.codec: Codec = make_codec(self.experiment)
-        self._parts: dict[int, tuple[Dataset, Trainer]] = {}
         trainer: Any = registry.find_part("trainer", self.experiment.learning.trainer.name, builtin_parts("trainer"))
         # does the trainer's memory follow the uploads that arrived, not the trainings?
         self.updates_on_ack = devices.updates_state_on_ack(trainer)
 
-    def part(self, number: int) -> tuple[Dataset, Trainer]:
-        """Return the data of a partition, through the loader that the deployment names, and the trainer for it."""
-        if number not in self._parts:
-            own = loader(self.terms.deployment.loader)(self.experiment, number)
-            shape = own.train.images.shape[1:]
-            model = make_model(self.experiment, shape, own.num_labels)
-            task = Task(model, local_work(self.experiment), self.experiment.seed, shape, own.num_labels)
-            self._parts[number] = own, trainer_of(self.experiment, task)
-        return self._parts[number]
+    @cached_property
+    def data(self) -> Dataset:
+        """Its own data, through the loader that the deployment names."""
+        return loader(self.terms.deployment.loader)(self.experiment, self.part)
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """The trainer that the experiment names, for this data."""
+        shape, num_labels = self.data.train.images.shape[1:], self.data.num_labels
+        model = make_model(self.experiment, shape, num_labels)
+        return trainer_of(
+            self.experiment, Task(model, local_work(self.experiment), self.experiment.seed, shape, num_labels)
+        )
 
     def train(
-        self, part: int, model: Vector, device: int, version: int, learning_rate: float, memory: Memory | None = None
+        self, model: Vector, device: int, version: int, learning_rate: float, memory: Memory | None = None
     ) -> tuple[Vector, Memory | None]:
         """Return the update u_k [d] from model [d], which is this version, and what the trainer remembers then.
 
         The job is addressed by (seed, device, version) as in the simulator. A device's samples keep their order, so that
         the shuffles, and with them the bits, are the same whether the samples are its own or a part of a whole data set.
         """
-        own, trainer = self.part(part)
-        samples = own.train
+        samples = self.data.train
         job = Job(device, version, model, learning_rate, samples, np.arange(len(samples.labels)))
         before = {} if memory is None else {"trainer": {device: memory}}
-        updates, after = devices.train_jobs(trainer, [job], before)
+        updates, after = devices.train_jobs(self.trainer, [job], before)
         return updates[0], after.get("trainer", {}).get(device)
 
-    def encode(
-        self, update: Vector, device: int, tick: int, bits: float, memory: Memory | None = None
-    ) -> tuple[Packet, Memory | None]:
-        """Encode update [d] into the granted bits as the simulator would; return also what the codec remembers then."""
-        return encode_update(self.codec, update, bits, self.experiment.seed, device, tick, memory)
-
-    def after_upload(self, part: int, packet: Packet, memory: Memory | None) -> Memory:
+    def after_upload(self, packet: Packet, memory: Memory | None) -> Memory:
         """Return what the trainer remembers once the server has this packet."""
-        update = decode_update(self.codec, packet, packet.num_parameters)
-        return devices.after_arrival(self.part(part)[1], memory, update)
+        return devices.after_arrival(self.trainer, memory, decode_update(self.codec, packet, packet.num_parameters))
 
-    def loss(self, part: int, model: Vector) -> float:
-        """Return the loss of a model [d] on the node's own samples."""
-        own, trainer = self.part(part)
-        return score_model(trainer, model, own.train).loss
-
-    def label_counts(self, part: int, secret: bytes) -> Ints:
+    def label_counts(self, secret: bytes) -> Ints:
         """Return how many samples of each label the node has [c]; private counts if the deployment asks for that."""
-        own, settings = self.part(part)[0], self.terms.deployment
-        counts: Ints = label_counts(own.train.labels, [np.arange(len(own.train.labels))], own.num_labels)[0]
+        labels, settings = self.data.train.labels, self.terms.deployment
+        counts: Ints = label_counts(labels, [np.arange(len(labels))], self.data.num_labels)[0]
         if settings.epsilon is not None:
             counts = private_counts(counts, settings.epsilon, settings.label_clip, secret_rng(secret))
         return counts

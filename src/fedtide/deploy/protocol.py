@@ -29,7 +29,6 @@ from fedtide.errors import FedtideError
 from fedtide.radio.modem import shannon_capacity
 from fedtide.types import Floats, Vector
 
-_NEWEST_WEIGHT = 0.5  # of the newest rate measurement
 MIN_CAPACITY = 1e-6  # bit/symbol; a link that was seen to work is never taken for dead
 _MAX_LOSS = 1e12  # nats
 _SLACK_BYTES = 64  # what a codec may need beyond its budget: padding and rounding
@@ -196,10 +195,3 @@ def measured_capacity(system: System, rate: Mapping[int, float], window: float, 
     for device, bits_per_second in rate.items():
         found[device] = np.clip(bits_per_second * window / system.num_symbols, MIN_CAPACITY, most)
     return found
-
-
-def averaged_rate(rate: Mapping[int, float], device: int, bits: int, seconds: float) -> float:
-    """Return a device's rate (bit/s) with one more upload of so many bits, in so many seconds, taken in."""
-    seen = bits / max(seconds, 1e-3)
-    before = rate.get(device, seen)
-    return before + _NEWEST_WEIGHT * (seen - before)

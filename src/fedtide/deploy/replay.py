@@ -36,7 +36,7 @@ from fedtide.engine.devices import (
     updates_state_on_train,
     without,
 )
-from fedtide.engine.loop import Loop, Sink, costs, score_model
+from fedtide.engine.loop import Loop, Sink, score_model
 from fedtide.engine.step import (
     SCALE_BITS,
     Announced,
@@ -57,6 +57,7 @@ from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
 from fedtide.runs import RoundRecord, RunFolder
+from fedtide.runs.record import costs
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")

@@ -107,7 +107,7 @@ def check_terms(terms: Terms) -> None:
     if experiment.learning.trainer.name == "dask":
         raise FedtideError(
             "learning.trainer=dask shares out simulated devices over a cluster, and nodes train themselves; say "
-            f"learning.trainer={backend(experiment)}, which gives the same bits"
+            f"learning.trainer={backend(experiment.learning.trainer)}, which gives the same bits"
         )
     if experiment.radio.access.name != "orthogonal" and settings.capacity != "simulated":
         raise FedtideError(
@@ -147,19 +147,11 @@ def from_run_config(run_config: Mapping[str, Any], data_folder: str | None = Non
 
 _PACKAGE = "fedtide_app"
 _PROJECT = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
 [project]
 name = "fedtide-app"
 version = "{version}"
-description = "A federation of fedtide"
 license = "Apache-2.0"
 dependencies = []
-
-[tool.hatch.build.targets.wheel]
-packages = ["."]
 
 [tool.flwr.app]
 publisher = "fedtide"

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -22,12 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.values import explain_validation
+from fedtide.core.files import machine_fault, write_atomically
 from fedtide.core.versioned import VersionedArray
 from fedtide.engine.preflight import Answered
 from fedtide.engine.step import REPORT_BITS
 from fedtide.engine.system import System
 from fedtide.errors import RunFolderError
-from fedtide.runs import RoundRecord, machine_fault, read_run, write_atomically
+from fedtide.runs import RoundRecord, read_run
 from fedtide.types import Candidates, Ints, Vector
 
 NAME = "trace.jsonl"
@@ -172,7 +173,7 @@ def read_trace(folder: Path) -> Trace:
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RunFolderError(f"{folder} holds no {NAME}: only a deployment's run folder can be replayed") from error
+        raise RunFolderError(f"{folder} holds no {NAME}: name the run folder that a deployment made") from error
     except OSError as error:
         raise machine_fault(path, "read", error) from error
     seal, records = b"", list[Any]()
@@ -219,8 +220,6 @@ def read_history(folder: Path) -> History:
     The trace alone, with experiment.yaml beside it, can be read too: then there is nothing more to check it against.
     """
     path = folder / NAME
-    if not folder.is_dir():
-        raise RunFolderError(f"there is no run folder {folder}; name the folder that a deployment made")
     if not path.exists():
         read_trace(folder)  # says what a folder without a trace is
     # In the reverse order of writing, so that a federation that is going on fits together too.
@@ -241,32 +240,7 @@ def read_history(folder: Path) -> History:
             f"{path} is of another run than checkpoint.npz beside it, which has another model after period {count}: "
             "restore both from a copy"
         )
-    return History(kept.experiment, kept.rounds, found, kept.user_folder)
-
-
-def read_begun(folder: Path, settings: Mapping[str, Any]) -> History | None:
-    """Return what a federation with these settings can go on from; None if nothing has happened in this folder yet.
-
-    Raises if the folder is a simulation's, if its files are not of one run, or if they were made with other settings.
-    """
-    if not (folder / NAME).exists():
-        kept = read_run(folder)
-        if kept.rounds or kept.complete or kept.num_parameters is not None:
-            raise RunFolderError(
-                f"{folder} holds a run but no {NAME}: it is a simulation's, or its trace was lost; "
-                "choose another folder or restore the trace"
-            )
-        return None
-    history = read_history(folder)
-    periods = history.trace.periods
-    if periods and history.trace.header.deployment != settings:
-        raise RunFolderError(f"{folder} was begun with other deployment settings; restore them or start anew")
-    if len(periods) > 1 and not (folder / "checkpoint.npz").exists():
-        raise RunFolderError(
-            f"{folder} has {len(periods)} periods in {NAME} but no checkpoint.npz to go on from; "
-            "restore it or start in a new folder"
-        )
-    return history
+    return History(kept.experiment, kept.rounds, found, kept.versions.files_folder)
 
 
 def candidates_of(rows: ReadyRows, system: System, uploads: Ints | VersionedArray, reports: bool = True) -> Candidates:

@@ -24,7 +24,7 @@ from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning.trainer import Task, Trainer, samples_per_training
 from fedtide.parts import checks
 from fedtide.rng import stream
-from fedtide.runs import RunHeader, StatefulError, data_digest, is_deployment
+from fedtide.runs import RunHeader, data_digest, is_deployment
 from fedtide.types import Candidates, Vector, readonly_copy
 
 ASKED_AGAIN: Final = 5  # the last aggregations on record
@@ -153,13 +153,21 @@ def check_answers(path: Path, system: System, answered: Iterable[Answered], call
             grant = plan_step(policy, rows, system.num_symbols, rng, system.allocation)
             if rows.device[grant.picked].tolist() != picked:
                 label = checks.part_label("scheduler", policy.scheduler)
-                raise StatefulError(path, f"{label} picks other devices {when}")
+                raise _stateful(path, f"{label} picks other devices {when}")
         if weighting and arrived:
             came = rows.device.searchsorted(arrived)
             label = checks.part_label("weighting", policy.weighting)
             answer = policy.weighting(readonly_copy(rows.num_samples[came]), readonly_copy(rows.age[came]))
             if checks.checked_weights(answer, len(came), label).tolist() != weight:
-                raise StatefulError(path, f"{label} gives other weights {when}")
+                raise _stateful(path, f"{label} gives other weights {when}")
+
+
+def _stateful(path: Path, reason: str) -> RunFolderError:
+    return RunFolderError(
+        f"{path} cannot be resumed to the same numbers: {reason}, and a resumed run makes its policies anew; begin it again in "
+        "a new folder, or let the policy depend on its arguments alone (candidates.tick counts the aggregations, rng is the "
+        "same each time; for a cache use functools.lru_cache)"
+    )
 
 
 # Room: a machine that runs out of memory kills without a word.

@@ -14,7 +14,7 @@ from fedtide.aggregate.base import lift
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.engine.devices import Simulated
-from fedtide.engine.loop import Loop, Sink, Stopwatch, costs, is_due, told, trainer_label
+from fedtide.engine.loop import Loop, Sink, Stopwatch, is_due, told, trainer_label
 from fedtide.engine.preflight import (
     Answered,
     as_experiment,
@@ -31,6 +31,7 @@ from fedtide.errors import DivergedError, FedtideError, RunFolderError, Training
 from fedtide.learning.trainer import MOST_THREADS, Trainer
 from fedtide.parts.checks import as_array, callback, checked_vector, unguarded
 from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, identity, is_complete
+from fedtide.runs.record import costs
 from fedtide.runs.result import Result
 from fedtide.timeline.clock import since
 from fedtide.trackers import Trackers

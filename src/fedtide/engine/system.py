@@ -336,7 +336,7 @@ def make_access(experiment: Experiment) -> Access:
 def make_model(experiment: Experiment, shape: tuple[int, ...], num_labels: int) -> Model | Callable[[], Any]:
     """Return what is trained on images of this shape [channels height width]: a description, or what makes a module."""
     wanted, part = experiment.learning, experiment.learning.model
-    native = backend(experiment) == "native"
+    native = backend(experiment.learning.trainer) == "native"
     torch = "learning.trainer.inner=torch" if wanted.trainer.name in WRAPPERS else "learning.trainer=torch"
     found = registry.find_part("model", part.name, builtin_parts("model"))
     if part.name in builtin_parts("model") or _describes(found):
@@ -414,7 +414,7 @@ def _count(
     num_labels: int,
     trainer: Trainer | None = None,
 ) -> int:
-    if isinstance(model, Model) and backend(experiment) in builtin_parts("trainer"):
+    if isinstance(model, Model) and backend(experiment.learning.trainer) in builtin_parts("trainer"):
         return num_parameters(model) * WRAPPERS.get(experiment.learning.trainer.name, 1)
     trainer = trainer or trainer_of(experiment, Task(model, local_work(experiment), experiment.seed, shape, num_labels))
     return len(trainer.initial_model(experiment.seed))

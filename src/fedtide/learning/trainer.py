@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from fedtide.config import Experiment
+from fedtide.config import Part
 from fedtide.data.dataset import wrong_values
 from fedtide.errors import FedtideError
 from fedtide.rng import stream
@@ -107,15 +107,9 @@ def _job_problem(job: Job, num_parameters: int) -> str | None:
     return None
 
 
-def backend(experiment: Experiment) -> str:
+def backend(trainer: Part) -> str:
     """Return who does the steps, which the bits depend on: the trainer, or the one that it stands around."""
-    trainer = experiment.learning.trainer
-    return backend_of(trainer.name, trainer.args)
-
-
-def backend_of(trainer: str, args: Mapping[str, Any]) -> str:
-    """Return who does the steps of a trainer with these arguments."""
-    return str(args.get("inner", "native")) if trainer in WRAPPERS else trainer
+    return str(trainer.args.get("inner", "native")) if trainer.name in WRAPPERS else trainer.name
 
 
 def known_as(samples: Samples) -> TableId:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.pages.forest import Forest, of_study
-    from fedtide.pages.study import counted, forest_page
+    from fedtide.pages.study import Forest, counted, forest_page, of_study
     from fedtide.pages.study_curves import Family, PageCurve, cut_text
 
 __all__ = ["Family", "Forest", "PageCurve", "counted", "cut_text", "forest_page", "of_study"]
 
 __getattr__ = lazy_names(
-    __name__, forest="Forest of_study", study="counted forest_page", study_curves="Family PageCurve cut_text"
+    __name__, study="Forest counted forest_page of_study", study_curves="Family PageCurve cut_text"
 )

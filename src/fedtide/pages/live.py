@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -13,14 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from fedtide.core.faults import explain
-from fedtide.pages.run import live_data, live_page
+from fedtide.pages.run import live_data, run_page
 from fedtide.pages.shell import policy_of
 from fedtide.runs import in_use
 
 _LOOPBACK = "127.0.0.1"
 _WATCHED = ("checkpoint.npz", "model.npy")  # written when a run has something new
-_MOST_CONNECTIONS: Final = 32  # at a time; the oldest is closed for a new one
-_TIMEOUT_SECONDS: Final = 10.0  # of silence on a connection
+_TIMEOUT_SECONDS: Final = 10.0  # of silence on a connection, which then ends
 _NO_FRAMES: Final = "frame-ancestors 'none'"  # a page cannot set it in its own head
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -34,7 +31,7 @@ _HEADERS: Final = {
 def serve(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> None:
     """Serve the page of these runs until it is interrupted. port: 0 for any free one. tell: called with the address."""
     with server(folders, port) as bound:
-        live_page(folders, "")  # an error is raised here, not only shown in the browser
+        run_page(folders, "")  # an error is raised here, not only shown in the browser
         tell(f"http://{_LOOPBACK}:{bound.server_address[1]}/")
         bound.serve_forever(poll_interval=0.2)
 
@@ -79,27 +76,7 @@ class _Cache:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = _MOST_CONNECTIONS  # of the socket: with its default of 5, clients wait for seconds
-
-    def __init__(self, *args: Any) -> None:
-        self._open: dict[Any, None] = {}  # connections, the oldest first
-        self._lock = threading.Lock()
-        super().__init__(*args)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            if len(self._open) >= _MOST_CONNECTIONS:
-                oldest = next(iter(self._open))
-                del self._open[oldest]
-                with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
-            self._open[request] = None
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
+    request_queue_size = 32  # of the socket: with its default of 5, clients wait for seconds
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Do not report broken connections."""
@@ -122,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(403, "this server answers this machine only\n")
         try:
             if self.path == "/":
-                return self._answer(200, self.cache.get("page", live_page), "text/html")
+                return self._answer(200, self.cache.get("page", run_page), "text/html")
             if self.path != "/data":
                 return self._answer(404, "there is only /\n")
             if self.headers.get("X-Seen") == tag_of(self.cache.folders):

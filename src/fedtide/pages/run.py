@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.errors import FedtideError
 from fedtide.pages import run_rows
-from fedtide.pages.run_rows import by_speed, evenly, fit_page
+from fedtide.pages.run_rows import by_speed, fit_page
 from fedtide.pages.run_view import RunView, view_run
 from fedtide.pages.shell import Markup, html_label, join_markup, markup, page, payload_json, text
+from fedtide.plot.charts import evenly
 from fedtide.plot.style import COLOURS
-from fedtide.report.summary import evaluated, summarise
-from fedtide.report.terminal import formatted
-from fedtide.runs import in_use
+from fedtide.report.summary import evaluated, summarise, summary_texts
 
 _WIDTH, _CURVE, _RASTER, _LEFT, _GAP = 900, 180, 220, 46, 30  # px of the static picture
 _STATIC_POINTS: Final = 400  # of its curve, and columns of its raster
 _SCRIPTS: Final = ("common.js", "run.js")
 _LONGEST_TEXT: Final = 200  # characters of a user's text in a page
+_NUMBERS: Final = (  # of the summary
+    *("best test accuracy", "time to 80%", "time to 90%", "uploads", "updates lost", "symbols granted", "bits sent"),
+    *("kept share r/d, mean", "age of updates, mean", "samples used", "samples wasted"),
+)
 _FADING: Final = ("rayleigh", "rayleigh_by_device", "rician", "nakagami", "jakes")  # about an average SNR
 _NO_RESULT: Final = (*config.PRESETS, "tracker", "data.folder")  # keys that change no result
 
@@ -29,74 +32,64 @@ _NO_RESULT: Final = (*config.PRESETS, "tracker", "data.folder")  # keys that cha
 def _static_svg(runs: Sequence[RunView], names: Sequence[str]) -> Markup:
     """Return a picture for readers without scripts: accuracy and uploads of the runs, one below the other."""
     height = _CURVE + _RASTER + 3 * _GAP
+    drawn = [
+        _static_run(run, name, number * height, COLOURS[number])
+        for number, (run, name) in enumerate(zip(runs, names, strict=True))
+    ]
     return markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{said}" '
-        'font-family="sans-serif" font-size="12" fill="currentColor">{runs}</svg>',
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="sans-serif" '
+        'font-size="12" fill="currentColor">{runs}</svg>',
         width=_WIDTH,
         height=len(runs) * height,
-        said=text("; ".join(f"{name}: accuracy and uploads over time" for name in names), 400),
-        runs=join_markup(
-            _static_run(run, name, number * height, COLOURS[number])
-            for number, (run, name) in enumerate(zip(runs, names, strict=True))
-        ),
+        runs=join_markup(drawn),
     )
 
 
 def _static_run(run: RunView, name: str, top: int, colour: str) -> Markup:
+    """Draw the accuracy from 0 to 1 above the uploads, of which every device has a row."""
     end = max(run.experiment.timeline.horizon, run.rounds[-1].time)
-    wide, base = _WIDTH - _LEFT - 10, top + _GAP + _CURVE
-    scored = evaluated(run.rounds)
+    base, scored, step = top + _GAP + _CURVE, evaluated(run.rounds), _RASTER / run.num_devices
+    rank = {device: place for place, device in enumerate(by_speed(run).tolist())}
+
+    def x(time: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT) * time / end
+
     points = " ".join(
-        f"{_LEFT + wide * scored[at].time / end:.1f},{base - _CURVE * (scored[at].test_accuracy or 0.0):.1f}"
+        f"{x(scored[at].time):.1f},{base - _CURVE * (scored[at].test_accuracy or 0.0):.1f}"
         for at in evenly(len(scored), _STATIC_POINTS).tolist()
     )
-    rank = {device: place for place, device in enumerate(by_speed(run).tolist())}
-    step = _RASTER / run.num_devices
     marks = "".join(
-        f"M{_LEFT + wide * run.rounds[at].time / end:.1f} {base + _GAP + step * rank[device]:.1f}v{max(step * 0.8, 0.6):.1f}"
+        f"M{x(run.rounds[at].time):.1f} {base + _GAP + step * rank[device]:.1f}v{max(step * 0.8, 0.6):.1f}"
         for at in evenly(len(run.rounds), _STATIC_POINTS).tolist()
         for device in run.rounds[at].picked[:40]
     )
-    axis = join_markup(
-        markup(
-            '<text x="{x}" y="{words:.0f}" text-anchor="end">{share:g}</text>'
-            '<path d="M{left} {y:.1f}h{wide}" stroke="#999" stroke-width=".4"/>',
-            x=_LEFT - 6,
-            words=base - _CURVE * share + 4,
-            share=share,
-            left=_LEFT,
-            y=base - _CURVE * share,
-            wide=wide,
-        )
-        for share in (0, 0.5, 1)
-    )
+    axis = f"M{_LEFT} {base - _CURVE}h{_WIDTH - _LEFT}M{_LEFT} {base}h{_WIDTH - _LEFT}"
     return markup(
-        '<text x="{left}" y="{title}" font-size="14">{name}: test accuracy, and uploads by device (fastest above)</text>{axis}'
+        '<text x="{left}" y="{title}" font-size="14">{name}: test accuracy, and uploads by device (fastest above)</text>'
+        '<text y="{top}">1</text><text y="{base}">0</text><path d="{axis}" stroke="#999" stroke-width=".4"/>'
         '<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
         '<path d="{marks}" stroke="{colour}" stroke-width="1.6" fill="none"/>'
-        '<text x="{right}" y="{bottom}" text-anchor="end">time to {end:g} {unit}</text>',
+        '<text x="{left}" y="{bottom}">time to {end:g} {unit}</text>',
         left=_LEFT,
         title=top + 16,
         name=text(name, 90),
+        top=base - _CURVE + 4,
+        base=base + 4,
         axis=axis,
         points=points,
         colour=colour,
         marks=marks,
-        right=_LEFT + wide,
         bottom=base + _GAP + _RASTER + 16,
         end=end,
         unit=run.unit,
     )
 
 
-def run_page(folders: Sequence[Path]) -> str:
-    """Return the page of one run folder, or of two on the same clock, as one HTML file."""
-    runs = _read(folders)
-    return fit_page(lambda level: _page(runs, level))
+def run_page(folders: Sequence[Path], tag: str | None = None) -> str:
+    """Return the page of one run folder, or of two on the same clock, as one HTML file.
 
-
-def live_page(folders: Sequence[Path], tag: str) -> str:
-    """Return the page of runs that may be under way: it asks its server for data that are newer than `tag`."""
+    tag: for runs that may be under way, what the page holds; it asks its server for data that are newer.
+    """
     runs = _read(folders)
     return fit_page(lambda level: _page(runs, level, tag))
 
@@ -107,64 +100,49 @@ def live_data(folders: Sequence[Path], tag: str) -> str:
     return fit_page(lambda level: payload_json(_payload(runs, level, tag)))
 
 
-class _ShownRun(NamedTuple):
-    name: str  # of its folder
-    view: RunView
-    running: bool  # a process works on it
-
-
 def check_count(folders: Sequence[Path]) -> None:
     """Raise unless there are one or two runs."""
     if not 1 <= len(folders) <= 2:
         raise FedtideError(f"{len(folders)} runs: a page shows one run, or two beside each other; name one or two")
 
 
-def _read(folders: Sequence[Path]) -> list[_ShownRun]:
+def _read(folders: Sequence[Path]) -> list[RunView]:
     check_count(folders)
-    paths = [folder.resolve() for folder in folders]
-    names = [path.name for path in paths]
-    if len(names) == 2 and names[0] == names[1]:
-        names = [f"{path.parent.name}/{path.name}" for path in paths]
-    # Asked before the folder is read: the next question finds a run that ends in between.
-    running = [in_use(folder) for folder in folders]
-    return [_ShownRun(*run) for run in zip(names, map(view_run, folders), running, strict=True)]
+    runs = [view_run(folder) for folder in folders]
+    if len(runs) == 2 and runs[0].name == runs[1].name:
+        return [
+            run._replace(name=f"{folder.resolve().parent.name}/{run.name}")
+            for folder, run in zip(folders, runs, strict=True)
+        ]
+    return runs
 
 
-def _payload(runs: Sequence[_ShownRun], level: int, tag: str | None = None) -> dict[str, Any]:
+def _payload(runs: Sequence[RunView], level: int, tag: str | None) -> dict[str, Any]:
     return {"runs": [_run_data(run, level, tag is not None) for run in runs], "live": tag}
 
 
-def _page(runs: Sequence[_ShownRun], level: int, tag: str | None = None) -> str:
+def _page(runs: Sequence[RunView], level: int, tag: str | None) -> str:
     payload = _payload(runs, level, tag)
     titles = [data["title"] for data in payload["runs"]]
-    return page(
-        " and ".join(titles),
-        payload,
-        _SCRIPTS,
-        _body(runs, payload["runs"]),
-        _static_svg([run.view for run in runs], titles),
-        styles=("run.css",),
-        polls=tag is not None,
-    )
+    body, static = _body(runs, payload["runs"]), _static_svg(runs, titles)
+    return page(" and ".join(titles), payload, _SCRIPTS, body, static, styles=("run.css",), polls=tag is not None)
 
 
-def _run_data(shown: _ShownRun, level: int, live: bool) -> dict[str, Any]:
-    run = shown.view
+def _run_data(run: RunView, level: int, live: bool) -> dict[str, Any]:
+    running = live and run.running and not run.complete  # a page that does not change would soon be wrong about it
     grid = run_rows.row_grid(run, level)
     experiment, scored = run.experiment, evaluated(run.rounds)
     labels = run_rows.labels(run, grid)
     return {
-        "name": shown.name[:_LONGEST_TEXT],
+        "name": run.name[:_LONGEST_TEXT],
         "title": _title(experiment)[:_LONGEST_TEXT],
         "kind": run.kind,
         "why": run.why[: 2 * _LONGEST_TEXT],
         "thinned": _left_out(run, grid),
         "complete": run.complete,
-        "going": live
-        and shown.running
-        and not run.complete,  # a page that does not change would soon be wrong about it
-        "facts": _facts(run, live and shown.running),
-        "numbers": _numbers(shown),
+        "going": running,
+        "facts": _facts(run, running),
+        "numbers": _numbers(run),
         "unit": run.unit,
         "horizon": max(experiment.timeline.horizon, run.rounds[-1].time),
         "devices": run.num_devices,
@@ -231,53 +209,44 @@ def _radio(experiment: Experiment) -> str:
     return f"{channel} {experiment.radio.snr_db:g} dB"
 
 
-def _numbers(shown: _ShownRun) -> list[tuple[str, str]]:
-    """Return the summary of a run, and what grid it, by name."""
-    run, versions = shown.view, shown.view.versions
-    commit = str(versions.get("commit") or "unknown")
-    summary = summarise(run.experiment, run.rounds, run.num_parameters)
-    reached = {f"time to {float(at):.0%}": summary["time_to_accuracy"][at] for at in ("0.8", "0.9")}
+def _numbers(run: RunView) -> list[tuple[str, str]]:
+    """Return the summary of a run, and what made it, by name."""
+    commit = str(run.versions.get("commit") or "unknown")
+    texts = summary_texts(summarise(run.experiment, run.rounds, run.num_parameters))
     numbers = {
-        ("final" if run.complete else "latest") + " test accuracy": formatted(summary["final_accuracy"], "{:.4f}", "–"),
-        "best test accuracy": formatted(summary["best_accuracy"], "{:.4f}", "–"),
-        **{name: "not reached" if time is None else f"{time:g}" for name, time in reached.items()},
-        "uploads": f"{summary['uploads']:,}",
-        "updates lost": f"{summary['lost']:,}",
-        "symbols spent": f"{summary['symbols']:,.0f}",
-        "bits sent": f"{summary['bits']:,.0f}",
-        "kept share r/d, mean": formatted(summary["mean_kept_share"], "{:.3f}", "–"),
-        "age of updates, mean": formatted(summary["mean_age"], "{:.2f}", "–"),
-        "samples used": f"{summary['samples_used']:,}",
-        "samples wasted": f"{summary['samples_wasted']:,}",
-        "fedtide": str(versions.get("fedtide") or "unknown"),
+        f"{'final' if run.complete else 'latest'} test accuracy": texts["final test accuracy"],
+        **{name: texts[name] for name in _NUMBERS},
+        "fedtide": str(run.versions.get("fedtide") or "unknown"),
         "commit": f"{commit[:12]}{commit[40:]}",  # with a + if the code was changed since
-        "instruction path": str(versions.get("isa") or "none"),
+        "instruction path": str(run.versions.get("isa") or "none"),
         "trainer": run.experiment.learning.trainer.name,
         "seed": str(run.experiment.seed),
     }
     return [(name, value[:_LONGEST_TEXT]) for name, value in numbers.items()]
 
 
-def _body(runs: Sequence[_ShownRun], data: Sequence[dict[str, Any]]) -> Markup:
-    sections = []
-    for number, (shown, tree) in enumerate(zip(runs, data, strict=True)):
-        notes = [note for note in (tree["thinned"], shown.view.why) if note]
-        sections.append(
-            markup(
-                '<section class="run" id="run{number}" aria-labelledby="run{number}-title">'
-                '<h2 id="run{number}-title">{title}</h2><p class="soft facts">{facts}</p>{notes}'
-                '<p class="soft folder">{name}</p><dl class="numbers">{numbers}</dl></section>',
-                number=number,
-                title=html_label(tree["title"]),
-                facts=join_markup(map(html_label, tree["facts"]), " · "),
-                notes=join_markup(markup('<p class="note">{words}</p>', words=html_label(note, 400)) for note in notes),
-                name=html_label(shown.name),
-                numbers=join_markup(
-                    markup("<div><dt>{name}</dt><dd>{value}</dd></div>", name=name, value=html_label(value))
-                    for name, value in tree["numbers"]
-                ),
-            )
+def _body(runs: Sequence[RunView], data: Sequence[dict[str, Any]]) -> Markup:
+    sections = [
+        markup(
+            '<section class="run" id="run{number}" aria-labelledby="run{number}-title">'
+            '<h2 id="run{number}-title">{title}</h2><p class="soft facts">{facts}</p>{notes}'
+            '<p class="soft folder">{name}</p><dl class="numbers">{numbers}</dl></section>',
+            number=number,
+            title=html_label(tree["title"]),
+            facts=join_markup(map(html_label, tree["facts"]), " · "),
+            notes=join_markup(
+                markup('<p class="note">{words}</p>', words=html_label(note, 400))
+                for note in (tree["thinned"], run.why)
+                if note
+            ),
+            name=html_label(run.name),
+            numbers=join_markup(
+                markup("<div><dt>{name}</dt><dd>{value}</dd></div>", name=name, value=html_label(value))
+                for name, value in tree["numbers"]
+            ),
         )
+        for number, (run, tree) in enumerate(zip(runs, data, strict=True))
+    ]
     return markup(
         '<header><h1>{heading}</h1><p class="lead">Who trained, who was ready, whose channel was bad, and where the '
         "airtime went.</p></header>"
@@ -287,7 +256,7 @@ def _body(runs: Sequence[_ShownRun], data: Sequence[dict[str, Any]]) -> Markup:
         heading="A run, aggregation by aggregation" if len(runs) == 1 else "Two runs on the same clock",
         count=len(runs),
         sections=join_markup(sections),
-        settings=_settings([run.view for run in runs]),
+        settings=_settings(runs),
     )
 
 

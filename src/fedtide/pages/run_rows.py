@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from fedtide.errors import FedtideError
 from fedtide.pages.run_view import Jobs, RunView
+from fedtide.plot.charts import evenly
+from fedtide.report.summary import evaluated
+from fedtide.runs.checkpoint import narrow
 from fedtide.types import Floats, Ints
 
 PAGE_BYTES: Final = 2_000_000  # at most
@@ -32,24 +35,11 @@ def fit_page(make: Callable[[int], str]) -> str:
     raise FedtideError(f"the page is larger than {PAGE_BYTES:,} bytes however it is thinned; show fewer runs in it")
 
 
-def evenly(count: int, most: int) -> Ints:
-    """Return at most `most` of the positions 0 ... count - 1, evenly, with the first and the last [m]."""
-    if count <= most:
-        return np.arange(count)
-    return np.unique(np.linspace(0, count - 1, max(most, 2)).round().astype(np.int64))
-
-
 def pack_numbers(values: npt.NDArray[Any]) -> dict[str, Any]:
     """Return an array of unsigned integers or float32 as base64 with its shape; `fedtide.unpack` in common.js reads it."""
     wire = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
     data = base64.b64encode(wire.tobytes()).decode()
     return {"packed": data, "type": _TYPE_NAMES[values.dtype.name], "shape": list(values.shape)}
-
-
-def smallest(values: Ints) -> npt.NDArray[Any]:
-    """Return numbers of 0 and more in the shortest type that holds them."""
-    most = int(values.max(initial=0))
-    return values.astype(np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
 
 
 class RowGrid(NamedTuple):
@@ -87,9 +77,7 @@ def cells(run: RunView, grid: RowGrid) -> dict[str, Any]:
     """Return how many devices of every row were ready, picked and lost at every column, and their mean capacity."""
     shape = (len(grid.keep), len(grid.size))
     ready, picked, lost = (np.zeros(shape, np.int64) for _ in range(3))
-    column = np.searchsorted(
-        grid.keep, np.arange(len(run.rounds))
-    )  # rounds between two columns count for the later one
+    column = np.searchsorted(grid.keep, np.arange(len(run.rounds)))  # what lies between counts for the later one
     for each, at in zip(run.rounds, column.tolist(), strict=True):
         for table, who in ((ready, each.ready), (picked, each.picked), (lost, each.lost)):
             table[at] += np.bincount(grid.row[np.array(who, np.int64)], minlength=shape[1])
@@ -102,9 +90,9 @@ def cells(run: RunView, grid: RowGrid) -> dict[str, Any]:
     mean = total / np.maximum(number, 1)
     most = float(mean.max(initial=0.0)) or 1.0
     tree: dict[str, Any] = {
-        "ready": pack_numbers(smallest(ready)),
-        "picked": pack_numbers(smallest(picked)),
-        "lost": pack_numbers(smallest(lost)),
+        "ready": pack_numbers(narrow(ready)),
+        "picked": pack_numbers(narrow(picked)),
+        "lost": pack_numbers(narrow(lost)),
         "capacity": pack_numbers(np.where(number > 0, 1 + np.rint(254 * mean / most), 0).astype(np.uint8)),
         "capacity_max": most,
     }
@@ -113,11 +101,10 @@ def cells(run: RunView, grid: RowGrid) -> dict[str, Any]:
         jobs = run.jobs
         done = np.where(np.isnan(jobs.done), jobs.ready, jobs.done)
         tree["training"] = pack_numbers(_share(jobs, jobs.begin, done, edges, grid))
-        tree["away"] = pack_numbers(
-            np.maximum(
-                _share(jobs, jobs.received, jobs.begin, edges, grid), _share(jobs, jobs.done, jobs.back, edges, grid)
-            )
+        before, after = (
+            _share(jobs, *gone, edges, grid) for gone in ((jobs.received, jobs.begin), (jobs.done, jobs.back))
         )
+        tree["away"] = pack_numbers(np.maximum(before, after))
     return tree
 
 
@@ -149,7 +136,7 @@ def trainings(run: RunView) -> dict[str, Any]:
         times[name] = np.where(np.isposinf(times[name]), 2 * last + 1, times[name])
     known = {name: np.where(np.isfinite(time), np.minimum(time, 1e30), -1.0) for name, time in times.items()}
     packed = {name: pack_numbers(time.astype(np.float32)) for name, time in known.items()}
-    return {"device": pack_numbers(smallest(jobs.device[order])), **packed}
+    return {"device": pack_numbers(narrow(jobs.device[order])), **packed}
 
 
 def age_columns(run: RunView, grid: RowGrid) -> dict[str, Any]:
@@ -166,8 +153,8 @@ def age_columns(run: RunView, grid: RowGrid) -> dict[str, Any]:
         [np.bincount(np.clip(each.age, 0, count - 1).astype(int), minlength=count) for each in run.rounds]
     )
     return {
-        "ready": pack_numbers(smallest(ready.cumsum(0)[grid.keep])),
-        "picked": pack_numbers(smallest(picked.cumsum(0)[grid.keep])),
+        "ready": pack_numbers(narrow(ready.cumsum(0)[grid.keep])),
+        "picked": pack_numbers(narrow(picked.cumsum(0)[grid.keep])),
         "count": count,
         "more": count == _NUM_AGES,
     }
@@ -181,12 +168,12 @@ def labels(run: RunView, grid: RowGrid) -> dict[str, Any] | None:
     rows = np.zeros((len(grid.size), counts.shape[1]), np.int64)
     np.add.at(rows, grid.row, counts)
     picked = np.array([counts[run.rounds[at].picked].sum(0) for at in grid.keep.tolist()])
-    return {"count": counts.shape[1], "rows": pack_numbers(smallest(rows)), "picked": pack_numbers(smallest(picked))}
+    return {"count": counts.shape[1], "rows": pack_numbers(narrow(rows)), "picked": pack_numbers(narrow(picked))}
 
 
 def curve_columns(run: RunView, level: int) -> dict[str, Any]:
     """Return the accuracy of the scored models, which need not be those of the columns."""
-    scored = [each for each in run.rounds if each.test_accuracy is not None]
+    scored = evaluated(run.rounds)
     chosen = [scored[at] for at in evenly(len(scored), 2 * NUM_COLUMNS >> level).tolist()]
     named = {"index": "index", "time": "time", "accuracy": "test_accuracy"}
     return {name: [getattr(each, field) for each in chosen] for name, field in named.items()}
@@ -203,7 +190,7 @@ def picks(run: RunView, grid: RowGrid) -> dict[str, Any]:
     for name in _PICK_FIELDS:
         values = np.array([value for each in chosen for value in getattr(each, name)[:most]], np.float64)
         whole = name in ("picked", "age", "num_kept")
-        tree[name] = pack_numbers(smallest(values.astype(np.int64)) if whole else values.astype(np.float32))
+        tree[name] = pack_numbers(narrow(values.astype(np.int64)) if whole else values.astype(np.float32))
     return tree
 
 

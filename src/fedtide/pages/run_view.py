@@ -24,7 +24,7 @@ from fedtide.errors import FedtideError
 from fedtide.learning.trainer import samples_per_training
 from fedtide.parts import user_code
 from fedtide.radio.downlink import instant
-from fedtide.runs import RoundRecord, Run, is_deployment, read_run
+from fedtide.runs import RoundRecord, Run, in_use, is_deployment, read_run
 from fedtide.types import Floats, Ints, Tick
 
 
@@ -52,6 +52,8 @@ class RunView(NamedTuple):
     capacity: Floats  # of the uplinks in bit/symbol, NaN where not known [T N]
     label_counts: Ints | None  # [N c]
     unit: str  # of times
+    name: str = ""  # of its folder
+    running: bool = False  # a process works on it
     num_parameters: int | None = None  # d
     versions: Mapping[str, Any] = {}  # what it was begun with
 
@@ -118,28 +120,23 @@ def traced(folder: Path, run: Run) -> RunView:
     if not (folder / trace.NAME).exists():
         return plain._replace(why=f"Trainings and labels are not shown: there is no {trace.NAME} beside the records")
     periods = trace.read_trace(folder).periods[: len(run.rounds)]
+    both = list(zip(periods, run.rounds, strict=True))
     count = run.experiment.fleet.num_devices
-    born = np.array([0.0, 0.0, *(each.time for each in run.rounds)])
     capacity = plain.capacity.copy()
     labels = np.zeros((count, max((len(row) for each in periods for row in each.label_counts), default=1)), np.int64)
-    rows: list[tuple[int, int, float, float, float]] = []
-    newest = np.ones(count, np.int64)
-    for at, (period, each) in enumerate(zip(periods, run.rounds, strict=True)):
+    for at, period in enumerate(periods):
         capacity[at, period.ready] = period.capacity
-        for device, start, told, counts in zip(
-            period.ready, period.start, period.ready_at, period.label_counts, strict=True
-        ):
-            done = min(max(each.time - (period.wall - told), born[start]), each.time)
-            rows.append((device, each.index - start, born[start], done, each.time))
-            labels[device] = counts
-            newest[device] = each.index + 1
-    last = len(run.rounds) + 1
-    rows += [(device, last - start, born[start], np.nan, np.inf) for device, start in enumerate(newest.tolist())]
-    device, age, received, done, ready = np.array(rows, np.float64).T
-    jobs = Jobs(device.astype(np.int64), age.astype(np.int64), received, received, done, done, ready)
+        if period.ready:
+            labels[period.ready] = period.label_counts
+    ticks = [
+        Tick(each.index, each.time, np.array(period.ready, int), np.array(period.start, int)) for period, each in both
+    ]
+    jobs = jobs_of([tick.ready for tick in ticks], [tick.time for tick in ticks], count, ticks)
+    told = [each.time - (period.wall - np.array(period.ready_at, float)) for period, each in both]
+    done = np.concatenate([*told, np.full(count, np.nan)]).clip(jobs.received, jobs.ready)
     refused = sum(len(each.refused) for each in periods)
     why = f"{refused} replies of devices were not believed; the trace says why" if refused else ""
-    return plain._replace(jobs=jobs, capacity=capacity, label_counts=labels, why=why)
+    return plain._replace(jobs=jobs._replace(done=done, back=done), capacity=capacity, label_counts=labels, why=why)
 
 
 def view_run(folder: Path) -> RunView:
@@ -147,10 +144,16 @@ def view_run(folder: Path) -> RunView:
 
     If the plan does not match the records, only the records are shown and `why` says so.
     """
+    running = in_use(folder)  # asked before the folder is read: the next question finds a run that ends in between
     run = read_run(folder)
     if not run.rounds:
         raise FedtideError(f"{folder} has no finished aggregation yet: there is nothing to show; wait for the first")
-    return _view(folder, run)._replace(num_parameters=run.num_parameters, versions=run.versions.model_dump())
+    return _view(folder, run)._replace(
+        name=folder.resolve().name,
+        running=running,
+        num_parameters=run.num_parameters,
+        versions=run.versions.model_dump(),
+    )
 
 
 def _view(folder: Path, run: Run) -> RunView:
@@ -167,7 +170,7 @@ def _view(folder: Path, run: Run) -> RunView:
     if handed:
         return plain._replace(why=_without(f"its {' and '.join(handed)} came from Python"))
     try:
-        with user_code.search_folder(run.user_folder):
+        with user_code.search_folder(run.versions.files_folder):
             return _planned(run, plain)
     except FedtideError as error:
         return plain._replace(why=_without(str(error)))

@@ -1,43 +1,64 @@
-"""The page of a study or of a folder of results: a forest plot, and the curves behind each comparison."""
+"""The page of what a path names: of a run or two, or of a study, a forest plot with the curves behind each comparison.
+
+A positive difference is always better: higher accuracy, lower loss, less variation; for a claim, what the paper says.
+"""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from fedtide.core.files import is_there
 from fedtide.errors import FedtideError, RunFolderError
-from fedtide.pages.forest import Forest, extent, forest_svg, of_study, ticks
+from fedtide.pages.run import run_page
 from fedtide.pages.run_rows import fit_page
-from fedtide.pages.shell import Markup, markup, page, text
-from fedtide.pages.study_curves import (
-    HEIGHTS,
-    PAGE_AXES,
-    Family,
-    PageCurve,
-    Pool,
-    cut_text,
-    differing,
-    family_tree,
-    ledger_rows,
-    study_in,
-)
+from fedtide.pages.shell import Markup, join_markup, markup, page, text
+from fedtide.pages.study_curves import HEIGHTS, PAGE_AXES, Family, PageCurve, Pool, cut_text, family_tree, study_in
+from fedtide.studies.metrics import METRICS
 from fedtide.studies.results import RunResult
-from fedtide.studies.spec import Study, cell_text
-from fedtide.studies.statistics import CONFIDENCE, half_width
+from fedtide.studies.spec import Study, cell_text, read_study
+from fedtide.studies.statistics import CONFIDENCE, diverged, half_width, note, paired, paired_difference
 from fedtide.studies.store import Store
-from fedtide.studies.table import by_label, references
+from fedtide.studies.table import Reference, by_label, finite_or_none, references
 
 PARTS: Final = ("uPlot.iife.min.js", "common.js", "curves.js", "study.js")
 _ORDER: Final = ("holds", "gains", "contradicted", "loses", "not resolved", "no difference", "runs missing")
+LOWER: Final = ("mean_train_loss", "final_train_loss", "variation", "roughness")  # is better
+_GAIN_VERDICTS: Final = {"higher": "gains", "lower": "loses"}
 _BODY: Final = """<header><h1><bdi>{title}</bdi></h1><p class="lead">{lead}</p></header>
 <main id="main" class="study"><section id="forest" aria-label="Comparisons"></section>
 <section id="detail" aria-label="Curves of the chosen comparison"></section></main>"""
+
+
+def page_of(paths: Sequence[Path], store: Path | None = None) -> str:
+    """Return the page of what lies there, as one HTML file. store: where the results of a study file are."""
+    if are_runs(paths):
+        return run_page(paths)
+    if len(paths) > 1:
+        raise RunFolderError(
+            f"{paths[0]} is no run folder; name one run, two runs, or one study (a file, or its results)"
+        )
+    if paths[0].is_dir():
+        return folder_page(paths[0])
+    return study_page(read_study(paths[0]), Store(store or Path("results")), str(paths[0]))
+
+
+def are_runs(paths: Sequence[Path]) -> bool:
+    """Say whether these are run folders; raise if something is not there, or only some are."""
+    for path in paths:
+        if not is_there(path):
+            raise RunFolderError(f"there is no {path}; name a run folder, or a study")
+    found = [is_there(path / "experiment.yaml") for path in paths]
+    if any(found) and not all(found):
+        raise RunFolderError(f"{paths[found.index(False)]} is no run folder; name one run, two runs, or a study")
+    return all(found)
 
 
 def study_page(study: Study, store: Store, file: str = "STUDY.yaml") -> str:
@@ -55,7 +76,8 @@ def results_page(study: Study, results: Mapping[str, Mapping[int, RunResult]], c
     places = _places(study)
     curves = tuple(PageCurve(label, *places[label], results[label]) for label in study.labels)
     compared = references(study)
-    family = Family("study", study.name, "", curves, reference=_names(places, compared), commands=tuple(commands))
+    named = {places[label][0]: places[other.label][0] for label, other in compared.items() if other is not None}
+    family = Family("study", study.name, "", curves, reference=named, commands=tuple(commands))
     found = of_study(family, 0, compared)
     done = sum(map(len, results.values()))
     lead = f"{len(curves)} variants, {done} of {len(study.runs)} runs. {counted(found)}"
@@ -87,18 +109,14 @@ def forest_page(title: str, lead: str, families: Sequence[Family], found: Forest
     longest = max(
         len(run.columns["time"]) for family in families for curve in family.curves for run in curve.runs.values()
     )
-    static = forest_svg(found.groups, found.measures[0], found.positive) if found.measures else Markup()
+    static = forest_table(found) if found.measures else Markup()
     body = markup(_BODY, title=text(title, 200), lead=lead)
 
     def make(level: int) -> str:
         pool = Pool(None if level == 0 else max(2, longest >> level))
-        trees = [
-            {**family_tree(family, pool), "ledger": ledger_rows(family), "differing": differing(family)}
-            for family in families
-        ]
         payload = {
             "title": cut_text(title),
-            "families": trees,
+            "families": [family_tree(family, pool) for family in families],
             "forest": {**found._asdict(), "reach": {measure: _reach(found, measure) for measure in found.measures}},
             "columns": pool.columns,
             "runs": pool.runs,
@@ -153,5 +171,112 @@ def _places(study: Study) -> dict[str, tuple[str, str]]:
     }
 
 
-def _names(places: Mapping[str, tuple[str, str]], compared: Mapping[str, Any]) -> dict[str, str]:
-    return {places[label][0]: places[each.label][0] for label, each in compared.items() if each is not None}
+# The comparisons: paired differences with their intervals, as rows of a forest plot.
+
+
+class Forest(NamedTuple):
+    """Groups of rows, and the measures by which rows were compared."""
+
+    measures: tuple[str, ...]
+    groups: list[dict[str, Any]]
+    positive: str  # what a positive difference is
+
+
+def of_study(family: Family, position: int, compared: Mapping[str, Reference | None]) -> Forest:
+    """Compare every variant of a study with its reference by every measure of all runs; one group per setting."""
+    runs = {curve.label: curve.runs for curve in family.curves}
+    measures = tuple(
+        name
+        for name, metric in METRICS.items()
+        if any(runs.values()) and not any(math.isnan(metric(run)) for each in runs.values() for run in each.values())
+    )
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for number, curve in enumerate(family.curves):
+        reference = compared[curve.label]
+        if reference is None:
+            continue
+        pairs = list(paired(curve.runs, runs[reference.label]).values())
+        found = {name: gain_row(pairs, name) for name in measures}
+        title, setting = f"Gain over {cut_text(reference.text)}", cut_text(curve.setting)
+        group = groups.setdefault(
+            (curve.setting, reference.text), {"text": title, "setting": setting, "rows": [], "verdicts": {}}
+        )
+        group["rows"].append(
+            {
+                "words": cut_text(curve.name),
+                "family": position,
+                "better": [number],
+                "worse": [family.position(reference.label)],
+                "by": {name: {**row, "metric": name} for name, row in found.items()},
+            }
+        )
+    return Forest(measures, list(groups.values()), "better than the reference")
+
+
+def gain_row(pairs: Sequence[Sequence[Any]], metric: str) -> dict[str, Any]:
+    """Return the gain of the first of each pair over the second, with its interval, as plain data."""
+    if not pairs:
+        return {"verdict": "runs missing"}
+    measure, sign = METRICS[metric], -1 if metric in LOWER else 1
+    found = paired_difference([sign * measure(one) for one, _ in pairs], [sign * measure(other) for _, other in pairs])
+    return {
+        **finite_or_none(found._asdict()),
+        "verdict": _GAIN_VERDICTS.get(found.verdict, found.verdict),
+        "note": "; ".join(filter(None, [note(pairs), diverged([run for pair in pairs for run in pair])])),
+    }
+
+
+def extent(found: Sequence[Mapping[str, Any]]) -> float:
+    """Return the largest difference on the axis: the farthest end of an interval, except for a few wide ones."""
+    ends = sorted(
+        max(abs(each["low"]), abs(each["high"])) if each.get("low") is not None else abs(each["mean"])
+        for each in found
+        if each.get("mean") is not None
+    )
+    if not ends:
+        return 0.1
+    robust = ends[math.ceil(0.97 * len(ends)) - 1]
+    return float(max(min(ends[-1], 1.25 * robust), 1e-4))
+
+
+def ticks(reach: float) -> list[float]:
+    """Return round differences from 0 to the end of the axis that do not overlap on a square root scale."""
+    powers = [10.0**power for power in range(math.floor(math.log10(reach)) - 2, math.ceil(math.log10(reach)) + 1)]
+    known = [factor * power for power in powers for factor in (1, 2, 5) if factor * power <= reach]
+    kept: list[float] = []
+    for each in reversed(known):
+        if math.sqrt(each / reach) > 0.12 and (not kept or math.sqrt(kept[-1] / reach) - math.sqrt(each / reach) > 0.3):
+            kept.append(float(f"{each:.1g}"))
+    return [0.0, *reversed(kept)]
+
+
+def forest_table(found: Forest) -> Markup:
+    """Return the comparisons by the first measure as a table, for readers without scripts."""
+    rows = []
+    for group in found.groups:
+        title = f"{group['text']} {group.get('setting', '')}".strip()
+        verdict = group.get("verdicts", {}).get(found.measures[0], "")
+        line = '<tr><th class="words" scope="colgroup" colspan="4">{title}</th><th>{verdict}</th></tr>'
+        rows.append(markup(line, title=cut_text(title), verdict=verdict))
+        rows += [_table_row(row["words"], row["by"].get(found.measures[0], {})) for row in group["rows"]]
+    return markup(
+        "<table><caption>Paired differences with their 95 % intervals; positive: {positive}</caption><thead><tr><th></th>"
+        "<th>difference</th><th>interval</th><th>seeds</th><th></th></tr></thead><tbody>{rows}</tbody></table>",
+        positive=found.positive,
+        rows=join_markup(rows, "\n"),
+    )
+
+
+def _table_row(words: str, found: Mapping[str, Any]) -> Markup:
+    known, whole = found.get("mean") is not None, found.get("low") is not None
+    cells = [
+        f"{found['mean']:+.4f}" if known else "",
+        f"{found['low']:+.4f} to {found['high']:+.4f}" if whole else "",
+        str(found["num_seeds"]) if known else "",
+        found.get("verdict") or "runs missing",
+    ]
+    return markup(
+        '<tr><td class="words">{words}</td>{cells}</tr>',
+        words=words,
+        cells=join_markup(markup("<td>{cell}</td>", cell=cell) for cell in cells),
+    )

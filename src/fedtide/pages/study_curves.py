@@ -11,8 +11,8 @@ import numpy as np
 
 from fedtide import config
 from fedtide.core.yaml12 import in_line
-from fedtide.pages.run_rows import evenly
 from fedtide.pages.shell import line_trees
+from fedtide.plot.charts import evenly
 from fedtide.studies.metrics import UNCOUNTED, amount_spent
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run, Study
@@ -138,17 +138,17 @@ def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
             }
         )
     axes, absent = axes_of([run for curve in family.curves for run in curve.runs.values()])
-    by_setting: dict[str, dict[str, Any]] = {setting: {} for setting in family.settings}
-    for curve in family.curves:
-        if curve.label in even:
-            by_setting[curve.setting][curve.label] = even[curve.label]
+    by_setting = [
+        {curve.label: even[curve.label] for curve in family.curves if curve.setting == setting and curve.label in even}
+        for setting in family.settings
+    ]
     return {
         "name": family.name,
         "title": cut_text(family.title),
         "caption": family.caption,
         "curves": curves,
         "settings": [cut_text(setting) for setting in family.settings],
-        "notes": [note for note in map(across, by_setting.values()) if note],
+        "notes": [note for note in map(across, by_setting) if note],
         "heights": heights_of(family),
         "column": family.column,
         "over": family.over,
@@ -156,6 +156,8 @@ def family_tree(family: Family, pool: Pool) -> dict[str, Any]:
         "absent": absent,
         "reference": {cut_text(name): cut_text(other) for name, other in family.reference.items()},
         "commands": list(family.commands),
+        "ledger": ledger_rows(family),
+        "differing": differing(family),
     }
 
 
@@ -217,18 +219,17 @@ def ledger_rows(family: Family) -> list[dict[str, Any]]:
 
 def differing(family: Family) -> dict[str, list[str]]:
     """Return the keys in which curves differ, each with a value per curve; "" if a curve has no run, or not this key."""
-    trees = [next((_flat(run.experiment) for run in curve.runs.values()), {}) for curve in family.curves]
-    known = [tree for tree in trees if tree]
-    keys = dict.fromkeys(key for tree in known for key in tree)
+    trees = [next((config.dotted(run.experiment) for run in curve.runs.values()), {}) for curve in family.curves]
     return {
-        key: [cut_text(tree.get(key, "")) for tree in trees]
-        for key in keys
-        if key.partition(".")[0] not in _NOT_COMPARED and len({tree.get(key, "") for tree in known}) > 1
+        key: [cut_text(str(tree.get(key, "")) if tree.get(key, "") is not None else "none") for tree in trees]
+        for key in _differing_keys([tree for tree in trees if tree])
+        if key.partition(".")[0] not in _NOT_COMPARED
     }
 
 
-def _flat(tree: Mapping[str, Any]) -> dict[str, str]:
-    return {key: "none" if value is None else str(value) for key, value in config.dotted(tree).items()}
+def _differing_keys(trees: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for tree in trees for key in tree)
+    return [key for key in keys if len({repr(tree.get(key)) for tree in trees}) > 1]
 
 
 def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunResult]]]:
@@ -244,21 +245,15 @@ def study_in(store: Store, name: str) -> tuple[Study, dict[str, dict[int, RunRes
     # the most seeds first; the order does not depend on the hashes of the runs
     ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
     labels = _labels([config.dotted(json.loads(tree)) for tree, _ in ordered], name)
-    results = {
-        label: {seed: result for seed, (_, result) in sorted(runs.items())}
-        for label, (_, runs) in zip(labels, ordered, strict=True)
-    }
-    runs = [
-        Run(label, config.experiment(result.experiment), run)
-        for label, (_, found) in zip(labels, ordered, strict=True)
-        for _, (run, result) in sorted(found.items())
-    ]
+    results, runs = {}, []
+    for label, (_, found) in zip(labels, ordered, strict=True):
+        results[label] = {seed: found[seed][1] for seed in sorted(found)}
+        runs += [Run(label, config.experiment(found[seed][1].experiment), found[seed][0]) for seed in sorted(found)]
     return Study(name, tuple(runs)), results
 
 
-def _labels(trees: list[Mapping[str, Any]], name: str) -> list[str]:
-    keys = dict.fromkeys(key for tree in trees for key in tree)
-    several = [key for key in keys if len({repr(tree.get(key)) for tree in trees}) > 1]
+def _labels(trees: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    several = _differing_keys(trees)
     labels = [
         ", ".join(f"{key.rpartition('.')[2]}={in_line(tree[key])}" for key in several if key in tree) for tree in trees
     ]

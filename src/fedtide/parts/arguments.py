@@ -73,12 +73,15 @@ class Parameter(NamedTuple):
 def part_parameters(part: Any, given: int = 0) -> list[Parameter]:
     """Return the parameters of a class or function, without the first `given` ones, which it is called with."""
     try:
-        signature = inspect.signature(part)
+        signature = _signature(part) if isinstance(part, (type, types.FunctionType)) else inspect.signature(part)
     except (TypeError, ValueError):  # it is not written in Python
         return []
     hints = _hints(part)
     named = [each for each in signature.parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     return [_parameter(each, hints.get(each.name, Any)) for each in named[given:]]
+
+
+_signature = functools.lru_cache(maxsize=1024)(inspect.signature)
 
 
 def _parameter(found: inspect.Parameter, hint: Any) -> Parameter:

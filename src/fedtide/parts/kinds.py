@@ -199,6 +199,7 @@ KINDS: Final[dict[str, Kind]] = {
 NAMED: Final = {name: kind for name, kind in KINDS.items() if name != "tracker"}
 
 
+@functools.cache
 def builtin_parts(kind: str) -> Mapping[str, Any]:
     """Return ours of a kind, by name: what makes the part, or where it is found (`module:attribute`)."""
     tables: Mapping[str, str] = importlib.import_module("fedtide.builtin").TABLES

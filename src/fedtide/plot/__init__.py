@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING
 from fedtide.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedtide.plot.curves import ACCURACY, SAID, SMOOTHED, dashes, draw_curve, draw_end, leave_room
+    from fedtide.plot.charts import (
+        ACCURACY,
+        SAID,
+        SMOOTHED,
+        TINTS,
+        ForestRow,
+        dashes,
+        draw_curve,
+        draw_end,
+        draw_forest,
+        draw_rows,
+        few_numbers,
+        leave_room,
+    )
     from fedtide.plot.figure import FORMATS, axis_name, legend_below, name_panel, new_figure, our_style, save, sheet
-    from fedtide.plot.forest import TINTS, ForestRow, draw_forest, draw_rows, few_numbers
     from fedtide.plot.style import COLOURS, LINE_STYLES, SCREEN, STYLES, LineStyle, Style, line_styles, style_named
 
 __all__ = [
@@ -45,8 +57,7 @@ __all__ = [
 
 __getattr__ = lazy_names(
     __name__,
-    curves="ACCURACY SAID SMOOTHED dashes draw_curve draw_end leave_room",
+    charts="ACCURACY SAID SMOOTHED TINTS ForestRow dashes draw_curve draw_end draw_forest draw_rows few_numbers leave_room",
     figure="FORMATS axis_name legend_below name_panel new_figure our_style save sheet",
-    forest="TINTS ForestRow draw_forest draw_rows few_numbers",
     style="COLOURS LINE_STYLES SCREEN STYLES LineStyle Style line_styles style_named",
 )

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtide.core.files import refuse_other_kind
+from fedtide.core.files import machine_fault, refuse_other_kind, write_atomically
 from fedtide.errors import RunFolderError
 from fedtide.plot.style import SCREEN, Style, style_named
-from fedtide.runs import write_atomically
 
 RUN_AXES = {
     "time": r"time (units of $T_{\max}$)",
@@ -155,23 +154,14 @@ def write_figure(figure: Any, path: Path, **how: Any) -> None:
     figure.savefig(drawn, format=path.suffix[1:], metadata=dates.get(path.suffix[1:], {}), **how)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, drawn.getvalue())
-    except (OSError, RunFolderError) as error:
-        refusal = error if isinstance(error, OSError) else error.__cause__
-        reason = (refusal.strerror if isinstance(refusal, OSError) else None) or error
-        raise RunFolderError(
-            f"the figure {path} cannot be written ({reason}): choose a place that you may write to"
-        ) from error
+    except OSError as error:
+        raise machine_fault(path, "written", error) from error
+    write_atomically(path, drawn.getvalue())
 
 
 def is_whole_figure(path: Path) -> bool:
     """Say whether a PNG file exists and is complete."""
-    if not path.is_file():
-        return False
     try:
-        with open(path, "rb") as file:
-            begin = file.read(8)
-            file.seek(-12, os.SEEK_END)
-            return begin == b"\x89PNG\r\n\x1a\n" and file.read() == b"\0\0\0\0IEND\xaeB`\x82"
+        return path.is_file() and path.read_bytes().endswith(b"IEND\xaeB`\x82")
     except OSError:
         return False

@@ -6,13 +6,15 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtide.config import Experiment
 from fedtide.plot.figure import RUN_AXES, axis_name, new_figure, our_style, time_name, write_figure
 from fedtide.plot.style import COLOURS, SCREEN
 from fedtide.report.summary import evaluated
-from fedtide.runs import RoundRecord
+
+if TYPE_CHECKING:  # a plan needs no run folders
+    from fedtide.runs import RoundRecord
 
 
 def describe(experiment: Experiment) -> str:

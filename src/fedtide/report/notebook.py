@@ -1,14 +1,91 @@
-"""What a notebook shows of a result: a few numbers in a table, and a small picture in the page itself. No scripts."""
+"""What a notebook gets of a run: frames for computing, and cards to look at, a few numbers with a small picture."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtide.report.summary import arrived, mean
+
+if TYPE_CHECKING:  # a plan needs no run folders
+    from fedtide.runs import RoundRecord
 
 _CELL = "text-align:left;padding:1px 12px 1px 0"
+
+
+def frame(columns: Mapping[str, Sequence[Any]]) -> Any:
+    """Return columns of one length as a DataFrame, or as a mapping of arrays without pandas. Missing numbers are NaN."""
+    arrays = {name: _array(values) for name, values in columns.items()}
+    try:
+        import pandas as pd
+    except ImportError:
+        return arrays
+    return pd.DataFrame(arrays)
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows as columns; a row that lacks a name has None there."""
+    rows = list(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _array(values: Sequence[Any]) -> npt.NDArray[Any]:
+    """Return one column: numbers as numbers, all else as the objects that they are."""
+    if any(value is not None and not isinstance(value, (bool, int, float, np.number)) for value in values):
+        column = np.empty(len(values), object)
+        column[:] = values
+        return column
+    if any(value is None for value in values) or not len(values):
+        return np.array([np.nan if value is None else float(value) for value in values], np.float64)
+    return np.array(values)
+
+
+def round_rows(rounds: Iterable[RoundRecord]) -> list[dict[str, Any]]:
+    """Return one row of numbers per aggregation, with the columns that `Result.frame` names; None where not measured."""
+    return [
+        {
+            "index": record.index,
+            "time": record.time,
+            "num_ready": record.num_ready,
+            "num_picked": len(record.picked),
+            "num_arrived": arrived(record),
+            "num_lost": len(record.lost),
+            "mean_age": mean(record.age),
+            "mean_capacity": mean(record.capacity),
+            "mean_num_kept": mean(record.num_kept),
+            "budget_bits": float(sum(record.budget_bits)),
+            "sent_bits": float(sum(record.sent_bits)),
+            "overhead_bits": int(sum(record.overhead_bits)),
+            "label_variance": record.label_variance,
+            "proved_minimal": record.proved_minimal,
+            "test_accuracy": record.test_accuracy,
+            "test_loss": record.test_loss,
+            "train_loss": record.train_loss,
+            **record.ledger._asdict(),
+        }
+        for record in rounds
+    ]
+
+
+def upload_columns(rounds: Iterable[RoundRecord]) -> dict[str, list[Any]]:
+    """Return one row per upload, as columns: index, time, device, the values recorded for it, lost."""
+    from fedtide.runs.record import PER_UPLOAD
+
+    rounds = list(rounds)
+    found: dict[str, list[Any]] = {
+        "index": [record.index for record in rounds for _ in record.picked],
+        "time": [record.time for record in rounds for _ in record.picked],
+        "device": [device for record in rounds for device in record.picked],
+    }
+    found |= {name: [value for record in rounds for value in getattr(record, name)] for name in PER_UPLOAD}
+    return found | {"lost": [device in record.lost for record in rounds for device in record.picked]}
 
 
 def card(title: str, table: str, figure: Any = None) -> str:

@@ -1,28 +1,92 @@
-"""What an experiment will do, before anything is trained: one row per aggregation, a summary, tables for the terminal."""
+"""What an experiment will do, before anything is trained: one row per aggregation, a summary, tables, a figure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from rich.console import RenderableType
 
 from fedtide.codec.base import checked_kept
+from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
-from fedtide.engine.system import System, parameter_count
+from fedtide.engine.system import System, build, load_dataset, parameter_count
 from fedtide.engine.ticks import planned, planned_bits
 from fedtide.parts import checks
+from fedtide.plot.figure import inline_figure, shown_figure
+from fedtide.plot.run import draw_plan
 from fedtide.radio.allocation import symbols_sent
 from fedtide.radio.over_the_air import separate
+from fedtide.report import notebook
 from fedtide.report.summary import ages_in_words, mean
 from fedtide.report.terminal import TableColumn, listed, pairs
 from fedtide.schedule.label_variance import label_variance
-from fedtide.types import Ints
+from fedtide.types import Ints, documented
 
 _PICKS_LISTED = 30  # per aggregation; the others are counted
+_TITLE = "Plan (nothing trained)"
+
+
+@documented
+class Plan(NamedTuple):
+    """What an experiment will do, as far as it can be known before anything is trained."""
+
+    experiment: Experiment  # every key that it was planned with
+    # One mapping per aggregation: index, time, num_ready and ready_ages (how many of each age), and ready [m], ready_age [m] if
+    # the fleet has at most 10,000 devices; then, unless the scheduler waits for what only a training tells, per picked device
+    # [r]: picked, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, num_kept; lost (who of them, None
+    # if only the packets tell) and lost_at_most; label_variance and proved_minimal
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any]  # the plan in a dozen numbers
+
+    def frame(self) -> Any:
+        """Return one row per aggregation: a pandas DataFrame, or a dict of NumPy arrays if pandas is not installed.
+
+        index, time; num_ready, num_picked, num_lost; of the uploads the mean age (ticks), capacity (bit/symbol) and
+        num_kept, the sums of symbols and budget_bits; label_variance, proved_minimal. What only a training tells is NaN.
+        """
+        return notebook.frame(notebook.columns_of(map(_numbers, self.rows)))
+
+    def plot(self) -> tuple[Any, Any]:
+        """Draw how many devices are ready and picked over simulated time, and below it the bits granted to each upload.
+
+        Return the two Matplotlib Axes.
+        """
+        with shown_figure(5.2, 3.8) as figure:
+            return draw_plan(figure, self.experiment, self.rows)
+
+    def __repr__(self) -> str:
+        uploads = "unknown" if self.summary["uploads"] is None else f"{self.summary['uploads']:,}"
+        ready = f"{self.summary['ready']['mean']:.1f} ready devices on average"
+        return f"<Plan of {self.summary['aggregations']:,} aggregations, {ready}, {uploads} uploads>"
+
+    def _repr_html_(self) -> str:
+        with inline_figure(4.6, 3.2) as figure:
+            draw_plan(figure, self.experiment, self.rows)
+            return notebook.card(_TITLE, notebook.facts(plan_facts(self).items()), figure)
+
+
+def plan(
+    experiment: Experiment | Mapping[str, Any] | Path | str, *, say: Callable[[str], None] = lambda _: None
+) -> Plan:
+    """Return what an experiment will do; nothing is trained.
+
+    experiment: what fedtide.experiment made, or what it makes one of: a file, a mapping. say: told what is fetched.
+    """
+    from fedtide.engine.preflight import as_experiment  # needs run folders, which `fedtide plan` does without
+
+    return plan_experiment(as_experiment(experiment), say)
+
+
+def plan_experiment(experiment: Experiment, say: Callable[[str], None]) -> Plan:
+    """Return the plan of an experiment. say: told what is fetched."""
+    system = build(experiment, dataset=load_dataset(experiment, say, images=False))
+    rows = plan_rows(system)
+    return Plan(experiment, rows, plan_summary(system, rows))
 
 
 def plan_rows(system: System) -> list[dict[str, Any]]:
@@ -66,6 +130,22 @@ def _age_counts(age: Ints) -> dict[int, int]:
         return dict(sorted(Counter(age.tolist()).items()))
     ages, times = np.unique(age, return_counts=True)
     return dict(zip(ages.tolist(), times.tolist(), strict=True))
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a frame; None is what only a training tells."""
+    known, lost = "picked" in row, row.get("lost")
+    return {
+        "index": row["index"],
+        "time": row["time"],
+        "num_ready": row["num_ready"],
+        "num_picked": len(row["picked"]) if known else None,
+        "num_lost": None if lost is None else len(lost),
+        **{f"mean_{name}": mean(row.get(name, ())) for name in ("age", "capacity", "num_kept")},
+        **{name: float(sum(row[name])) if known else None for name in ("symbols", "budget_bits")},
+        "label_variance": row.get("label_variance"),
+        "proved_minimal": row.get("proved_minimal"),
+    }
 
 
 def plan_summary(system: System, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -126,17 +206,18 @@ def _bits_in_words(bits: Mapping[str, float]) -> str:
     return f"median {bits['median']:,.0f} bits, {bits['min']:,.0f} to {bits['max']:,.0f}"
 
 
-def plan_tables(
-    system: System, rows: list[dict[str, Any]], summary: dict[str, Any], limit: int, room: int = 80
-) -> list[RenderableType]:
-    """Lay the plan out: its summary, then the first `limit` ticks."""
+def plan_tables(plan: Plan, limit: int, room: int = 80) -> list[RenderableType]:
+    """Lay the plan out for a terminal: its summary, then the first `limit` ticks."""
+    rows, d = plan.rows[:limit], plan.summary["num_parameters"]
     return [
-        pairs(_facts(system, summary), room, "Plan (nothing trained)"),
-        listed(_TICKS, _tick_rows(rows[:limit], summary), room, f"First {min(limit, len(rows))} aggregations", 1),
+        pairs(plan_facts(plan), room, _TITLE),
+        listed(_TICKS, (_cells(row, d) for row in rows), room, f"First {len(rows)} aggregations", 1),
     ]
 
 
-def _facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
+def plan_facts(plan: Plan) -> dict[str, str]:
+    """Return the summary of a plan in words, by name."""
+    summary = plan.summary
     ready = summary["ready"]
     facts = {
         "model parameters d": f"{summary['num_parameters']:,}",
@@ -146,14 +227,12 @@ def _facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
         "symbols per aggregation": f"{summary['symbols_per_aggregation']:,.0f}",
     }
     if summary["kept_share"] is not None:
-        return facts | _upload_facts(system, summary)
-    names = {"update_sq_norm": "update norms", "loss": "losses"}
-    needs = " and ".join(names[need] for need in system.policy.needs)
-    why = f"not known before training: this scheduler asks for {needs}" if needs else "nobody is ever ready"
-    return facts | {"schedule": why}
+        return facts | _upload_facts(plan.experiment, summary)
+    asks = "not known before training: this scheduler asks for losses or update norms"
+    return facts | {"schedule": asks if ready["max"] else "nobody is ever ready"}
 
 
-def _upload_facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
+def _upload_facts(experiment: Experiment, summary: Mapping[str, Any]) -> dict[str, str]:
     budget, sent, kept = (summary[name] for name in ("budget_bits_per_upload", "sent_bits_per_upload", "kept_share"))
     facts = {"uploads": f"{summary['uploads']:,}"}
     if summary["lost_at_most"]:
@@ -167,8 +246,8 @@ def _upload_facts(system: System, summary: Mapping[str, Any]) -> dict[str, str]:
     facts["symbols granted"] = f"{summary['symbols']:,.0f} in all" + (
         "" if used is None else f"; packets take {used:,.0f} of them"
     )
-    if rate := system.experiment.radio.symbol_rate:
-        airtime, horizon = summary["symbols"] / rate, system.experiment.timeline.horizon
+    if rate := experiment.radio.symbol_rate:
+        airtime, horizon = summary["symbols"] / rate, experiment.timeline.horizon
         more = "; more than one band carries in that time" if airtime > horizon else ""
         facts["airtime granted"] = (
             f"{airtime:,.4g} in a horizon of {horizon:g}: symbols granted / radio.symbol_rate{more}"
@@ -198,17 +277,21 @@ _TICKS: Final = (
 )
 
 
-def _tick_rows(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> Iterator[list[str]]:
-    for row in rows:
-        cells = [str(row["index"]), f"{row['time']:.3g}", str(row["num_ready"])]
-        if row.get("picked"):
-            shown = [f"{k}({a})" for k, a in zip(row["picked"], row["age"], strict=True)]
-            more = len(shown) - _PICKS_LISTED
-            who = " ".join(shown if more <= 0 else [*shown[:_PICKS_LISTED], f"and {more:,} more"])
-            sent = "-" if row["sent_bits"] is None else _range(row["sent_bits"], 1000, "{:,.1f}")
-            cells += [who, _range(row["budget_bits"], 1000, "{:,.1f}"), sent]
-            cells += [_range(row["num_kept"], summary["num_parameters"], "{:.3f}"), f"{row['label_variance']:,.0f}"]
-        yield cells + [""] * (len(_TICKS) - len(cells))
+def _cells(row: Mapping[str, Any], num_parameters: int) -> list[str]:
+    """Return the cells of an aggregation."""
+    cells = [str(row["index"]), f"{row['time']:.3g}", str(row["num_ready"])]
+    if not row.get("picked"):
+        return cells + [""] * (len(_TICKS) - len(cells))
+    picked = [f"{k}({a})" for k, a in zip(row["picked"], row["age"], strict=True)]
+    more = len(picked) - _PICKS_LISTED
+    return [
+        *cells,
+        " ".join(picked if more <= 0 else [*picked[:_PICKS_LISTED], f"and {more:,} more"]),
+        _range(row["budget_bits"], 1000, "{:,.1f}"),
+        "-" if row["sent_bits"] is None else _range(row["sent_bits"], 1000, "{:,.1f}"),
+        _range(row["num_kept"], num_parameters, "{:.3f}"),
+        f"{row['label_variance']:,.0f}",
+    ]
 
 
 def _range(values: Sequence[float], unit: float, pattern: str) -> str:

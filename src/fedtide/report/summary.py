@@ -16,6 +16,7 @@ from fedtide.radio.allocation import symbols_sent
 if TYPE_CHECKING:  # a plan needs no run folders
     from fedtide.runs import RoundRecord
 
+NOT_REACHED = "not reached"
 TARGETS = (0.5, 0.8, 0.9, 0.95)  # test accuracies
 _AGES_LISTED = 10  # more ages than this are summarised
 # Of the data sets whose number of labels is fixed.
@@ -111,6 +112,45 @@ def summarise(
         "samples_used": ledger.samples_used,
         "samples_wasted": ledger.samples_trained - ledger.samples_used,
     }
+
+
+def summary_texts(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return a summary as people read it, by name."""
+    reached = {f"time to {target:.0%}": summary["time_to_accuracy"][str(target)] for target in TARGETS[1:3]}
+    return {
+        "final test accuracy": formatted(summary["final_accuracy"], "{:.4f}"),
+        "aggregations": f"{summary['aggregations']:,}",
+        "best test accuracy": formatted(summary["best_accuracy"], "{:.4f}"),
+        "uploads": f"{summary['uploads']:,}",
+        "updates arrived": f"{summary['arrived']:,}",
+        "updates lost": f"{summary['lost']:,}",
+        "final test loss": formatted(summary["final_loss"], "{:.4f}"),
+        "kept share r/d, mean": formatted(summary["mean_kept_share"], "{:.3f}"),
+        **{name: formatted(time, "{:g}", NOT_REACHED) for name, time in reached.items()},
+        "age of updates, mean": formatted(summary["mean_age"], "{:.2f}"),
+        "age of updates, largest": formatted(summary["largest_age"], "{:,}"),
+        "label variance, mean": formatted(summary["mean_label_variance"]),
+        "symbols granted": f"{summary['symbols']:,.0f}",
+        "symbols packets take": f"{summary['symbols_sent']:,.0f}",
+        "proved minimal": formatted(summary["proved_minimal_share"], "{:.0%}"),
+        "bits sent": f"{summary['bits']:,.0f}",
+        "header bits besides": f"{summary['overhead_bits']:,}",
+        "bits of models down": f"{summary['bits_down']:,.0f}",
+        "control bits": f"{summary['control_bits']:,.0f}",
+        "airtime granted": formatted(summary["air_time"] or None),
+        "airtime packets take": formatted(summary["air_time_sent"] or None),
+        "joules as granted": formatted(summary["joules"]),
+        "joules as sent": formatted(summary["joules_sent"]),
+        "samples used": f"{summary['samples_used']:,}",
+        "samples wasted": f"{summary['samples_wasted']:,}",
+        "instruction path": summary["instruction_path"] or "-",  # other paths give other last digits
+        "trainer": summary["trainer"],
+    }
+
+
+def formatted(value: Any, pattern: str = "{:,.4g}", missing: str = "-") -> str:
+    """Return a number by a pattern; None as `missing`."""
+    return missing if value is None else pattern.format(value)
 
 
 def mean(values: Sequence[float]) -> float | None:

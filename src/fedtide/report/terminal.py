@@ -18,7 +18,6 @@ _LONGEST_WORD = 36  # characters; a longer word (a path, a user's label) is fold
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _MARGIN = 7  # characters left of the blocks: the axis and its numbers
 _MIN_BLOCKS = 8  # characters
-NOT_REACHED = "not reached"
 
 
 class TableColumn(NamedTuple):
@@ -128,45 +127,11 @@ def curve_lines(
     return text
 
 
-def formatted(value: Any, pattern: str = "{:,.4g}", missing: str = "-") -> str:
-    """Return a number by a pattern; None as `missing`."""
-    return missing if value is None else pattern.format(value)
-
-
 def summary_table(title: str, summary: Mapping[str, Any], room: int = 80) -> RenderableType:
     """Lay a summary out as a table with two names and numbers per line; one if there is no room for two."""
-    from fedtide.report.summary import TARGETS
+    from fedtide.report.summary import summary_texts
 
-    reached = {f"time to {target:.0%}": summary["time_to_accuracy"][str(target)] for target in TARGETS[1:3]}
-    cells = {
-        "final test accuracy": formatted(summary["final_accuracy"], "{:.4f}"),
-        "aggregations": f"{summary['aggregations']:,}",
-        "best test accuracy": formatted(summary["best_accuracy"], "{:.4f}"),
-        "uploads": f"{summary['uploads']:,}",
-        "updates arrived": f"{summary['arrived']:,}",
-        "updates lost": f"{summary['lost']:,}",
-        "final test loss": formatted(summary["final_loss"], "{:.4f}"),
-        "kept share r/d, mean": formatted(summary["mean_kept_share"], "{:.3f}"),
-        **{name: formatted(time, "{:g}", NOT_REACHED) for name, time in reached.items()},
-        "age of updates, mean": formatted(summary["mean_age"], "{:.2f}"),
-        "age of updates, largest": formatted(summary["largest_age"], "{:,}"),
-        "label variance, mean": formatted(summary["mean_label_variance"]),
-        "symbols granted": f"{summary['symbols']:,.0f}",
-        "symbols packets take": f"{summary['symbols_sent']:,.0f}",
-        "proved minimal": formatted(summary["proved_minimal_share"], "{:.0%}"),
-        "bits sent": f"{summary['bits']:,.0f}",
-        "header bits besides": f"{summary['overhead_bits']:,}",
-        "bits of models down": f"{summary['bits_down']:,.0f}",
-        "control bits": f"{summary['control_bits']:,.0f}",
-        "airtime granted": formatted(summary["air_time"] or None),
-        "airtime packets take": formatted(summary["air_time_sent"] or None),
-        "joules as granted": formatted(summary["joules"]),
-        "joules as sent": formatted(summary["joules_sent"]),
-        "samples used": f"{summary['samples_used']:,}",
-        "samples wasted": f"{summary['samples_wasted']:,}",
-        "instruction path": summary["instruction_path"] or "-",  # other paths give other last digits
-        "trainer": summary["trainer"],
-    }
+    cells = summary_texts(summary)
     heading = Text(title, style="table.title", overflow="fold")
     table = Table(box=None, show_header=False, padding=(0, 2))
     for _ in range(2):

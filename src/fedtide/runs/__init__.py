@@ -11,14 +11,11 @@ and cut back to that length when a resumed run adds to it. The manifest holds th
 the rounds up to the checkpoint, and all of versions.json.
 """
 
-from fedtide.core.files import machine_fault, remove_temporary, write_atomically
 from fedtide.runs.folder import (
     InUseError,
-    OtherPathError,
     Run,
     RunFolder,
     RunHeader,
-    StatefulError,
     in_use,
     is_complete,
     is_deployment,
@@ -28,40 +25,35 @@ from fedtide.runs.folder import (
 )
 from fedtide.runs.manifest import (
     UNKNOWN_PATH,
-    Versions,
-    check_identity,
     data_digest,
     identity,
     policy_files,
     provenance,
     trainer_name,
 )
-from fedtide.runs.record import Ledger, RoundRecord
+from fedtide.runs.record import Costs, Ledger, RoundRecord, Scores, costs, round_record
 
 __all__ = [
     "UNKNOWN_PATH",
+    "Costs",
     "InUseError",
     "Ledger",
-    "OtherPathError",
     "RoundRecord",
     "Run",
     "RunFolder",
     "RunHeader",
-    "StatefulError",
-    "Versions",
-    "check_identity",
+    "Scores",
+    "costs",
     "data_digest",
     "identity",
     "in_use",
     "is_complete",
     "is_deployment",
-    "machine_fault",
     "policy_files",
     "provenance",
     "read_header",
     "read_rounds",
     "read_run",
-    "remove_temporary",
+    "round_record",
     "trainer_name",
-    "write_atomically",
 ]

@@ -64,22 +64,21 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
                     f"{path} is a checkpoint of another experiment than experiment.yaml beside it, whose digest is "
                     f"{config.digest(experiment)}; restore experiment.yaml or start in a new folder"
                 )
-            models = dict(zip(saved["versions"].tolist(), saved["models"], strict=True))
+            vectors = saved["models"]  # [v d]
+            if vectors.dtype != np.float32 or vectors.ndim != 2:
+                raise ValueError("its models are no vectors of float32")
+            models = dict(zip(saved["versions"].tolist(), vectors, strict=True))
             memory, devices = from_arrays({name: saved[name] for name in saved.files if "/" in name})
             version, count = int(saved["version"]), experiment.fleet.num_devices
             held = VersionedArray(version - widened(saved["behind"], count))
             uploads = VersionedArray(widened(saved["uploads"], count))
             if version not in models or not {*held.tally} <= {*models}:
                 raise ValueError("it lacks a model that is needed")
-            if any(model.dtype != np.float32 or model.ndim != 1 for model in models.values()):
-                raise ValueError("its models are no vectors of float32")
             return Checkpoint(ServerState(version, models, held, uploads, memory, devices), manifest)
     except FileNotFoundError:
         return None
-    except RunFolderError:
+    except (RunFolderError, MemoryError):
         raise
-    except MemoryError as error:
-        raise RunFolderError(f"{path} does not fit into memory; free some and try again") from error
     except Exception as error:  # a damaged archive raises a dozen kinds, from OSError to tokenize.TokenError
         raise unreadable(path, error, "restore it or start in a new folder") from error
 
@@ -87,14 +86,13 @@ def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint | None:
 def check_saved_model(folder: Path, saved: Checkpoint) -> None:
     """Raise if the final model is not the checkpoint's newest."""
     path = folder / "model.npy"
-    remedy = f"remove it and make it again from the checkpoint with `fedtide resume {folder}`"
     try:
         with open(path, "rb") as file:
             model = np.load(file)
-        same = isinstance(model, np.ndarray) and model.shape == saved.model.shape
-        if not same or model.tobytes() != saved.model.tobytes():
+        if model.shape != saved.model.shape or model.tobytes() != saved.model.tobytes():
             raise ValueError("it is not the model of the checkpoint")
     except Exception as error:  # as above
+        remedy = f"remove it and make it again from the checkpoint with `fedtide resume {folder}`"
         raise unreadable(path, error, remedy) from error
 
 
@@ -131,10 +129,6 @@ def _write_rows(file: Any, rows: list[npt.NDArray[Any]]) -> None:
     header = {"descr": rows[0].dtype.str, "fortran_order": False, "shape": (len(rows), *rows[0].shape)}
     np.lib.format.write_array_header_1_0(file, header)
     for row in rows:
-        if row.dtype != rows[0].dtype or row.shape != rows[0].shape:
-            raise ValueError(
-                f"a row is {row.dtype}{list(row.shape)}, and the first {rows[0].dtype}{list(rows[0].shape)}"
-            )
         file.write(np.ascontiguousarray(row).view(np.uint8).data)
 
 
@@ -183,28 +177,21 @@ def to_arrays(memory: Mapping[str, Memory], devices: Mapping[str, Mapping[int, M
 def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Memory], dict[str, dict[int, Memory]]]:
     """Return the memory and the devices' that `to_arrays` was given; other arrays are passed over.
 
-    Raise ValueError if they do not belong together.
+    Raise ValueError or KeyError if they do not belong together.
     """
     memory: dict[str, Memory] = {}
     devices: dict[str, dict[int, Memory]] = {}
-    places = sorted((place, place.split("/")) for place in arrays)  # the devices of a kind before their arrays
-    for place, words in places:
-        match words:
+    for place in sorted(arrays):  # the devices of a kind before their arrays
+        match place.split("/"):
             case ["memory", kind, name]:
                 memory.setdefault(kind, {})[name] = arrays[place]
             case ["devices", kind]:
-                devices[kind] = {device: {} for device in _numbers(place, arrays[place])}
+                devices[kind] = {int(device): {} for device in arrays[place]}
             case ["devices", kind, name]:
-                rows, table = _rows(devices, kind, place), arrays[place]
-                if table.ndim < 1 or len(table) != len(rows):
-                    raise ValueError(f"{place} is not of {len(rows)} devices")
-                for own, row in zip(rows.values(), table, strict=True):
+                for own, row in zip(devices[kind].values(), arrays[place], strict=True):
                     own[name] = np.array(row)  # its own, so that the table goes with the last of them
             case ["devices", kind, name, device]:
-                rows = _rows(devices, kind, place)
-                if not device.isdecimal() or int(device) not in rows:
-                    raise ValueError(f"{place} is of no device that devices/{kind} names")
-                rows[int(device)][name] = arrays[place]
+                devices[kind][int(device)][name] = arrays[place]
     return memory, devices
 
 
@@ -234,16 +221,3 @@ def _plain(kind: str, name: Any, array: Any) -> npt.NDArray[Any]:
             f"the {kind}'s memory {name!r} is {what}: keep NumPy arrays of numbers, which a checkpoint can hold"
         )
     return array
-
-
-def _numbers(place: str, numbers: Ints) -> list[int]:
-    if numbers.dtype != np.int64 or numbers.ndim != 1 or (numbers < 0).any() or (np.diff(numbers) <= 0).any():
-        raise ValueError(f"{place} does not hold ascending devices")
-    found: list[int] = numbers.tolist()
-    return found
-
-
-def _rows(devices: Mapping[str, dict[int, Memory]], kind: str, place: str) -> dict[int, Memory]:
-    if kind not in devices:
-        raise ValueError(f"{place} is there without devices/{kind}")
-    return devices[kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import io
@@ -27,46 +28,20 @@ from fedtide.engine.step import ServerState
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.parts import user_code
 from fedtide.runs.checkpoint import Checkpoint, check_saved_model, checkpoint_bytes, read_checkpoint, unreadable
-from fedtide.runs.manifest import Manifest, Versions, check_identity, instruction_path, policy_files, versions
+from fedtide.runs.manifest import Manifest, Versions, instruction_path, policy_files, versions
 from fedtide.runs.record import MOST_COLUMN_ENTRIES, Ledger, RoundRecord
 from fedtide.types import Vector
 
 _FILES = ("experiment.yaml", "versions.json", "rounds.jsonl", "checkpoint.npz", "model.npy", "trace.jsonl")
-_RESTORE = "restore it or start in a new folder"
 # After a SIGKILL whole aggregations of at most this long are repeated, and the one that was under way, however long it took.
 CHECKPOINT_SECONDS = 2.0
 # Large checkpoints come further apart: so many times as long as the last one took to write, which keeps them at 2 % of a run.
 _LARGE_BYTES = 20_000_000
 _CHECKPOINT_TIMES = 50
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 
 class InUseError(RunFolderError):
     """Another process is at work in the folder."""
-
-
-class OtherPathError(RunFolderError):
-    """A run was begun on an instruction path that gives other bits than this machine's."""
-
-
-class StatefulError(RunFolderError):
-    """A run cannot be resumed to the same numbers, since one of its policies depends on more than it is called with."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, reason)  # as it was made, so that it comes back whole from another process
-
-    def __str__(self) -> str:
-        """Say what the run depends on, and what to do."""
-        path, reason = self.args
-        return (
-            f"{path} cannot be resumed to the same numbers: {reason}, and a resumed run makes its policies anew; begin it "
-            "again in a new folder, or let the policy depend on its arguments alone (candidates.tick counts the aggregations, "
-            "rng is the same each time; for a cache use functools.lru_cache)"
-        )
 
 
 # Reading: every file once, checked against the others, and nothing is changed.
@@ -86,11 +61,6 @@ class RunHeader:
         return config.digest(self.experiment)
 
     @property
-    def user_folder(self) -> Path | None:
-        """The folder from which the run's own files were named when it was begun; None: it has none."""
-        return self.versions.files_folder
-
-    @property
     def isa(self) -> str | None:
         """The instruction path on which a simulation was made; None without one (torch), or if devices trained."""
         return None if is_there(self.path / "trace.jsonl") else self.versions.isa
@@ -101,23 +71,28 @@ class RunHeader:
         identity: what the run would be made of here; None: not asked.
         """
         if self.digest != config.digest(experiment):
+            there, here = (config.dotted(config.dump(each)) for each in (self.experiment, experiment))
             raise RunFolderError(
-                f"{self.path} holds another experiment ({_difference(self.experiment, experiment)}); choose another folder "
-                "or remove it"
+                f"{self.path} holds another experiment ({_difference(there, here)}); choose another folder or remove it"
             )
-        before, now = self.versions.files, policy_files(experiment)
-        if changed := {name for name in {*before, *now} if before.get(name) != now.get(name)}:
+        files, now = self.versions.files, policy_files(experiment)
+        if changed := {name for name in {*files, *now} if files.get(name) != now.get(name)}:
             raise RunFolderError(
                 f"{self.path} was begun with another version of {', '.join(sorted(changed))}; "
                 "restore the file or start in a new folder"
             )
         isa = self.versions.isa
         if isa is not None and not is_complete(self.path) and isa != instruction_path(experiment):
-            raise OtherPathError(
+            raise RunFolderError(
                 f"{self.path} was begun on the instruction path {isa}, and another gives other bits: set FEDTIDE_ISA={isa}, "
                 "continue on such a machine, or start in a new folder"
             )
-        check_identity(self.path, self.versions.identity, identity)
+        before = self.versions.identity
+        if before is not None and identity is not None and (difference := _difference(before, identity)):
+            raise RunFolderError(
+                f"{self.path} was begun with something else ({difference}): continue it from Python with the same dataset, "
+                "system and trainer, fedtide.simulate(experiment, folder, dataset=...), or start in a new folder"
+            )
 
     def read(self) -> Run:
         """Read the rest up to the last checkpoint; raise if the files do not fit together."""
@@ -126,41 +101,22 @@ class RunHeader:
         saved = read_checkpoint(self.path, self.experiment)
         if saved is None:
             return Run(self.path, self.experiment, self.versions, None, [], complete)
-        there, here = saved.manifest.versions.model_dump(), self.versions.model_dump()
-        for key in (*there, *here):
-            if here.get(key) != there.get(key):
-                raise RunFolderError(
-                    f"{self.path / 'checkpoint.npz'} and {self.path / 'versions.json'} are not of the same run ({key} is "
-                    f"{yaml12.shown(there.get(key), 100)} in the one and {yaml12.shown(here.get(key), 100)} in the other); "
-                    "restore the one that was changed or start in a new folder"
-                )
-        content = self._rounds_bytes(saved.manifest, complete)
-        rounds, count = _parsed(self.path, content, len(saved.state.held)), saved.state.version - 1
-        if [record.index for record in rounds] != list(range(1, count + 1)):
+        if difference := _difference(saved.manifest.versions.model_dump(), self.versions.model_dump()):
             raise RunFolderError(
-                f"{self.path / 'rounds.jsonl'} does not match the checkpoint, which counts {count} rounds; {_RESTORE}"
+                f"{self.path / 'checkpoint.npz'} and {self.path / 'versions.json'} are not of the same run ({difference}); "
+                "restore the one that was changed or start in a new folder"
             )
+        content, length = _rounds_bytes(self.path), saved.manifest.rounds_bytes
+        sha256 = hashlib.sha256(content[:length])
+        if sha256.hexdigest() != saved.manifest.rounds_sha256 or (complete and len(content) > length):
+            raise RunFolderError(
+                f"{self.path / 'rounds.jsonl'} is damaged or was edited: the {len(content):,} bytes are not the {length:,} "
+                "whose checksum is in the checkpoint; restore it or start in a new folder"
+            )
+        rounds = _parsed(self.path, content[:length], len(saved.state.held))
         if complete:
             check_saved_model(self.path, saved)
-        return Run(self.path, self.experiment, self.versions, saved, rounds, complete, hashlib.sha256(content))
-
-    def _rounds_bytes(self, manifest: Manifest, complete: bool) -> bytes:
-        """Return the rounds that a checkpoint was made after; raise if the file is not as it was then."""
-        path, content, length = self.path / "rounds.jsonl", _rounds_bytes(self.path), manifest.rounds_bytes
-        if len(content) < length:
-            raise RunFolderError(
-                f"{path} is shorter than the checkpoint says ({len(content):,} bytes, not {length:,}); {_RESTORE}"
-            )
-        if complete and len(content) > length:
-            raise RunFolderError(
-                f"{path} goes on after the end of a complete run ({len(content):,} bytes, not {length:,}); {_RESTORE}"
-            )
-        if hashlib.sha256(content[:length]).hexdigest() != manifest.rounds_sha256:
-            raise RunFolderError(
-                f"{path} is damaged or was edited (its first {length:,} bytes do not have the checksum in the checkpoint); "
-                f"{_RESTORE}"
-            )
-        return content[:length]
+        return Run(self.path, self.experiment, self.versions, saved, rounds, complete, sha256)
 
 
 @dataclass(frozen=True)
@@ -265,32 +221,22 @@ def is_deployment(folder: Path) -> bool:
 
 def in_use(path: Path) -> bool:
     """Say whether a process is at work in a run folder; True if that cannot be told."""
-    if fcntl is None:
-        return True
     try:
-        lock = os.open(path / ".lock", os.O_RDONLY)
+        with open(path / ".lock", "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
     return False
 
 
-def _difference(one: Experiment, other: Experiment) -> str:
-    """Name the first key in which two experiments differ."""
-    a, b = config.dump(one), config.dump(other)
-    for key in config.all_keys():
-        group, _, leaf = key.rpartition(".")
-        left, right = (tree[group][leaf] if group else tree[leaf] for tree in (a, b))
-        if left != right:
-            return f"{key} is {left} there and {right} here"
-    return "the keys differ"
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Name the first key in which two mappings differ; "" if they are equal."""
+    for key in (*there, *here):
+        if there.get(key) != here.get(key):
+            return f"{key} is {yaml12.shown(there.get(key), 100)} there and {yaml12.shown(here.get(key), 100)} here"
+    return ""
 
 
 # Writing.
@@ -457,17 +403,14 @@ def _begin(
     return RunHeader(path, experiment, begun)
 
 
-def _take_lock(path: Path) -> int | None:
+def _take_lock(path: Path) -> int:
     """Keep a second process out of this folder; the lock goes with the process, however that ends."""
-    if fcntl is None:
-        return None
     lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except OSError as error:  # held, or this kind of disk knows no locks
         os.close(lock)
-        raise InUseError(f"{path} is in use by another process; wait for it or choose another folder") from error
-    except OSError:  # this kind of disk knows no locks, or has run out of them
-        os.close(lock)
+        if isinstance(error, BlockingIOError):
+            raise InUseError(f"{path} is in use by another process; wait for it or choose another folder") from error
         raise
     return lock

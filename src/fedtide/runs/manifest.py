@@ -15,7 +15,7 @@ import platform
 import subprocess
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -34,7 +34,6 @@ from fedtide.data.fetch import folder_digest
 from fedtide.data.holdings import is_virtual
 from fedtide.devices.fleet import Fleet
 from fedtide.engine.system import System, make_channel, make_coverage, make_part
-from fedtide.errors import RunFolderError
 from fedtide.learning.model import Model
 from fedtide.learning.trainer import backend
 from fedtide.parts import checks, user_code
@@ -100,7 +99,7 @@ def instruction_path(experiment: Experiment) -> str | None:
     """Return the path on which this machine would train an experiment; None if another package trains."""
     from fedtide.learning.native import isa  # planning does without the kernel
 
-    return isa() if backend(experiment) == "native" else None
+    return isa() if backend(experiment.learning.trainer) == "native" else None
 
 
 def policy_files(experiment: Experiment) -> dict[str, str]:
@@ -176,22 +175,6 @@ def _replaced(system: System) -> dict[str, str]:
     }
     texts = {kind: _described(part) for kind, part in found.items()}
     return {kind: text for kind, text in texts.items() if text != _described(named[kind])}
-
-
-def check_identity(path: Path, before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> None:
-    """Raise if a run was begun with something else. None: it is not simulated, or the folder is only looked at."""
-    if before is None or now is None:
-        return
-    for part in (*now, *before):
-        was, here = before.get(part), now.get(part)
-        if was != here:
-            argument = {"data": "dataset", "trainer": "trainer"}.get(part, "system")
-            what = {"data": "data set", "policies": "set of policies"}.get(part, part)
-            raise RunFolderError(
-                f"{path} was begun with another {what} ({_short(was)}, and here it is {_short(here)}): continue it from "
-                f"Python with the same {argument}, fedtide.simulate(experiment, folder, {argument}=...), or start in a new "
-                "folder"
-            )
 
 
 def fleet_digest(fleet: Fleet) -> str:
@@ -279,7 +262,3 @@ def _type_label(thing: Any, own: bool = False) -> str:
     if own or module.startswith(user_code.MODULE):  # named after where the file lies; what it holds is in versions.json
         return str(named.__qualname__)
     return f"{module}.{named.__qualname__}"
-
-
-def _short(text: str | None) -> str:
-    return f"sha256 {text[:12]}" if text and len(text) == 64 else str(text)[:100]

@@ -1,4 +1,4 @@
-"""What is recorded of one aggregation, and how it is written."""
+"""What is recorded of one aggregation: who took part, what it cost, how the model does; and how that is written."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import base64
 import binascii
 import functools
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -16,92 +18,23 @@ import numpy.typing as npt
 from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from fedtide.core.yaml12 import shown
-from fedtide.types import documented
+from fedtide.devices.energy import Energy, counted
+from fedtide.engine.step import Info
+from fedtide.engine.system import MODEL_BITS, System
+from fedtide.learning.trainer import LocalWork, samples_per_training
+from fedtide.radio.downlink import is_shared
+from fedtide.radio.over_the_air import separate
+from fedtide.schedule.label_variance import label_variance
+from fedtide.types import Ints, documented
 
-# Columns as text: numbers, one per device, in a fraction of what a JSON list of them takes, and exact.
-#
-# A packed column is `<i8:`, `<f8:` or `<f4:` (NumPy's names for its numbers) and base64 of zlib of its bytes. Whole numbers
-# are written as their differences, so that ascending devices are small ones; bytes of one significance lie together in a
-# plane, so that zlib finds them alike.
-
-
+ROUND_FORMAT: Final = 1
 SHORT_COLUMN_ENTRIES: Final = 256  # entries; up to here a JSON list is as good, and can be read
 MOST_COLUMN_ENTRIES: Final = 2**24  # entries; no fleet has more devices
 _LEVEL: Final = 6  # of zlib: the same bytes every time
-_KINDS: Final[dict[str, np.dtype[Any]]] = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8"), "<f4": np.dtype("<f4")}
-_PACKED = re.compile(r"(<[if][48]):([A-Za-z0-9+/=]*)")
+_PACKED = re.compile(r"(<[if]8):([A-Za-z0-9+/=]*)")
 _EXACT: Final = 2**63  # whole numbers below it fit
-
-
-def write_column(values: Sequence[Any]) -> Sequence[Any] | str:
-    """Return a list as a record has it: packed if it is long and of one kind of number, else as it is."""
-    if len(values) <= SHORT_COLUMN_ENTRIES:
-        return values
-    kinds = set(map(type, values))
-    if kinds == {float}:
-        return pack_column(np.array(values, np.float64))
-    if kinds == {int} and min(values) >= -_EXACT and max(values) < _EXACT:
-        return pack_column(np.array(values, np.int64))
-    return values
-
-
-def read_column(value: Any, most: int = MOST_COLUMN_ENTRIES) -> list[Any]:
-    """Return the list that `write_column` was given; raise ValueError if it is none, or longer than `most`."""
-    found: list[Any] = value if isinstance(value, list) else unpack_column(value, most).tolist()
-    if len(found) > most:
-        raise ValueError(f"a column has {len(found):,} entries, and {most:,} are the most")
-    return found
-
-
-def pack_column(values: npt.NDArray[Any]) -> str:
-    """Return a column [m] of int64, float64 or float32 as text."""
-    kind = values.dtype.newbyteorder("<").str
-    if kind not in _KINDS or values.ndim != 1:
-        raise ValueError(f"a column is of int64, float64 or float32 [m], not {values.dtype}{list(values.shape)}")
-    numbers = _differences(values) if kind == "<i8" else values
-    table = numbers.astype(kind).view(np.uint8).reshape(len(values), _KINDS[kind].itemsize)  # [m bytes]
-    # Z_RLE: runs of one byte are all that the planes repeat, and looking for more makes them longer.
-    zipper = zlib.compressobj(_LEVEL, strategy=zlib.Z_RLE)
-    content = zipper.compress(table.T.tobytes()) + zipper.flush()
-    return f"{kind}:{base64.b64encode(content).decode()}"
-
-
-def unpack_column(text: Any, most: int = MOST_COLUMN_ENTRIES) -> npt.NDArray[Any]:
-    """Return a packed column [m]; raise ValueError if it is none, or longer than `most`: a bomb is not unpacked."""
-    found = _PACKED.fullmatch(text) if isinstance(text, str) else None
-    if found is None or found[1] not in _KINDS:
-        raise ValueError("a column is neither a list of numbers nor a packed one")
-    dtype = _KINDS[found[1]]
-    unzip = zlib.decompressobj()
-    try:
-        content = unzip.decompress(base64.b64decode(found[2], validate=True), most * dtype.itemsize + 1)
-    except (zlib.error, binascii.Error) as error:
-        raise ValueError(f"a packed column is broken: {error}") from None
-    if len(content) > most * dtype.itemsize:
-        raise ValueError(f"a packed column has more than {most:,} entries")
-    if not unzip.eof or unzip.unused_data or len(content) % dtype.itemsize:
-        raise ValueError("a packed column is broken: it ends too early or too late")
-    table = np.frombuffer(content, np.uint8).reshape(dtype.itemsize, -1)
-    numbers = np.ascontiguousarray(table.T).reshape(-1).view(dtype)
-    return _sums(numbers) if dtype.kind == "i" else numbers.astype(dtype.newbyteorder("="))
-
-
-def _differences(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return each number less the one before, modulo 2^64, the sign in the lowest bit: 0, -1, 1, -2 become 0, 1, 2, 3."""
-    steps = np.diff(values, prepend=np.int64(0))
-    return np.asarray((steps << 1) ^ (steps >> 63))
-
-
-def _sums(steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Undo `_differences`."""
-    unsigned = steps.astype(np.uint64)
-    return np.cumsum((unsigned >> np.uint64(1)) ^ -(unsigned & np.uint64(1)), dtype=np.uint64).view(np.int64)
-
-
-# What is recorded of one aggregation: a line of JSON in rounds.jsonl, long columns packed.
-
-
-ROUND_FORMAT: Final = 1
+PER_UPLOAD: Final = ("age", "capacity", "symbols", "budget_bits", "sent_bits", "overhead_bits", "num_kept", "weight")
+_COLUMNS: Final = ("ready", "picked", *PER_UPLOAD, "lost")
 
 
 @documented
@@ -175,7 +108,7 @@ class RoundRecord(NamedTuple):
 
     def _check(self, num_devices: int) -> None:
         """Raise ValueError if columns differ in length or name devices that there are not."""
-        for name in _PER_UPLOAD:
+        for name in PER_UPLOAD:
             if len(getattr(self, name)) != len(self.picked):
                 raise ValueError(
                     f"a round has {len(getattr(self, name))} entries of {name} and {len(self.picked)} uploads"
@@ -188,16 +121,179 @@ class RoundRecord(NamedTuple):
             raise ValueError(f"a round has {self.num_ready:,} ready devices, and there are {num_devices:,}")
 
 
+@functools.cache
+def _reader() -> TypeAdapter[RoundRecord]:
+    return TypeAdapter(RoundRecord, config=ConfigDict(strict=True))
+
+
 def problem(error: ValidationError) -> str:
     """Say in one line what is wrong with a stored value: the first thing that was found."""
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'it'}={shown(first['input'], 40)}: {first['msg']}"
 
 
-@functools.cache
-def _reader() -> TypeAdapter[RoundRecord]:
-    return TypeAdapter(RoundRecord, config=ConfigDict(strict=True))
+@dataclass(frozen=True)
+class Costs:
+    """What the parts of an aggregation cost."""
+
+    work: LocalWork  # of one local training
+    seed: int
+    model_bits: float  # of a model on its way to a device
+    shared: bool  # one transmission serves all who receive a model
+    symbol_rate: float  # symbols per unit of time; 0: time on the air is not counted
+    energy: Energy | None  # None: not counted
+    at_once: bool = False  # who sends does so on all symbols of the tick, together with the others
+
+    def after(self, spent: Ledger, info: Info, bits: float, sending: Sequence[int]) -> Ledger:
+        """Return what is spent after an aggregation. bits: of the payloads; sending: positions of those who sent one.
+
+        All who are ready have trained and receive the new model, picked or not.
+        """
+        rows, grant = info.rows, info.grant
+        samples, symbols = samples_per_training(self.work, rows.num_samples), float(grant.symbols.sum())
+        receivers = min(len(rows.device), 1) if self.shared else len(rows.device)
+        return Ledger(
+            symbols=spent.symbols + symbols,
+            bits=spent.bits + bits,
+            samples_used=spent.samples_used + int(samples[list(sending)].sum()),
+            samples_trained=spent.samples_trained + int(samples.sum()),
+            control_bits=spent.control_bits + info.control_bits,
+            bits_down=spent.bits_down + self.model_bits * receivers,
+            air_time=spent.air_time + (symbols / self.symbol_rate if self.symbol_rate else 0.0),
+            joules=spent.joules + self._joules(info, samples),
+        )
+
+    def _joules(self, info: Info, samples: Ints) -> float:
+        if self.energy is None:
+            return 0.0
+        sent = np.zeros(len(samples))
+        if self.at_once:  # those that stay silent send nothing
+            sent[info.arrived] = info.grant.symbols.sum()
+        else:
+            sent[info.grant.picked] = info.grant.symbols
+        return math.fsum(self.energy(self.seed, info.rows.device, samples, sent))  # in any order the same
 
 
-_PER_UPLOAD: Final = ("age", "capacity", "symbols", "budget_bits", "sent_bits", "overhead_bits", "num_kept", "weight")
-_COLUMNS: Final = ("ready", "picked", *_PER_UPLOAD, "lost")
+def costs(system: System, num_parameters: int) -> Costs:
+    """Return the costs of a system whose models have so many parameters."""
+    return Costs(
+        work=system.work,
+        seed=system.experiment.seed,
+        model_bits=MODEL_BITS * num_parameters,
+        shared=is_shared(system.downlink),
+        symbol_rate=system.experiment.radio.symbol_rate,
+        energy=system.energy if counted(system.energy) else None,
+        at_once=not separate(system.access),
+    )
+
+
+class Scores(NamedTuple):
+    """How the model after an aggregation does; None where it was not evaluated, or the loss is not finite."""
+
+    accuracy: float | None = None
+    loss: float | None = None
+    train_loss: float | None = None
+
+
+def round_record(info: Info, scores: Scores, ledger: Ledger, costs: Costs, names_ready: bool = True) -> RoundRecord:
+    """Return the record. ledger: what was spent before. names_ready: False for a large fleet, which only counts them.
+
+    A picked device that sent nothing has no bits; one whose update did not arrive weighs nothing.
+    """
+    rows, grant = info.rows, info.grant
+    picked = rows.device[grant.picked].tolist()
+    packets = [info.sent.get(device) for device in picked]
+    weight = dict(zip(rows.device[info.arrived].tolist(), info.weights.tolist(), strict=True))
+    sending = [position for position, packet in zip(grant.picked.tolist(), packets, strict=True) if packet]
+    return RoundRecord(
+        index=info.tick.index,
+        time=info.tick.time,
+        ready=rows.device.tolist() if names_ready else [],
+        picked=picked,
+        age=rows.age[grant.picked].tolist(),
+        capacity=rows.capacity[grant.picked].tolist(),
+        symbols=grant.symbols.tolist(),
+        budget_bits=grant.bits.tolist(),
+        sent_bits=[packet.bits if packet else 0 for packet in packets],
+        overhead_bits=[packet.overhead_bits if packet else 0 for packet in packets],
+        num_kept=[packet.num_kept if packet else 0 for packet in packets],
+        label_variance=label_variance(rows.label_counts[grant.picked]),
+        proved_minimal=grant.proved_minimal,
+        weight=[weight.get(device, 0.0) for device in picked],
+        test_accuracy=scores.accuracy,
+        test_loss=scores.loss,
+        train_loss=scores.train_loss,
+        ledger=costs.after(ledger, info, sum(packet.bits for packet in packets if packet), sending),
+        lost=[device for device in picked if device in info.sent and device not in weight],
+        metrics=grant.metrics,
+        unnamed=0 if names_ready else len(rows.device),
+    )
+
+
+# Columns as text: numbers, one per device, in a fraction of what a JSON list of them takes, and exact.
+#
+# A packed column is `<i8:` or `<f8:` (NumPy's names for its numbers) and base64 of zlib of its bytes. Whole numbers are
+# written as their differences, so that ascending devices are small ones; bytes of one significance lie together in a plane,
+# so that zlib finds them alike.
+
+
+def write_column(values: Sequence[Any]) -> Sequence[Any] | str:
+    """Return a list as a record has it: packed if it is long and of one kind of number, else as it is."""
+    if len(values) <= SHORT_COLUMN_ENTRIES:
+        return values
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return pack_column(np.array(values, np.float64))
+    if kinds == {int} and min(values) >= -_EXACT and max(values) < _EXACT:
+        return pack_column(np.array(values, np.int64))
+    return values
+
+
+def pack_column(values: npt.NDArray[Any]) -> str:
+    """Return a column [m] of int64 or float64 as text."""
+    whole = values.dtype.kind == "i"
+    numbers = (_differences(values) if whole else values).astype("<i8" if whole else "<f8")
+    table = numbers.view(np.uint8).reshape(len(values), 8)  # [m bytes]
+    # Z_RLE: runs of one byte are all that the planes repeat, and looking for more makes them longer.
+    zipper = zlib.compressobj(_LEVEL, strategy=zlib.Z_RLE)
+    content = zipper.compress(table.T.tobytes()) + zipper.flush()
+    return f"{numbers.dtype.str}:{base64.b64encode(content).decode()}"
+
+
+def read_column(value: Any, most: int = MOST_COLUMN_ENTRIES) -> list[Any]:
+    """Return the list that `write_column` was given; raise ValueError if it is none, or longer than `most`."""
+    found: list[Any] = value if isinstance(value, list) else unpack_column(value, most).tolist()
+    if len(found) > most:
+        raise ValueError(f"a column has {len(found):,} entries, and {most:,} are the most")
+    return found
+
+
+def unpack_column(text: Any, most: int = MOST_COLUMN_ENTRIES) -> npt.NDArray[Any]:
+    """Return a packed column [m]; raise ValueError if it is none, or longer than `most`: a bomb is not unpacked."""
+    found = _PACKED.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError("a column is neither a list of numbers nor a packed one")
+    unzip = zlib.decompressobj()
+    try:
+        content = unzip.decompress(base64.b64decode(found[2], validate=True), 8 * most + 1)
+    except (zlib.error, binascii.Error) as error:
+        raise ValueError(f"a packed column is broken: {error}") from None
+    if len(content) > 8 * most:
+        raise ValueError(f"a packed column has more than {most:,} entries")
+    if not unzip.eof or unzip.unused_data or len(content) % 8:
+        raise ValueError("a packed column is broken: it ends too early or too late")
+    table = np.frombuffer(content, np.uint8).reshape(8, -1)
+    numbers = np.ascontiguousarray(table.T).reshape(-1).view(found[1])
+    return _sums(numbers) if found[1] == "<i8" else numbers.astype(np.float64)
+
+
+def _differences(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return each number less the one before, modulo 2^64, the sign in the lowest bit: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    steps = np.diff(values, prepend=np.int64(0))
+    return np.asarray((steps << 1) ^ (steps >> 63))
+
+
+def _sums(steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Undo `_differences`."""
+    unsigned = steps.astype(np.uint64)
+    return np.cumsum((unsigned >> np.uint64(1)) ^ -(unsigned & np.uint64(1)), dtype=np.uint64).view(np.int64)

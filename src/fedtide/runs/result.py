@@ -16,6 +16,18 @@ from fedtide.types import Vector, documented
 
 _SCORES = ("test_accuracy", "test_loss", "train_loss")
 _LONGEST = 250  # characters of the experiment in a repr
+_CARD = (
+    *(
+        "final test accuracy",
+        "best test accuracy",
+        "aggregations",
+        "simulated time",
+        "uploads",
+        "updates lost",
+        "bits sent",
+    ),
+    *("kept share r/d, mean", "age of updates, mean"),
+)
 
 
 @documented
@@ -37,7 +49,7 @@ class Result(NamedTuple):
         test_accuracy, test_loss, train_loss (NaN where not measured); and what was spent up to then: symbols, bits,
         samples_used, samples_trained.
         """
-        from fedtide.report.frames import columns_of, frame, round_rows
+        from fedtide.report.notebook import columns_of, frame, round_rows
 
         return frame(columns_of(round_rows(self.rounds)))
 
@@ -47,7 +59,7 @@ class Result(NamedTuple):
         index, time, device, age (ticks), capacity (bit/symbol), symbols, budget_bits, sent_bits, overhead_bits, num_kept
         (elements), weight and lost (whether it was sent and did not arrive).
         """
-        from fedtide.report.frames import frame, upload_columns
+        from fedtide.report.notebook import frame, upload_columns
 
         return frame(upload_columns(self.rounds))
 
@@ -76,7 +88,14 @@ class Result(NamedTuple):
             return draw_run(figure.subplots(), self.experiment, self.rounds, column, **style)
 
     def __repr__(self) -> str:
-        return f"<Result {self._label()}: {', '.join(self._words())}>"
+        summary = self.summary()
+        accuracy = summary["final_accuracy"]
+        words = [
+            f"{len(self.rounds):,} aggregations{'' if self.complete else ' so far (not complete)'}",
+            "no test accuracy yet" if accuracy is None else f"test accuracy {accuracy:.4f}",
+            f"{summary['bits']:,.0f} bits sent",
+        ]
+        return f"<Result {self._label()}: {', '.join(words)}>"
 
     def _label(self) -> str:
         from fedtide.plot.run import describe
@@ -84,39 +103,16 @@ class Result(NamedTuple):
         text = describe(self.experiment).replace("$\\gamma$", "γ")
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
-    def _words(self) -> list[str]:
-        """Say in few words how far it came."""
-        summary = self.summary()
-        accuracy = summary["final_accuracy"]
-        return [
-            f"{len(self.rounds):,} aggregations{'' if self.complete else ' so far (not complete)'}",
-            f"test accuracy {accuracy:.4f}" if accuracy is not None else "no test accuracy yet",
-            f"{summary['bits']:,.0f} bits sent",
-        ]
-
     def _repr_html_(self) -> str:
         from fedtide.plot.figure import inline_figure
         from fedtide.plot.run import draw_run
         from fedtide.report import notebook
+        from fedtide.report.summary import summary_texts
 
         summary = self.summary()
-
-        def number(key: str, pattern: str) -> str:
-            return "-" if summary[key] is None else pattern.format(summary[key])
-
-        facts = notebook.facts(
-            [
-                ("final test accuracy", number("final_accuracy", "{:.4f}")),
-                ("best test accuracy", number("best_accuracy", "{:.4f}")),
-                ("aggregations", f"{len(self.rounds):,}{'' if self.complete else ', not complete'}"),
-                ("simulated time", number("time", "{:g}")),
-                ("uploads", number("uploads", "{:,}")),
-                ("updates lost", number("lost", "{:,}")),
-                ("bits sent", number("bits", "{:,.0f}")),
-                ("kept share r/d, mean", number("mean_kept_share", "{:.3f}")),
-                ("age of updates, mean", number("mean_age", "{:.2f} ticks")),
-            ]
-        )
+        texts = {**summary_texts(summary), "simulated time": f"{summary['time']:g}"}
+        texts["aggregations"] += "" if self.complete else ", not complete"
+        facts = notebook.facts((name, texts[name]) for name in _CARD)
         if summary["final_accuracy"] is None:
             return notebook.card(self._label(), facts)
         with inline_figure(4.2, 2.4) as figure:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -135,14 +135,6 @@ def amount_spent(result: RunResult, what: str) -> Floats:
     return counted(result, what)
 
 
-class Reached(NamedTuple):
-    """What several seeds spend until an accuracy is reached: a seed that does not reach it is later than all that do."""
-
-    median: float  # infinite unless more than half of the seeds reach it
-    reached: int
-    seeds: int
-
-
 @dataclass(frozen=True)
 class Reaching:
     """A metric: what of something is spent until an accuracy is reached."""
@@ -155,11 +147,14 @@ class Reaching:
         reached = np.flatnonzero(result.column("test_accuracy") >= self.accuracy)
         return float(amount_spent(result, self.what)[reached[0]]) if len(reached) else math.nan
 
-    def over_seeds(self, results: Sequence[RunResult]) -> Reached:
-        """Return the median over these seeds, and how many reach the accuracy."""
+    def over_seeds(self, results: Sequence[RunResult]) -> tuple[float, int, int]:
+        """Return the median over these seeds, how many reach the accuracy, and how many there are.
+
+        A seed that does not reach it is later than all that do: the median is infinite unless more than half do.
+        """
         spent = np.array([self(each) for each in results])
         median = np.median(np.where(np.isnan(spent), math.inf, spent)) if len(spent) else math.inf
-        return Reached(float(median), int(np.isfinite(spent).sum()), len(spent))
+        return float(median), int(np.isfinite(spent).sum()), len(spent)
 
     def reason(self, results: Sequence[RunResult]) -> str:
         """Say why some of these runs have no such number; nothing if all have."""

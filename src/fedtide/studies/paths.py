@@ -42,7 +42,7 @@ def plan_paths(studies: Sequence[Study], store: Store, mode: Mode = "any") -> Pa
     groups: dict[tuple[str, int, int], dict[str, Run]] = {}  # runs that are compared: of one trainer, study and seed
     for position, study in enumerate(studies):
         for run in study.runs:
-            key = backend(run.experiment), position, run.experiment.seed
+            key = backend(run.experiment.learning.trainer), position, run.experiment.seed
             groups.setdefault(key, {})[run.name] = run
     wanted: dict[str, str] = {}
     away: dict[tuple[str, str], dict[str, Run]] = {}  # (the others' path, this machine's) -> runs that do not fit

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.errors import FedtideError
-from fedtide.plot.curves import ACCURACY, draw_curve, draw_end, leave_room
+from fedtide.plot.charts import ACCURACY, draw_curve, draw_end, leave_room
 from fedtide.plot.figure import axis_name, legend_below, our_style, save, sheet, time_name
 from fedtide.plot.style import SCREEN, LineStyle, line_styles
 from fedtide.studies.results import COLUMNS, SeedResults

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 from fedtide import config
 from fedtide.config import Experiment, Part
 from fedtide.errors import FedtideError
-from fedtide.learning.trainer import backend_of
+from fedtide.learning.trainer import backend
 from fedtide.report.summary import evaluated
 from fedtide.runs import UNKNOWN_PATH, Ledger, RoundRecord, provenance
 from fedtide.types import Floats, Ints
@@ -128,8 +128,7 @@ class RunResult:
     @cached_property
     def engine(self) -> str:
         """Who did the steps of the training."""
-        trainer = Part.of(self.experiment.get("learning", {}).get("trainer", "native"))
-        return backend_of(trainer.name, trainer.args)
+        return backend(Part.of(self.experiment.get("learning", {}).get("trainer", "native")))
 
     @cached_property
     def path(self) -> str:
@@ -204,21 +203,6 @@ def column_arrays(columns: Mapping[str, Sequence[float | None]]) -> dict[str, np
         for name, values in columns.items()
         if name not in (*ZERO, *LATER) or any(values)
     }
-
-
-def same(one: RunResult, other: RunResult) -> bool:
-    """Say whether two results are equal in everything but wall time and provenance.
-
-    Single uploads, and columns that some results lack, are compared if both have them.
-    """
-    totals = [{k: v for k, v in run.totals.items() if v is not None and k != "seconds"} for run in (one, other)]
-    if totals[0] != totals[1] or (one.columns.keys() ^ other.columns.keys()) - {*LATER}:
-        return False
-    pairs = [(one.columns[name], other.columns[name]) for name in one.columns.keys() & other.columns.keys()]
-    first_sent, second_sent = one.uploads_if_stored(), other.uploads_if_stored()
-    if first_sent is not None and second_sent is not None:
-        pairs += zip(first_sent, second_sent, strict=True)
-    return all(np.array_equal(first, second, equal_nan=first.dtype.kind == "f") for first, second in pairs)
 
 
 # Results as rows of four tables, joined by the number of the run, and back. What was edited by hand is noticed by its

@@ -103,7 +103,7 @@ def run_one(
         experiment = config.experiment(tree)
         _check_name(experiment, name)
         dataset = dataset_of(experiment)
-        with _trained_on(path if engine(experiment) == "native" else None):
+        with _trained_on(path if engine(experiment.learning.trainer) == "native" else None):
             try:
                 done = _simulated(experiment, folder, dataset)
             except RunFolderError as error:
@@ -243,7 +243,7 @@ def run_study(
 def _folder(store: Store, run: Run, path: _PathByRun) -> Path:
     """Where a run under way keeps its checkpoint, on another path beside it; it goes once the result is stored."""
     asked = path.get(run.name)
-    own = asked is None or asked == offered(engine(run.experiment))[0]
+    own = asked is None or asked == offered(engine(run.experiment.learning.trainer))[0]
     return store.folder / ".work" / (run.name if own else f"{run.name}.{asked}")
 
 
@@ -257,9 +257,9 @@ def _attempt(*task: Any) -> RunResult | tuple[str, int]:
     """Do one run; return why not, and the exit code, where it fails: not every error can be sent to another process."""
     try:
         return run_one(*task)
-    except InUseError:
-        raise
     except Exception as error:
+        if _is_worker and isinstance(error, InUseError):  # it waits until the other process is done
+            raise
         return faults.explain(error)
 
 
@@ -354,6 +354,7 @@ def _dask(todo: Sequence[Run], workers: int, address: str | None) -> Iterator[Ou
                 yield _outcome(futures[future], future.result())
             else:
                 lost = FedtideError("the Dask scheduler, or the connection to it, was lost: run the study again")
-                yield Outcome(futures[future], None, *faults.explain(future.exception() or lost))
+                error = future.exception() if future.status == "error" else lost
+                yield Outcome(futures[future], None, *faults.explain(error))
     finally:
         close()

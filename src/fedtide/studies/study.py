@@ -18,7 +18,7 @@ from fedtide.errors import FedtideError
 from fedtide.parts.checks import callback
 from fedtide.plot.figure import inline_figure, shown_figure
 from fedtide.report import notebook
-from fedtide.report.frames import columns_of, frame
+from fedtide.report.notebook import columns_of, frame
 from fedtide.studies import spec
 from fedtide.studies.metrics import metric_named
 from fedtide.studies.plot import check_drawable, draw_results

@@ -44,7 +44,7 @@ class _Adapter(abc.ABC):
 
     def begin(self, experiment: Experiment, folder: Path | None, total: int) -> None:
         """Look for the packages; say what to install if they are not there."""
-        self._experiment, self._folder = experiment, folder
+        self._experiment, self._folder, self._last = experiment, folder, 0
         for name in self.packages:
             try:
                 importlib.import_module(name)
@@ -92,7 +92,6 @@ class TensorBoard(_Adapter):
         Path | None,
         arg("where to write, one folder for each run; default: tensorboard in the run folder, or runs/<date>"),
     ] = None
-
     packages = ("tensorboardX",)
 
     def _open(self, first: int) -> Any:
@@ -177,9 +176,8 @@ class MLflow(_Adapter):
         finally:
             logging.disable(before)
         run = self._sessions().get(self._mark, {}).get("run", "")
-        if client.search_runs(
-            [number], f"attributes.run_id = '{run}'"
-        ):  # an earlier session's, which the store still has
+        # that of an earlier session, if the store still has it
+        if client.search_runs([number], f"attributes.run_id = '{run}'"):
             self._last = max((each.step for each in client.get_metric_history(run, _EVERY_STEP)), default=0)
             client.update_run(run, status="RUNNING")
             return str(run)
@@ -211,7 +209,6 @@ class WandB(_Adapter):
     mode: Annotated[Literal["offline", "online"], arg("offline: into files alone, nothing goes over the network")] = (
         "offline"
     )
-
     packages = ("wandb",)
 
     def __post_init__(self) -> None:
@@ -233,8 +230,7 @@ class WandB(_Adapter):
     def _open(self, first: int) -> Any:
         """Go on with the run of this folder, or begin one: offline that is another file with the same id."""
         wandb, before = importlib.import_module("wandb"), self._sessions().get(self._mark, {})
-        last = before.get("last", 0)
-        self._last = last if isinstance(last, int) else 0
+        self._last = int(before.get("last", 0))
         prompt = {"x_transaction_log_flush_interval": _FLUSH_SECONDS}
         settings = wandb.Settings(
             silent=True,
