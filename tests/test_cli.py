@@ -374,7 +374,10 @@ def test_another_experiment_in_the_folder_is_refused():
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda folder: (folder / "rounds.jsonl").write_bytes((folder / "rounds.jsonl").read_bytes()[:100]), "shorter"),
+        (
+            lambda folder: (folder / "rounds.jsonl").write_bytes((folder / "rounds.jsonl").read_bytes()[:100]),
+            "damaged or was edited",
+        ),
         (lambda folder: (folder / "model.npy").write_bytes(b"nonsense"), "model.npy is damaged"),
         (lambda folder: (folder / "checkpoint.npz").unlink(), "no checkpoint.npz"),
         (

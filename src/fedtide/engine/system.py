@@ -15,8 +15,15 @@ from fedtide.codec.base import Codec
 from fedtide.config import Experiment
 from fedtide.core.memory_budget import require
 from fedtide.data.dataset import checked_dataset
-from fedtide.data.holdings import Counted, Holdings, is_virtual, label_counts, sizes_of
-from fedtide.data.partition_checks import checked_partition, refuse_random_partition
+from fedtide.data.holdings import (
+    Counted,
+    Holdings,
+    checked_partition,
+    is_virtual,
+    label_counts,
+    refuse_random_partition,
+    sizes_of,
+)
 from fedtide.devices.availability import Availability, always
 from fedtide.devices.duration import Duration, first_duration, redraws
 from fedtide.devices.energy import Energy
