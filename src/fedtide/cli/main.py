@@ -340,25 +340,24 @@ def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: boo
     from fedtide.report.terminal import TableColumn
 
     found = {name: fetched(name, folder, None if status else say) for name in names or ["mnist"]}
-    told: list[dict[str, Any]] = [
-        {
-            "folder": str(state.folder),
-            "complete": state.complete,
-            "files": {file: problem or "verified" for file, problem in state.problems.items()},
-            "name": name,
-        }
-        for name, state in found.items()
-    ]
     if as_json:
+        told: list[dict[str, Any]] = [
+            {
+                "folder": str(state.folder),
+                "complete": state.complete,
+                "files": {file: problem or "verified" for file, problem in state.problems.items()},
+                "name": name,
+            }
+            for name, state in found.items()
+        ]
         print_json(told if len(told) > 1 else told[0])
         return
-    for tree in told:
+    for state in found.values():
         rows = [
-            (escape(file), "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
-            for file, state in tree["files"].items()
+            (escape(file), f"[yellow]{escape(problem)}[/]" if problem else "[green]verified[/]")
+            for file, problem in state.problems.items()
         ]
-        columns = (TableColumn("file"), TableColumn("state", wraps=True))
-        print_table(columns, rows, f"{found[tree['name']].title} in {tree['folder']}")
+        print_table((TableColumn("file"), TableColumn("state", wraps=True)), rows, f"{state.title} in {state.folder}")
 
 
 for command in (study, report, explore, scenario, deploy, replay):

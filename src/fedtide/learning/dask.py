@@ -25,7 +25,7 @@ from distributed import KilledWorker, WorkerPlugin, get_worker, wait
 
 from fedtide.core import cluster
 from fedtide.core.faults import error_text
-from fedtide.core.reading import is_own_file
+from fedtide.core.files import is_own_file
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.native import isa
 from fedtide.learning.trainer import (

@@ -22,8 +22,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import yaml12
-from fedtide.core.files import is_there, leftovers, machine_fault, read_bytes, write_atomically
-from fedtide.core.reading import is_own_file
+from fedtide.core.files import is_own_file, is_there, leftovers, machine_fault, read_bytes, write_atomically
 from fedtide.engine.step import ServerState
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.parts import user_code
