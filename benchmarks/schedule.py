@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import config
+from fedtide.engine.step import candidates_at
 from fedtide.engine.system import build, load_dataset
-from fedtide.engine.ticks import candidates_at
 from fedtide.extension import native
 from fedtide.rng import stream
 from fedtide.schedule.label_variance import centred, certify, label_variance, minimise, search

@@ -51,7 +51,7 @@ class Counted:
             return stream(*args)
 
         monkeypatch.setattr(columns, "_units", counted_units)
-        for module in ("engine.ticks", "engine.step", "engine.sending"):
+        for module in ("engine.ticks", "engine.step", "engine.devices"):
             monkeypatch.setattr(f"fedtide.{module}.stream", counted_stream)
 
     def __call__(self, record: Any, total: int) -> None:
@@ -173,7 +173,7 @@ def _lines(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("timeline", "keys", "says"),
     [
-        ("periodic", {"policy": {"aggregator": "mifa"}}, "=mifa remembers of fleet.num_devices=1,000 devices and 30"),
+        ("periodic", {"policy": {"aggregator": "mifa"}}, "=mifa remembers of 1,000 devices and 30"),
         ("periodic", {"policy": {"aggregator": "ca2fl"}}, "policy.aggregator=ca2fl remembers"),
         ("periodic", {"codec": {"name": "error_feedback"}}, "=error_feedback remembers of 40 devices and 30 parameters"),
         ("per_arrival", {}, "timeline.name=per_arrival with fleet.num_devices=1,000: the 1,001 versions of a model of 30"),
@@ -195,7 +195,7 @@ def test_memory_that_is_not_there_is_told_of_before_the_run(
 
 
 def test_what_a_trainer_remembers_of_devices_is_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedtide.engine.memory import check_room
+    from fedtide.engine.preflight import check_room
     from fedtide.methods import Scaffold
 
     made = experiment("periodic", 1_000, learning={"trainer": "scaffold"}, policy={"aggregator": "scaffold"})

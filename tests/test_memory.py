@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 import fedtide
-from fedtide.engine.simulated_devices import Simulated
+from fedtide.engine.devices import Simulated
 from fedtide.engine.step import ServerState, initial_state, step
 from fedtide.engine.system import build, parameter_count
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import checks, registry
-from fedtide.runs import Ledger, RoundRecord, Scores, costs, read_rounds, round_record
+from fedtide.runs import Ledger, RoundRecord, read_rounds
 from fedtide.runs import folder as run_folder
 from fedtide.runs.checkpoint import read_checkpoint
+from fedtide.runs.record import Scores, costs, round_record
 from helpers import FakeTrainer, small, small_dataset
 from remembering import KEYS, OUTAGE, Control
 

@@ -310,8 +310,9 @@ def test_a_run_is_resumed_from_another_folder(tmp_path: Path, monkeypatch: pytes
 DEALT = {
     "shared": "def mine(dataset, n, seed):\n    return [[k, k + 1] for k in range(n)]\n",
     "shared in one array": (
-        "from fedtide.data.holdings import holding_rows\n"
-        "def mine(dataset, n, seed):\n    return holding_rows(np.add.outer(np.arange(n), np.arange(2)))\n"
+        "from fedtide.data.holdings import flat\n"
+        "def mine(dataset, n, seed):\n"
+        "    return flat(np.repeat(np.arange(n), 2), np.add.outer(np.arange(n), np.arange(2)).ravel(), n)\n"
     ),
     "written to": "def mine(dataset, n, seed):\n    dataset.train.labels[:] = 0\n    return [[k] for k in range(n)]\n",
 }

@@ -16,7 +16,8 @@ from fedtide.cli import command, do_runs, finish, options, out, print_json, prin
 from fedtide.errors import FedtideError
 
 if TYPE_CHECKING:
-    from fedtide.studies import Outcome
+    from fedtide.studies import Outcome, Store
+    from fedtide_lab.worlds.studies import World
 
 _draw_only_option = click.option("--draw-only", is_flag=True, help="Run nothing; draw what is there.")
 
@@ -58,93 +59,75 @@ def paper(
     fedtide paper schedulers --seeds 5   one figure, in full
     fedtide paper claims                 from the runs there are: figures, page, a verdict per claim
     """
-    from fedtide.core import require_writable
     from fedtide.plot import style_named
-    from fedtide.studies import Store
     from fedtide_lab.paper import draw, page, reproduce
     from fedtide_lab.paper.figures import FIGURES
-    from fedtide_lab.paper.reproduce import (
-        QUICK_SHARE,
-        chosen,
-        collect,
-        draw_all,
-        observed,
-        refuse_a_poorer_page,
-        studies,
-        verdicts,
-        without_run,
-    )
 
     style_named(style)  # before anything is run
-    wanted = list(figures or [])
-    names = chosen([name for name in wanted if name != "claims"])
-    with_page = not wanted or "claims" in wanted
-    shrunk = QUICK_SHARE if quick else None
+    names = reproduce.chosen([name for name in figures if name != "claims"])
+    with_page = not figures or "claims" in figures
+    shrunk = reproduce.QUICK_SHARE if quick else None
     if quick:
         store, to = (path / "quick" if path in (Path("results/paper"), Path("docs")) else path for path in (store, to))
-    require_writable(to)
-    kept = Store(store, "paper")
+    kept = _opened(store, to, "paper")
     failures: list[Outcome] = []
-    if not draw_only and wanted != ["claims"]:
-        parts = studies(names, seeds, shrunk)
-        failures = do_runs("paper", parts, kept, **work)
-    results = collect(list(FIGURES), kept, shrunk, seeds or 0)
-    decided, others = verdicts(results)
-    besides = observed(results)
+    if not draw_only and figures != ("claims",):
+        failures = do_runs("paper", reproduce.studies(names, seeds, shrunk), kept, **work)
+    results = reproduce.collect(list(FIGURES), kept, shrunk, seeds or 0)
+    decided, besides = reproduce.verdicts(results), reproduce.observed(results)
     if with_page and not force:
-        refuse_a_poorer_page(to / "paper.md", results, store)
+        reproduce.refuse_a_poorer_page(to / "paper.md", results, store)
     if with_page:  # the page shows whole figures only, and says what is missing from the others
-        names = [name for name in chosen([]) if name not in FIGURES or not without_run(name, results)]
-    drawn = draw_all(names, results, to / "figures", say, style)
+        names = [name for name in reproduce.chosen([]) if not reproduce.without_run(name, results)]
+    drawn = reproduce.draw_all(names, results, to / "figures", say, style)
     if with_page and any(verdict.weakest.difference for verdict in decided):
         drawn["verdicts"] = draw.draw_verdicts(decided, to / "figures" / "paper-verdicts", style)
     for paths in drawn.values():
-        say(f"drawn: {', '.join(str(path) for path in paths)}")
+        say(f"drawn: {', '.join(map(str, paths))}")
     if with_page:
-        page.write_paper_page(to / "paper.md", drawn, results, decided, others, besides, quick, store)
+        page.write_paper_page(to / "paper.md", drawn, results, decided, besides, quick, store)
         say(f"written: {to / 'paper.md'}")
     else:
         say(f"the page {to / 'paper.md'} is as it was; `fedtide paper claims` writes it anew")
+    claims, seen = reproduce.claims_rows(decided), reproduce.observed_rows(besides)
     if as_json:
-        print_json([*reproduce.claims_rows(decided, others), *reproduce.observed_rows(besides)])
+        print_json([*claims, *seen])
     else:
-        _print_claims(reproduce.claims_rows(decided, others))
-        _print_observed(reproduce.observed_rows(besides))
+        _print_claims(claims)
+        _print_observed(seen)
     finish(failures)
+
+
+def _opened(store: Path, to: Path, name: str) -> Store:
+    """Return the store of a command's runs, once its page can be written."""
+    from fedtide.core import require_writable
+    from fedtide.studies import Store
+
+    require_writable(to)
+    return Store(store, name)
 
 
 def _print_claims(rows: Sequence[dict[str, Any]]) -> None:
     """Print every claim with its verdict, and below it the comparisons that decide it."""
-    from rich.table import Table
-
     from fedtide.studies import effect
     from fedtide_lab.paper.reproduce import in_words
 
-    colours = {"holds": "green", "contradicted": "red"}
     out.print("\n[dim]Differences are positive where they are as claimed.[/]", highlight=False)
     for row in rows:
-        colour = colours.get(row["verdict"], "yellow")
-        out.print(f"\n[bold {colour}]{row['verdict']}:[/] [bold]{escape(row['text'])}[/]", highlight=False)
+        out.print(
+            f"\n[bold]{_coloured(row['verdict'], row['verdict'] + ':')} {escape(row['text'])}[/]", highlight=False
+        )
         if row["by_other_measure"] != row["verdict"]:
             metrics = dict.fromkeys(each["by_other_measure"]["metric"] for each in row["comparisons"])
             out.print(f"    [dim]by {', '.join(metrics)}: {row['by_other_measure']}[/]", highlight=False)
         _print_aside(f'"{row["quote"]}" ({row["section"]})')
         if row["reading"]:
             _print_aside(f"We read it as: {row['reading']}")
-        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
-        table.add_column(min_width=2)
-        table.add_column()
-        table.add_column()
-        for each in row["comparisons"]:
-            colour = colours.get(each["verdict"], "yellow")
-            table.add_row("", escape(in_words(each)), f"[{colour}]{escape(effect(each))}[/]")
-        out.print(table, highlight=False)
+        _print_comparisons([(in_words(each), _coloured(each["verdict"], effect(each))) for each in row["comparisons"]])
 
 
 def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
     """Print what else we measure, without verdicts."""
-    from rich.table import Table
-
     from fedtide.studies import effect
     from fedtide_lab.paper.reproduce import difference_words
 
@@ -152,17 +135,28 @@ def _print_observed(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         out.print(f"\n[bold]{escape(row['text'])}[/]", highlight=False)
         _print_aside(row["note"])
-        table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
-        table.add_column(min_width=2)
-        for each in row["comparisons"]:
-            table.add_row("", escape(difference_words(each)), escape(effect(each)))
-        out.print(table, highlight=False)
+        _print_comparisons([(difference_words(each), escape(effect(each))) for each in row["comparisons"]])
+
+
+def _print_comparisons(rows: Sequence[tuple[str, str]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    table.add_column(min_width=2)
+    for words, found in rows:
+        table.add_row("", escape(words), found)
+    out.print(table, highlight=False)
 
 
 def _print_aside(text: str) -> None:
     from rich.padding import Padding
 
     out.print(Padding(f"[dim]{escape(text)}[/]", (0, 0, 0, 4), expand=False), highlight=False)
+
+
+def _coloured(verdict: str, text: str) -> str:
+    colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
+    return f"[{colours.get(verdict, 'dim')}]{escape(text)}[/]"
 
 
 # ---- `fedtide worlds`: the paper's main comparisons in other worlds, from runs
@@ -195,22 +189,16 @@ def worlds(
     fedtide worlds --draw-only       the page and its figure, from the runs there are
     fedtide worlds macro --seeds 8   more seeds of one world
     """
-    from fedtide.core import require_writable
     from fedtide.plot import style_named
-    from fedtide.studies import Store
     from fedtide_lab.worlds import page
     from fedtide_lab.worlds.studies import WORLDS, collect_worlds, world_study
 
     style_named(style)  # before anything is run
-    known = {world.name: world for world in WORLDS}
-    for name in names:
-        if name not in known:
-            raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
-    require_writable(to)
-    kept = Store(store, "worlds")
+    wanted = _chosen_worlds(names, WORLDS)
+    kept = _opened(store, to, "worlds")
     failures: list[Outcome] = []
     if not draw_only:
-        parts = [world_study(known[name], range(seeds) if seeds else None) for name in names or known]
+        parts = [world_study(world, range(seeds) if seeds else None) for world in wanted]
         failures = do_runs("worlds", parts, kept, **work)
     results = collect_worlds(WORLDS, kept)
     found = page.decided(WORLDS, results)
@@ -223,30 +211,35 @@ def worlds(
     if as_json:
         print_json(page.world_rows(found))
     else:
-        _print(found)
+        _print_worlds(found)
     finish(failures)
 
 
-def _print(found: list[Any]) -> None:
+def _chosen_worlds(names: Sequence[str], worlds: Sequence[World]) -> list[World]:
+    """Return the worlds named, all of them if none is; raise for a name that is none."""
+    known = {world.name: world for world in worlds}
+    for name in names:
+        if name not in known:
+            raise FedtideError(f"there is no world {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in names or known]
+
+
+def _print_worlds(found: list[Any]) -> None:
     from fedtide.report import TableColumn
 
-    colours = {"holds": "green", "contradicted": "red", "not resolved": "yellow"}
     names = [each.world.name for each in found]
     claims = [verdict.claim.text for verdict in found[0].verdicts]
     verdicts = [[each.verdicts[number].verdict for each in found] for number in range(len(claims))]
     if out.width >= _WIDE * (len(names) + 2):
-        columns = (TableColumn("claim", wraps=True), *(TableColumn(name, wraps=True) for name in names))
-        rows = [
-            (escape(claim), *(f"[{colours.get(cell, 'dim')}]{cell}[/]" for cell in cells))
-            for claim, cells in zip(claims, verdicts, strict=True)
-        ]
-        print_table(columns, rows)
+        columns = [TableColumn(name, wraps=True) for name in ("claim", *names)]
+        every = zip(claims, verdicts, strict=True)
+        print_table(columns, [(escape(claim), *(_coloured(cell, cell) for cell in cells)) for claim, cells in every])
         return
     for claim, cells in zip(claims, verdicts, strict=True):  # a column for every world would cut their verdicts
         where = {cell: [name for name, one in zip(names, cells, strict=True) if one == cell] for cell in cells}
         out.print(f"[bold]{escape(claim)}[/]", highlight=False)
         for cell, those in where.items():
-            out.print(f"  [{colours.get(cell, 'dim')}]{cell}:[/] {escape(', '.join(those))}", highlight=False)
+            out.print(f"  {_coloured(cell, cell + ':')} {escape(', '.join(those))}", highlight=False)
 
 
 # ---- `fedtide league`: the methods that papers cite, tuned alike, at equal airtime, in three worlds
@@ -268,21 +261,15 @@ def league(names: tuple[str, ...], store: Path, to: Path, draw_only: bool, as_js
     Each method is tuned with the same number of runs on a seed of its own. A method of yours is a row in
     src/fedtide_lab/league/methods.yaml.
     """
-    from fedtide.core import require_writable
-    from fedtide.studies import Store
     from fedtide_lab.league import draw, page
-    from fedtide_lab.league.benchmark import benchmark, stages
+    from fedtide_lab.league.ranking import benchmark, stages
     from fedtide_lab.league.tune import LEAGUE_WORLDS
 
-    known = {world.name: world for world in LEAGUE_WORLDS}
-    for name in names:
-        if name not in known:
-            raise FedtideError(f"there is no world {name!r} in the league; there are {', '.join(known)}")
-    require_writable(to)
-    kept = Store(store, "league")
+    wanted = _chosen_worlds(names, LEAGUE_WORLDS)
+    kept = _opened(store, to, "league")
     failures: list[Outcome] = []
     if not draw_only:
-        for stage, parts in stages([known[name] for name in names or known], kept):
+        for stage, parts in stages(wanted, kept):
             failures += do_runs(stage, parts, kept, **work)
     ranked = [each for world in LEAGUE_WORLDS if (each := benchmark(world, kept)) is not None]
     if not ranked:
@@ -307,24 +294,14 @@ def _league_print(tables: list[Any], most: int = 10) -> None:
     from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
     from fedtide_lab.prose import gain_words
 
-    columns = (
-        TableColumn("method", wraps=True),
-        TableColumn("rank", right=True),
-        TableColumn("range"),
-        TableColumn("accuracy", right=True),
-        TableColumn("gain over random", wraps=True),
-    )
+    words = {"method": True, "rank": False, "range": False, "accuracy": False, "gain over random": True}
+    columns = [TableColumn(name, right=name in ("rank", "accuracy"), wraps=wraps) for name, wraps in words.items()]
     for each in tables:
+        shown = [row for row in each.rows if row.rank <= most or row.name in (PAPER_METHOD, REFERENCE)]
+        gains = {row.name: escape(gain_words(row.over_reference)) for row in shown}
         rows = [
-            (
-                escape(row.name),
-                str(row.rank),
-                f"{row.highest} to {row.lowest}",
-                f"{row.accuracy:.3f}",
-                escape(gain_words(row.over_reference)),
-            )
-            for row in each.rows
-            if row.rank <= most or row.name in (PAPER_METHOD, REFERENCE)
+            (escape(row.name), str(row.rank), f"{row.highest} to {row.lowest}", f"{row.accuracy:.3f}", gains[row.name])
+            for row in shown
         ]
         print_table(columns, rows, each.world.title)
 

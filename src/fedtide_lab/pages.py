@@ -10,14 +10,14 @@ from typing import Any
 from fedtide.errors import RunFolderError
 from fedtide.pages import Family, Forest, PageCurve, counted, cut_text, forest_page, of_study
 from fedtide.studies import Reference, RunResult, Store, summary
-from fedtide_lab.league.benchmark import benchmark
 from fedtide_lab.league.methods import REFERENCE
+from fedtide_lab.league.ranking import benchmark
 from fedtide_lab.league.tune import LEAGUE_WORLDS, RANKING_SEEDS
 from fedtide_lab.paper import reproduce
 from fedtide_lab.paper.claims import Finding, Side, Verdict, decide
 from fedtide_lab.paper.figures import FIGURES, Figure
 from fedtide_lab.paper.page import paper_values
-from fedtide_lab.paper.reproduce import Observed, claims_rows, difference_words, in_words, observed_rows, plain_verdict
+from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows, plain_verdict
 from fedtide_lab.prose import findings
 from fedtide_lab.worlds import studies as worlds_studies
 
@@ -36,13 +36,11 @@ def paper_page(store: Store) -> str:
         for name, figure in FIGURES.items()
         if results.get(name)
     ]
-    decided = [
-        (one, other)
-        for one, other in zip(*reproduce.verdicts(results), strict=True)
-        if all(finding.check.figure in results for finding in one.findings)
-    ]
-    seen = [each for each in reproduce.observed(results) if all(finding.check.figure in results for finding in each[1])]
-    found = of_claims(families, [one for one, _ in decided], [other for _, other in decided], seen)
+    decided, seen = (
+        [verdict for verdict in found if all(finding.check.figure in results for finding in verdict.findings)]
+        for found in (reproduce.verdicts(results), reproduce.observed(results))
+    )
+    found = of_claims(families, decided, seen)
     every = [run for curves in results.values() for runs in curves.values() for run in runs.values()]
     return forest_page("The paper's claims, decided", f"{counted(found)} {summary(every)}", families, found)
 
@@ -63,13 +61,7 @@ def worlds_page(store: Store) -> str:
         )
         for world in known
     ]
-    decided = [
-        [
-            (decide(claim, results), decide(claim.by_other_measure(), results))
-            for claim in worlds_studies.claims(world.name)
-        ]
-        for world in known
-    ]
+    decided = [[decide(claim, results) for claim in worlds_studies.claims(world.name)] for world in known]
     found = of_worlds(families, decided)
     lead = f"{len(found.groups)} claims in {len(known)} worlds, each the paper's cell with its data, radio or devices replaced."
     return forest_page("The paper's main claims in other worlds", lead, families, found)
@@ -126,13 +118,11 @@ def _figure(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]], store
     return Family(figure.name, figure.title, caption, tuple(found), figure.column, figure.over, reference, commands)
 
 
-def of_claims(
-    families: Sequence[Family], verdicts: Sequence[Verdict], others: Sequence[Verdict], observed: Observed = ()
-) -> Forest:
+def of_claims(families: Sequence[Family], verdicts: Sequence[Verdict], observed: Sequence[Verdict] = ()) -> Forest:
     """Return the paper's claims with their comparisons, and what was observed besides."""
     places = {family.name: position for position, family in enumerate(families)}
     groups = []
-    for row, verdict, other in zip(claims_rows(verdicts, others), verdicts, others, strict=True):
+    for row, verdict in zip(claims_rows(verdicts), verdicts, strict=True):
         letters = "abcdefgh" if len(verdict.groups) > 1 else ""
         of_group = [letters[number] for number, group in enumerate(verdict.groups) for _ in group] if letters else []
         rows = [
@@ -143,25 +133,25 @@ def of_claims(
             {
                 **{key: row[key] for key in ("text", "quote", "section", "reading")},
                 "claim": row["claim"],
-                "verdicts": {_DECIDING: verdict.verdict, _OTHER: other.verdict},
+                "verdicts": {_DECIDING: row["verdict"], _OTHER: row["by_other_measure"]},
                 "rows": rows,
                 "note": "One of its groups is enough." if letters else "",
             }
         )
-    for row, (_, differences, _others) in zip(observed_rows(observed), observed, strict=True):
+    for row, seen in zip(observed_rows(observed), observed, strict=True):
         rows = [
             _row(families, places, finding, each, difference_words(each), "")
-            for finding, each in zip(differences, row["comparisons"], strict=True)
+            for finding, each in zip(seen.findings, row["comparisons"], strict=True)
         ]
         groups.append({"text": row["text"], "note": row["note"], "observed": True, "verdicts": {}, "rows": rows})
     return Forest((_DECIDING, _OTHER), groups, "as claimed")
 
 
-def of_worlds(families: Sequence[Family], decided: Sequence[Sequence[tuple[Verdict, Verdict]]]) -> Forest:
+def of_worlds(families: Sequence[Family], decided: Sequence[Sequence[Verdict]]) -> Forest:
     """Return the paper's main claims, each with its comparisons in every world. decided: by world, then by claim."""
     found = []
     for same in zip(*decided, strict=True):
-        made = of_claims(families, [one for one, _ in same], [other for _, other in same]).groups
+        made = of_claims(families, same).groups
         rows = [
             {
                 **row,

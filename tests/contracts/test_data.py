@@ -11,7 +11,7 @@ import pytest
 
 import set_files
 from fedtide import config
-from fedtide.data import cifar, mnist, shakespeare, svhn
+from fedtide.data import cifar, fetch, mnist, shakespeare
 from fedtide.data.dataset import check_dataset, checked_dataset
 from fedtide.parts.arguments import part_parameters
 from fedtide.parts.kinds import builtin_parts
@@ -57,9 +57,9 @@ def digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(mnist, "load_idx", lambda *_: whole)
     photographs = [rng.integers(0, 256, (n, 3, 32, 32), np.uint8) for n in (60, 20)]
     raws = [bytearray(part) for part in (photographs[0], train.labels, photographs[1], test.labels)]
-    monkeypatch.setattr(cifar, "obtain", lambda *_: (raws, "made up"))
+    monkeypatch.setattr(fetch, "obtain", lambda *_: (raws, "made up"))
     (tmp_path / "checked").mkdir()
-    monkeypatch.setattr(svhn, "SVHN_MD5", set_files.svhn(tmp_path / "checked"))
+    monkeypatch.setattr(cifar, "SVHN_MD5", set_files.svhn(tmp_path / "checked"))
 
 
 @pytest.fixture(autouse=True)

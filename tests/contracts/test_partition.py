@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.data.holdings import Holdings, is_virtual, label_counts
-from fedtide.data.partition_checks import checked_partition
+from fedtide.data.holdings import Holdings, checked_partition, is_virtual, label_counts
 from fedtide.parts.checks import Guarded
 from fedtide.parts.kinds import builtin_parts
 from fedtide.types import Dataset, Samples

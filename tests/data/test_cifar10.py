@@ -155,11 +155,11 @@ def test_a_bad_archive_leaves_nothing_behind(small, cache, mirror, said):
     [
         (".bin", lambda path: path.unlink(), "holds no data_batch_2"),
         (".bin", lambda path: path.write_bytes(path.read_bytes()[:-1]), "data_batch_2: truncated: 12291 bytes"),
-        (".bin", lambda path: path.write_bytes(path.read_bytes()[:-3073]), "train-images: truncated: 58368 bytes"),
+        (".bin", lambda path: path.write_bytes(path.read_bytes()[:-3073]), "train-images: corrupt: 58368 bytes"),
         (".bin", lambda path: path.write_bytes(bytes(4 * 3073)), "corrupt: SHA-256"),
         ("", lambda path: path.write_bytes(path.read_bytes()[:-1]), "data_batch_2: damaged pickle"),
-        ("", lambda path: path.write_bytes(pickle.dumps({"data": 3}, 4)), "the pickle has data, expected data and"),
-        ("", lambda path: path.write_bytes(pickle.dumps([1], 4)), "holds a list, expected a mapping"),
+        ("", lambda path: path.write_bytes(pickle.dumps({"data": 3}, 4)), "the pickle holds no data, uint8"),
+        ("", lambda path: path.write_bytes(pickle.dumps([1], 4)), "the pickle holds no data, uint8"),
         (
             "",
             lambda path: path.write_bytes(

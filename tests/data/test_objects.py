@@ -151,9 +151,9 @@ def test_it_can_be_simulated():
             lambda: from_torchvision([(PIXELS[0], 1), (PIXELS[1][:4], 1)], [(PIXELS[0], 1)]),
             r"an image \[4, 5, 3\] \(number 1\) and one \[6, 5, 3\]: bring",
         ),
-        (lambda: from_torchvision([(PIXELS[0], "cat")], [(PIXELS[0], 1)]), "train has the label 'cat': give whole"),
-        (lambda: from_torchvision([(PIXELS[0], 1)], [(PIXELS[0], 1.7)]), r"test has the label 1\.7: give whole"),
-        (lambda: from_huggingface(3, 4), "train is a int, not rows: hand over one split"),
+        (lambda: from_torchvision([(PIXELS[0], "cat")], [(PIXELS[0], 1)]), "labels are of type int, str: give whole"),
+        (lambda: from_torchvision([(PIXELS[0], 1)], [(PIXELS[0], 1.7)]), "labels are of type float, int: give whole"),
+        (lambda: from_huggingface(3, 4), "train gives a int, not rows: hand over one split"),
         (lambda: from_huggingface({"train": 1}, 4), "train gives a str, not rows: hand over one split"),
         (
             lambda: from_huggingface(rows(slice(5)), rows(slice(5)), image="img"),

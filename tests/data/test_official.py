@@ -13,7 +13,7 @@ import pytest
 
 import set_files as files
 from fedtide import config
-from fedtide.data import cifar, emnist, load, speech, svhn
+from fedtide.data import cifar, load, mnist, speech
 from fedtide.data.dataset import check_dataset
 from fedtide.data.fetch import folder_digest
 from fedtide.errors import DataError, FedtideError
@@ -28,7 +28,7 @@ def one_line(caught):
 
 @pytest.fixture
 def mats(tmp_path, monkeypatch):
-    monkeypatch.setattr(svhn, "SVHN_MD5", files.svhn(tmp_path))
+    monkeypatch.setattr(cifar, "SVHN_MD5", files.svhn(tmp_path))
     return tmp_path
 
 
@@ -68,20 +68,20 @@ def test_emnist_letters_count_from_zero(tmp_path):
     found = load("emnist", folder=tmp_path, split="letters", num_train=5)
     assert (found.num_labels, found.train.labels.tolist()) == (26, [0, 1, 2, 3, 4])
     files.emnist(tmp_path, "letters")
-    with pytest.raises(DataError, match=r"24 labels from 0 to 9, expected .* from 1 to 26"):
+    with pytest.raises(DataError, match="train has labels from 0 to 255: give labels 0 to 25"):
         load("emnist", folder=tmp_path, split="letters")
 
 
 def test_emnist_zip_is_checked(tmp_path, monkeypatch):
     files.emnist_zip(tmp_path)
-    with pytest.raises(DataError, match=rf"gzip.zip is corrupt or another file: MD5 \w+, expected {emnist.EMNIST_MD5}"):
+    with pytest.raises(DataError, match=rf"gzip.zip is corrupt or another file: MD5 \w+, expected {mnist.EMNIST_MD5}"):
         load("emnist", folder=tmp_path)
-    monkeypatch.setattr(emnist, "EMNIST_MD5", files.md5(tmp_path / "gzip.zip"))
+    monkeypatch.setattr(mnist, "EMNIST_MD5", files.md5(tmp_path / "gzip.zip"))
     check_dataset(load("emnist", folder=tmp_path))
     with pytest.raises(DataError, match="is damaged"):
         load("emnist", folder=tmp_path, split="digits")
     (tmp_path / "gzip.zip").write_bytes(b"PK")
-    monkeypatch.setattr(emnist, "EMNIST_MD5", files.md5(tmp_path / "gzip.zip"))
+    monkeypatch.setattr(mnist, "EMNIST_MD5", files.md5(tmp_path / "gzip.zip"))
     with pytest.raises(DataError, match="is damaged"):
         load("emnist", folder=tmp_path)
 
@@ -93,14 +93,14 @@ def test_emnist_zip_is_checked(tmp_path, monkeypatch):
         (
             "train-images-idx3",
             gzip.compress(b"x" * 50, mtime=0)[:-9],
-            r"truncated gzip data: it ends after \d+ bytes of at most",
+            "damaged gzip data",
         ),
-        ("train-images-idx3", files.idx_bytes(LABELS["train"].astype(np.uint8)), r"images \[24\] and 24 labels"),
-        ("train-images-idx3", files.idx_bytes(GREY["test"]), "12, 28, 28. and 24 labels"),
+        ("train-images-idx3", files.idx_bytes(LABELS["train"].astype(np.uint8)), r"images \[24\], not \[n 28 28\]"),
+        ("train-images-idx3", files.idx_bytes(GREY["test"]), r"images uint8\[12, 1, 28, 28\] and labels uint8\[24\]"),
         (
             "train-labels-idx1",
             files.idx_bytes(np.full(24, 47, np.uint8)),
-            "labels from 47 to 47, expected .* from 0 to 46",
+            "labels from 47 to 47: give labels 0 to 46",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_cifar100(tmp_path, monkeypatch, end, layout, labels, factor):
     [
         (b"", "test: truncated: 0 bytes"),
         (files.cifar100_bytes("test")[:-1], "expected whole records of 3074"),
-        (bytes([0, 100]) + bytes(3072), "test has a label 100, expected 0 to 99"),
+        (bytes([0, 100]) + bytes(3072), "test has labels from 100 to 100: give labels 0 to 99"),
     ],
 )
 def test_cifar100_that_is_wrong(tmp_path, data, reason):
@@ -185,15 +185,13 @@ def test_svhn_that_is_wrong(mats, monkeypatch):
         (whole[: len(whole) // 2], "cannot be read"),
         (b"", "cannot be read"),
         ({"X": images}, "cannot be read .KeyError"),
-        ({"X": images[:, :, :2], "y": labels}, "expected uint8 .32 32 3 n. and n"),
-        ({"X": images, "y": labels[:5]}, "and 5 labels"),
-        ({"X": images, "y": labels * 11}, "12 labels, expected .* n labels from 1 to 10"),
+        ({"X": images, "y": labels[:5]}, r"and labels uint8\[5\]"),
     ]:
         if isinstance(content, bytes):
             path.write_bytes(content)
         else:
             savemat(path, content)
-        monkeypatch.setattr(svhn, "SVHN_MD5", svhn.SVHN_MD5 | {path.name: files.md5(path)})
+        monkeypatch.setattr(cifar, "SVHN_MD5", cifar.SVHN_MD5 | {path.name: files.md5(path)})
         with pytest.raises(DataError, match=reason) as caught:
             load("svhn", folder=mats)
         one_line(caught)
@@ -231,13 +229,28 @@ def test_femnist_before_it_is_divided(tmp_path, inner):
         ('{"users": ["a"', "is damaged or not of LEAF"),
         ("[1]", "is damaged or not of LEAF"),
         ('{"users": ["a"], "user_data": {}}', "is damaged or not of LEAF"),
-        ('{"users": [], "user_data": {}}', "hold no samples"),
-        ('{"users": ["a"], "user_data": {"a": {"x": [[1, 2]], "y": [1]}}}', r"x \[1, 2\] and y int64\[1\], expected"),
-        ('{"users": ["a"], "user_data": {"a": {"x": [["q"]], "y": [1]}}}', "other than rows of numbers"),
-        (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": 5}}}), r"y int64\[\], expected"),
-        (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[10**400]], "y": [1]}}}), "other than rows of numbers"),
-        (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": [62]}}}), "labels outside 0 to 61"),
-        (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[1.5] * 784], "y": [1]}}}), "pixels outside 0 to 1"),
+        ('{"users": [], "user_data": {}}', "holds no samples"),
+        (
+            '{"users": ["a"], "user_data": {"a": {"x": [[1, 2]], "y": [1]}}}',
+            r"x\.0\.1 Input should be less than or",
+        ),
+        ('{"users": ["a"], "user_data": {"a": {"x": [["q"]], "y": [1]}}}', "Input should be a valid number"),
+        (
+            json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": 5}}}),
+            "Input should be a valid array",
+        ),
+        (
+            json.dumps({"users": ["a"], "user_data": {"a": {"x": [[10**400]], "y": [1]}}}),
+            "Input should be a finite number",
+        ),
+        (
+            json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": [62]}}}),
+            "Input should be less than 62",
+        ),
+        (
+            json.dumps({"users": ["a"], "user_data": {"a": {"x": [[1.5] * 784], "y": [1]}}}),
+            "Input should be less than or equal to 1",
+        ),
     ],
 )
 def test_femnist_that_is_wrong(tmp_path, text, reason):
@@ -297,10 +310,13 @@ def test_every_band_hears_something():
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda at: (at / "testing_list.txt").unlink(), "testing_list.txt cannot be read .No such file"),
-        (lambda at: (at / "testing_list.txt").write_bytes(b"\xff\xfe"), "it is not text"),
+        (lambda at: (at / "testing_list.txt").unlink(), "testing_list.txt cannot be read .FileNotFoundError"),
+        (
+            lambda at: (at / "testing_list.txt").write_bytes(b"\xff\xfe"),
+            "testing_list.txt cannot be read .UnicodeDecodeError",
+        ),
         (lambda at: (at / "testing_list.txt").write_text("yes/gone.wav"), "gone.wav is listed and not there"),
-        (lambda at: (at / "testing_list.txt").write_text(""), "no recording is left for the test set"),
+        (lambda at: (at / "testing_list.txt").write_text(""), "is left for training, or for the test"),
         (lambda at: (at / "no/00000001_nohash_1.wav").write_bytes(b"RIFF"), r"recording \(it ends too soon\)"),
         (
             lambda at: files.wav(at / "no/00000001_nohash_1.wav", b"", rate=8000),

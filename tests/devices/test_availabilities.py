@@ -205,7 +205,7 @@ def test_whoever_is_back_is_there(part: Any, times: list[float], seed: int) -> N
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Daily(24, 25, 3), r"begin=25 lies beyond day=24; give a time of the day"),
+        (lambda: Daily(24, 25, 3), r"begin=25 or end=3 lies beyond day=24; give times of the day"),
         (lambda: Daily(24, 6, 6), r"from begin=6 to end=6 is all day or none of it; move one"),
         (lambda: Daily(24, 6, 7, 0.5), r"jitter=0\.5 could swallow the stay of 1 .*keep it below 0\.5"),
         (lambda: Battery(1e-320, 1e10, 9), r"capacity_joules=.* lasts .*; give numbers of one size"),

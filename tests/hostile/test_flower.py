@@ -313,7 +313,7 @@ def lines(data: bytes) -> list[bytes]:
     [
         (lose("trace.jsonl"), "its trace was lost"),
         (lose("checkpoint.npz"), r"checkpoint\.npz"),
-        (lose("rounds.jsonl"), "shorter than the checkpoint"),
+        (lose("rounds.jsonl"), "damaged or was edited"),
         (edit("trace.jsonl", lambda data: b""), "line 1: it does not end with its seal"),
         (edit("trace.jsonl", lambda data: b"".join(lines(data)[:-1])), "2 periods and rounds.jsonl 3"),
         (edit("trace.jsonl", lambda data: b"".join(lines(data)[:1])), "0 periods and rounds.jsonl 3"),
@@ -321,7 +321,7 @@ def lines(data: bytes) -> list[bytes]:
         (edit("trace.jsonl", lambda data: data + b"{}\n"), "line 5: it does not end with its seal"),
         (edit("trace.jsonl", lambda data: b"".join([*lines(data)[:2], lines(data)[3], lines(data)[2]])), "seal"),
         (edit("trace.jsonl", lambda data: data[:-1]), "2 periods and rounds.jsonl 3"),
-        (edit("rounds.jsonl", lambda data: b"".join(lines(data)[:-1])), "shorter than the checkpoint"),
+        (edit("rounds.jsonl", lambda data: b"".join(lines(data)[:-1])), "damaged or was edited"),
         (edit("experiment.yaml", lambda data: data.replace(b"seed: 3", b"seed: 4")), "another experiment"),
         (edit("checkpoint.npz", lambda data: data[:100]), "damaged"),
     ],

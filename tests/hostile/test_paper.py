@@ -57,7 +57,7 @@ CASES = [
         for spread in ("0.5", "1e-300", "100.0")
     ),
     *(wrong(*SLOW, f"data.size_spread={spread}", says="data.size_spread") for spread in ("-1", "nan", "inf", "much")),
-    wrong(*SLOW, "fleet.min_duration=2", says="fleet.min_duration=2.0 exceeds"),
+    wrong(*SLOW, "fleet.min_duration=2", says="fleet.min_duration=2 exceeds"),
     # a run refuses as a plan does
     wrong("run", *SLOW[1:], "data.size_spread=0.5", "--out", "here", says="size_spread = 0.5"),
     wrong("run", *SLOW[1:], "fleet.num_devices=1", "policy.limit=1", "--out", "here", says="needs two of each"),

@@ -234,7 +234,7 @@ ROWS = [
         ("DATA._replace(train=Samples(TRAIN.images.astype(float) + 1e300, TRAIN.labels))", "NaN or infinity"),
         ("DATA._replace(train=TRAIN._replace(images=TRAIN.images.astype(np.uint8)))",
          r"train has uint8 images without values: give values float32 .1 256., .* or float32 images"),
-        ("DATA._replace(train=TRAIN._replace(values=np.zeros((1, 256), np.float32)))", "leave the values out"),
+        ("DATA._replace(train=TRAIN._replace(values=np.zeros((1, 256), np.float32)))", "give uint8 images, or no values"),
         *((f"DATA._replace(test=TEST._replace(values={values}, images=TEST.images.astype(np.uint8)))", says)
           for values, says in (
               ("[[0.0] * 256]", "test has values that are a list: give float32"),

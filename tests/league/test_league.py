@@ -22,11 +22,11 @@ from fedtide.studies import final_accuracy, mean_accuracy
 from fedtide.studies.results import RunResult
 from fedtide.studies.spec import Run
 from fedtide.studies.store import Store
-from fedtide_lab.league import benchmark as bench
 from fedtide_lab.league import methods, page, tune
-from fedtide_lab.league.benchmark import benchmark, stages
+from fedtide_lab.league import ranking as bench
 from fedtide_lab.league.draw import draw_curves
 from fedtide_lab.league.methods import GROUPS, LEAGUE_METHODS, PAPER_METHOD, REFERENCE, LeagueMethod
+from fedtide_lab.league.ranking import benchmark, stages
 from fedtide_lab.league.tune import (
     COMBINED,
     CONFIRMING,

@@ -10,7 +10,7 @@ import pytest
 
 import fedtide
 from fedtide import config
-from fedtide.engine.simulated_devices import Simulated
+from fedtide.engine.devices import Simulated
 from fedtide.engine.step import initial_state, step
 from fedtide.engine.system import build, make_trainer, parameter_count
 from fedtide.errors import FedtideError

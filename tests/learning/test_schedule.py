@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedtide.engine.step import learning_rates
 from fedtide.engine.system import build
-from fedtide.engine.ticks import learning_rates
 from fedtide.learning.trainer import RATE_SCHEDULES
 from helpers import small, small_dataset
 

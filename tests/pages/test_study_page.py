@@ -327,7 +327,7 @@ def paper():
 
 
 def test_the_papers_page_says_its_verdicts(opened, found, paper) -> None:
-    rows = [row for row in claims_rows(*reproduce.verdicts(found)) if row["comparisons"][0]["figure"] in found]
+    rows = [row for row in claims_rows(reproduce.verdicts(found)) if row["comparisons"][0]["figure"] in found]
     assert len(rows) > 8
     browser = opened(paper)
     groups = browser.find_elements("css selector", ".forest-group")

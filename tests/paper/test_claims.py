@@ -8,7 +8,7 @@ import pytest
 
 from fedtide.studies.results import COLUMNS, RunResult
 from fedtide.studies.table import effect
-from fedtide_lab.paper.claims import Check, Claim, Finding, Observation, decide, observe
+from fedtide_lab.paper.claims import Check, Claim, Finding, decide
 from fedtide_lab.paper.figures import FIGURES, figure_study
 from fedtide_lab.paper.page import _anchor
 from fedtide_lab.paper.reproduce import claims_rows, difference_words, in_words, observed_rows
@@ -137,8 +137,8 @@ def test_one_mixing_is_enough_for_the_stragglers():
 
 def test_findings_of_ours_get_no_verdict_on_the_paper():
     results = {"R": {"a | i.i.d.": runs([0.5, 0.52, 0.53]), "b | i.i.d.": runs([0.9, 0.91, 0.92])}}
-    ours = Observation("o", "text", (Check("R", "a | i.i.d.", "b | i.i.d."),), "note")
-    row = observed_rows([(ours, observe(ours, results), observe(ours.by_other_measure(), results))])[0]
+    ours = Claim("o", "text", (Check("R", "a | i.i.d.", "b | i.i.d."),), reading="note")
+    row = observed_rows([decide(ours, results)])[0]
     assert (row["kind"], row["finding"], row["note"]) == ("finding of ours", "o", "note")
     assert "verdict" not in row
     (found,) = row["comparisons"]
@@ -223,10 +223,10 @@ def test_runs_too_short_to_tell_are_not_resolved():
 
 def test_every_claim_is_decided_by_another_measure_too():
     results = {"R": {"a": runs([0.9, 0.91, 0.92]), "b": runs([0.5, 0.52, 0.53])}}
-    other = decide(claim().by_other_measure(), results)
+    other = decide(claim(), results).other
     assert other.findings[0].check.metric == "final_accuracy"
     assert other.findings[0].difference == pytest.approx((0.4, 0.39, 0.39))
-    row = claims_rows([decide(claim(), results)], [other])[0]
+    row = claims_rows([decide(claim(), results)])[0]
     assert (row["verdict"], row["by_other_measure"]) == ("holds", "holds")
     for each in CLAIMS:
         assert len(each.by_other_measure().groups) == len(each.groups)

@@ -85,10 +85,10 @@ def test_the_page_shows_whole_figures_and_says_what_is_missing(tmp_path):
         assert f'> "{each.quote}" ({each.section})' in written
         assert each.reading in written
     for ours in OBSERVATIONS:
-        assert written.count(f"**{ours.text}.** {ours.note}") == 1
+        assert written.count(f"**{ours.text}.** {ours.reading}") == 1
     shown = " ".join(found.stdout.split())
     assert all(f'"{each.quote}" ({each.section})' in shown and each.reading in shown for each in CLAIMS)
-    assert all(ours.text in shown and ours.note in shown for ours in OBSERVATIONS)
+    assert all(ours.text in shown and ours.reading in shown for ours in OBSERVATIONS)
     assert not (tmp_path / "docs" / "figures" / "paper-schedulers.png").exists()
 
 

@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 import fedtide
+from fedtide.engine.step import link_at
 from fedtide.engine.system import build, parameter_count
-from fedtide.engine.ticks import link_at, planned
+from fedtide.engine.ticks import planned
 from fedtide.pages.run import run_page
 from fedtide.report.plan import plan_rows, plan_summary
 from fedtide.report.terminal import summary_table

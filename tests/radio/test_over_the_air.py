@@ -119,10 +119,9 @@ def test_how_the_noise_goes(change: dict[str, float], factor: float) -> None:
 
 def test_every_aggregation_is_the_sum_plus_noise() -> None:
     """Updates from an orthogonal exchange of the same models, the rest from the papers."""
-    from fedtide.engine.simulated_devices import Simulated
-    from fedtide.engine.step import initial_state, step
+    from fedtide.engine.devices import Simulated
+    from fedtide.engine.step import initial_state, link_at, step
     from fedtide.engine.system import make_trainer
-    from fedtide.engine.ticks import link_at
 
     threshold = 8.0
     experiment = wanted(truncated(threshold), {"policy": {"aggregator": "average_deltas"}})

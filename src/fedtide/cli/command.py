@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -37,17 +37,6 @@ class Command(click.Command):
                 formatter.write_dl(rows)
         super().format_options(ctx, formatter)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; with --json, send what a user's own code prints to stderr."""
-        if not ctx.params.get("as_json"):
-            return super().invoke(ctx)
-        console.out.file = sys.stdout
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                return super().invoke(ctx)
-        finally:
-            console.out._file = None
-
 
 class Group(Command, click.Group):
     """A group of commands in the order of their definition, inside the one border."""
@@ -60,8 +49,9 @@ class Group(Command, click.Group):
         console.encode_anything()
         try:
             try:
-                words = sys.argv[1:] if args is None else args
-                with self.make_context(prog_name or "fedtide", list(words)) as context:
+                words = list(sys.argv[1:] if args is None else args)
+                only_json = _only_json("--json" in words and "--help" not in words)
+                with only_json, self.make_context(prog_name or "fedtide", words) as context:
                     self.invoke(context)
                 code = 0
             except click.exceptions.Exit as left:
@@ -104,6 +94,20 @@ class Group(Command, click.Group):
             rows.append((name, " ".join(((found and found.help) or "").split("\n\n")[0].split())))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+@contextlib.contextmanager
+def _only_json(wanted: bool) -> Iterator[None]:
+    """With --json, send what a user's own code prints to stderr."""
+    if not wanted:
+        yield
+        return
+    console.out.file = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        console.out._file = None
 
 
 def command(name: str) -> Callable[[Callable[..., Any]], click.Command]:

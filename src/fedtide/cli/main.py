@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,9 +142,13 @@ def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool
         list_keys(as_json)
         return
     from fedtide.cli.progress import default_folder
+    from fedtide.engine.simulate import simulate
 
     experiment = _experiment(words)
-    _run(experiment, folder or default_folder(experiment), threads, as_json)
+    folder = folder or default_folder(experiment)
+    if not _is_shown(experiment, folder, as_json):
+        with _training(experiment, folder, as_json) as (advance, done):
+            done(simulate(experiment, folder, threads=threads, say=say, on_round=advance, warn=warn))
 
 
 @app.command()
@@ -152,41 +157,53 @@ def run(words: tuple[str, ...], folder: Path | None, threads: int, as_json: bool
 @options.as_json
 def resume(run: Path, threads: int, as_json: bool) -> None:
     """Continue a run that was stopped or killed; the result is the same as if it had not been."""
+    from fedtide.engine.simulate import simulate
     from fedtide.parts import user_code
     from fedtide.runs import read_header
 
     header = read_header(run)
+    experiment = header.experiment
     with user_code.search_folder(header.versions.files_folder):
-        _run(header.experiment, header, threads, as_json)
+        if not _is_shown(experiment, header, as_json):
+            with _training(experiment, run, as_json) as (advance, done):
+                done(simulate(experiment, header, threads=threads, say=say, on_round=advance, warn=warn))
 
 
-def _run(experiment: Experiment, where: Path | RunHeader, threads: int, as_json: bool) -> None:
-    """Run an experiment in a folder, or go on with the run whose header was read."""
-    from fedtide.cli.progress import shown_progress
-    from fedtide.config.effort import long_work
-    from fedtide.engine.simulate import simulate
+def _is_shown(experiment: Experiment, where: Path | RunHeader, as_json: bool) -> bool:
+    """Show the run in a folder, or the one whose header was read, if it is complete; say whether it was."""
     from fedtide.runs import is_complete, is_deployment, read_header, read_run
-    from fedtide.runs.manifest import instruction_path
     from fedtide.runs.result import as_result
 
     folder = where if isinstance(where, Path) else where.path
-    if is_complete(folder) and not is_deployment(folder):
-        header = read_header(where) if isinstance(where, Path) else where
-        header.check(experiment, _identity(header) if isinstance(where, Path) else None)
-        _show(folder, as_result(read_run(header)), header.isa, as_json, draw=True)
-        return
-    begun = time.perf_counter()
+    if not is_complete(folder) or is_deployment(folder):
+        return False
+    header = read_header(where) if isinstance(where, Path) else where
+    header.check(experiment, _identity(header) if isinstance(where, Path) else None)
+    _show(folder, as_result(read_run(header)), header.isa, as_json, draw=True)
+    return True
+
+
+@contextmanager
+def _training(
+    experiment: Experiment, folder: Path, as_json: bool
+) -> Iterator[tuple[Callable[[RoundRecord, int], None], Callable[[Result], None]]]:
+    """Show how a run goes, and its result, which is handed to the second of what this gives."""
+    from fedtide.cli.progress import shown_progress
+    from fedtide.config.effort import long_work
+    from fedtide.runs.manifest import instruction_path
+
+    begun, done = time.perf_counter(), list[Any]()
     if long := long_work(experiment):
         say(long)
     try:
         with shown_progress("training") as advance:
-            result = simulate(experiment, where, threads=threads, say=say, on_round=advance, warn=warn)
+            yield advance, done.append
     except KeyboardInterrupt as error:
         if signals.foreign(error):
             raise
         tell(f"[yellow]stopped.[/] Everything so far is saved; continue with: fedtide resume {escape(str(folder))}")
         raise click.exceptions.Exit(signals.exit_code()) from None
-    trained = time.perf_counter()
+    trained, result = time.perf_counter(), done[0]
     _show(folder, result, instruction_path(experiment), as_json, draw=True)
     if not as_json:
         spent = {**result.seconds, "figure and table": time.perf_counter() - trained}
@@ -323,25 +340,24 @@ def data(names: tuple[str, ...], folder: Path | None, status: bool, as_json: boo
     from fedtide.report.terminal import TableColumn
 
     found = {name: fetched(name, folder, None if status else say) for name in names or ["mnist"]}
-    told: list[dict[str, Any]] = [
-        {
-            "folder": str(state.folder),
-            "complete": state.complete,
-            "files": {file: problem or "verified" for file, problem in state.problems.items()},
-            "name": name,
-        }
-        for name, state in found.items()
-    ]
     if as_json:
+        told: list[dict[str, Any]] = [
+            {
+                "folder": str(state.folder),
+                "complete": state.complete,
+                "files": {file: problem or "verified" for file, problem in state.problems.items()},
+                "name": name,
+            }
+            for name, state in found.items()
+        ]
         print_json(told if len(told) > 1 else told[0])
         return
-    for tree in told:
+    for state in found.values():
         rows = [
-            (escape(file), "[green]verified[/]" if state == "verified" else f"[yellow]{escape(state)}[/]")
-            for file, state in tree["files"].items()
+            (escape(file), f"[yellow]{escape(problem)}[/]" if problem else "[green]verified[/]")
+            for file, problem in state.problems.items()
         ]
-        columns = (TableColumn("file"), TableColumn("state", wraps=True))
-        print_table(columns, rows, f"{found[tree['name']].title} in {tree['folder']}")
+        print_table((TableColumn("file"), TableColumn("state", wraps=True)), rows, f"{state.title} in {state.folder}")
 
 
 for command in (study, report, explore, scenario, deploy, replay):

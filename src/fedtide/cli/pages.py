@@ -128,7 +128,14 @@ def _open(address: str, browser: bool, more: str = "") -> None:
 # ---- `fedtide scenario`: the worlds that the package brings along
 
 # What a radio is made of, each with the name that is not worth a word.
-_RADIO = {"coverage": "equal", "channel": "", "csi": "perfect", "allocation": "equal_bits", "downlink": "instant"}
+_RADIO = {
+    "coverage": "equal",
+    "channel": "",
+    "csi": "perfect",
+    "modem": "shannon",
+    "allocation": "equal_bits",
+    "downlink": "instant",
+}
 
 
 @click.group("scenario", cls=Group)

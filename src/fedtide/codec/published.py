@@ -28,7 +28,7 @@ from fedtide.codec.base import (
     unseal_whole,
 )
 from fedtide.codec.sparse_quantized import NORM_BITS, max_kept
-from fedtide.core.reading import is_own_file
+from fedtide.core.files import is_own_file
 from fedtide.errors import FedtideError
 from fedtide.extension import native
 from fedtide.parts import checks, registry

@@ -21,7 +21,7 @@ from fedtide.config.keys import (
 from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES
 from fedtide.config.trees import PART_KEYS, dotted, lay, nest, parse_overrides
 from fedtide.config.values import Count, Decibels, NonNegativeInt, NotNegative, Part, Positive, explain_validation
-from fedtide.core.reading import read_file
+from fedtide.core.yaml12 import read_file
 
 __all__ = [
     "FRAMEWORKS",

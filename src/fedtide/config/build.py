@@ -16,14 +16,14 @@ from fedtide.config.keys import Experiment, all_keys, dump, has_all_keys
 from fedtide.config.presets import PRESETS
 from fedtide.config.trees import PART_KEYS, lay, nest, parse_overrides, with_room
 from fedtide.config.values import Part, explain_validation
-from fedtide.core.reading import files_beside, locate_file, read_file
-from fedtide.core.yaml12 import plain_tree, shown
+from fedtide.core.files import files_beside, locate_file
+from fedtide.core.yaml12 import plain_tree, read_file, shown
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.parts import registry, user_code
 from fedtide.parts.arguments import NO_DEFAULT, given_elsewhere, part_parameters
 from fedtide.parts.kinds import builtin_parts
 
-# Parts handed over as Python objects: each becomes its name (`file.py:name`) and arguments, as in an experiment file.
+# Parts given as Python objects: each becomes its name (`file.py:name`) and arguments, as in an experiment file.
 #
 # So a run knows the source file by its content, and a resume, a study's worker or a node finds the part again.
 
@@ -158,11 +158,11 @@ def _beside(kind: str, entry: Any, folder: Path) -> Any:
 
 
 def experiment(*given: Mapping[str, Any] | Experiment | str | Path, **keys: Any) -> Experiment:
-    """Make an Experiment, the later ones of what is given on top; one clear line if it cannot be.
+    """Build an Experiment from one or more sources; later ones override earlier ones.
 
-    Each is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` word. What is laid
-    on an Experiment changes it: all else keeps its value. Keywords come on top of all: `seed=3`, `policy={"limit": 4}` or
-    `**{"policy.limit": 4}`.
+    A source is a mapping (nested, or with dotted keys), an Experiment, the path of a file, or a `key=value` word. On an
+    Experiment, a source changes the keys that it gives and no others. Keywords come last: `seed=3`, `policy={"limit": 4}`
+    or `**{"policy.limit": 4}`. Raises FedtideError with a one-line message.
     """
     merged: dict[str, Any] = {}
     for each in (*given, keys):

@@ -21,6 +21,13 @@ MOST_SAMPLES: Final = 1e13  # that a run trains on
 LONG: Final = 1e10  # samples; more are told of
 PER_SECOND: Final = 1e5  # samples that a core trains on, of the paper's model: for estimates only
 _DAY: Final = 86_400.0
+_OFFICIAL_SIZES: Final = {  # samples to train on and to test on
+    "mnist": (60_000, 10_000),
+    "fashion_mnist": (60_000, 10_000),
+    "cifar10": (50_000, 10_000),
+    "cifar100": (50_000, 10_000),
+    "svhn": (73_257, 26_032),
+}
 
 
 def _timeline(e: Experiment) -> Any:
@@ -52,13 +59,14 @@ def dataset_size(e: Experiment, key: str) -> int | None:
     """Return `num_train` or `num_test` of an experiment, as far as its data set says; None if it does not."""
     wanted: int | None = getattr(e.data, key)
     ours, name = builtin_parts("data"), e.part("data").name
-    if name not in ours:
-        return wanted
-    parameters = {found.about.key: found for found in part_parameters(registry.find_part("data", name, ours))}
-    found = parameters.get(f"data.{key}")
-    most = int(found.about.le) if found and found.about.le is not None else None
-    wanted = wanted or (found.default if found and isinstance(found.default, int) else most)
-    return min(wanted, most) if wanted and most else wanted
+    if name in _OFFICIAL_SIZES:
+        most = _OFFICIAL_SIZES[name][key == "num_test"]
+        return min(wanted or most, most)
+    if wanted is None and name in ours:
+        defaults = {found.about.key: found.default for found in part_parameters(registry.find_part("data", name, ours))}
+        default = defaults.get(f"data.{key}")
+        return default if isinstance(default, int) else None
+    return wanted
 
 
 def samples_per_job(e: Experiment) -> float:

@@ -18,7 +18,7 @@ from fedtide.config import effort
 from fedtide.config.presets import FRAMEWORKS, METHODS, PRESETS, PROFILES, method_problem, scenario
 from fedtide.config.trees import PART_KEYS, lay, with_room
 from fedtide.config.values import Count, Decibels, Name, NonNegativeInt, NotNegative, Part, Positive, Scale
-from fedtide.core.reading import is_own_file
+from fedtide.core.files import is_own_file
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, NAMED

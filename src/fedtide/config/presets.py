@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedtide.config.trees import nest
-from fedtide.core.reading import read_file
-from fedtide.core.yaml12 import shown
+from fedtide.core.yaml12 import read_file, shown
 from fedtide.errors import FedtideError, did_you_mean
 
 PRESETS = ("scenario", "framework", "method", "profile")  # keys that fill in others, and change no result themselves

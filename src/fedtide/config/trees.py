@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from fedtide.core.reading import parse_word
-from fedtide.core.yaml12 import shown
+from fedtide.core.yaml12 import parse_word, shown
 from fedtide.errors import FedtideError
 from fedtide.parts.kinds import NAMED
 

@@ -141,3 +141,37 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
         raise OSError(errno.EFBIG, f"it holds more than {most // 2**20} MB", str(path))
     finally:
         os.close(handle)
+
+
+# Users' own files, by the names that experiments give them.
+
+
+def is_own_file(name: str) -> bool:
+    """Say whether a policy's name is that of a user's own file, `file.py:attribute`."""
+    return name.rpartition(":")[0].endswith(".py")
+
+
+def locate_file(place: str, folder: Path | None) -> Path:
+    """Return where a user's own file is: in the working folder, or beside the file that names it.
+
+    What is in neither comes out as it is. Two different files of one name are refused: nobody knows which was meant.
+    """
+    here = Path(place)
+    there = here if folder is None else folder / here
+    if os.path.isdir(there) and not os.path.exists(here):
+        return there
+    if not os.path.isfile(there):
+        return here
+    if os.path.isfile(here) and not here.samefile(there) and here.read_bytes() != there.read_bytes():
+        raise FedtideError(
+            f"{place} is there twice with different contents, in the working folder and as {there}; "
+            "write the path of the one that is meant in full"
+        )
+    return here if os.path.isfile(here) else there
+
+
+def files_beside(name: str, folder: Path) -> str:
+    """Return a policy's name such that its file is found from anywhere, if it lies beside the experiment file alone."""
+    place, _, attribute = name.rpartition(":")
+    found = locate_file(place, folder) if is_own_file(name) else Path(place)
+    return name if found == Path(place) else f"{os.path.abspath(found)}:{attribute}"

@@ -10,11 +10,12 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Final
 
 import yaml
 
+from fedtide.core.files import read_bytes
 from fedtide.errors import FedtideError
 
 _MOST_NODES: Final = 1_000_000  # values in one tree, those behind aliases counted each time
@@ -103,6 +104,40 @@ def _check_events(text: str) -> None:
         else:
             continue
         raise ConfigSyntaxError(f"line {event.start_mark.line + 1}: {problem}")
+
+
+def read_file(path: Path, kind: str = "experiment") -> dict[str, Any]:
+    """Read an experiment file (YAML), or one of another kind."""
+    named = str(path) if str(path).isprintable() else shown(str(path))
+    try:
+        tree = parse_yaml(read_bytes(path).decode("utf-8-sig"))
+    except FileNotFoundError as error:
+        words = ", or give key=value words" if kind == "experiment" else ""
+        raise FedtideError(f"there is no {kind} file {named}; name a YAML file{words}") from error
+    except UnicodeDecodeError as error:
+        raise FedtideError(f"the {kind} file {named} cannot be read: {error}; save it as UTF-8 text") from error
+    except (OSError, ValueError) as error:  # ConfigSyntaxError is one of the latter
+        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        raise FedtideError(f"the {kind} file {named} cannot be read: {' '.join(reason.split())}") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise FedtideError(f"the {kind} file {named} holds a {type(tree).__name__}; it must be a mapping of keys")
+    return tree
+
+
+def parse_word(word: str) -> tuple[str, Any]:
+    """Return key and value of a `key=value` word (the value in YAML)."""
+    name, equals, text = word.partition("=")
+    name = name.strip()
+    if not equals or not all(part and part.isprintable() for part in name.split(".")):
+        raise FedtideError(f"{shown(word)} is not key=value; write for example policy.limit=8")
+    if re.search(r"(?:^|\s)#", text) and not re.search("[\"']", text):
+        raise FedtideError(f"{shown(word)}: in YAML a comment begins at #; put the value in quotes")
+    try:
+        return name, parse_yaml(text, name)
+    except ConfigSyntaxError as error:
+        raise FedtideError(f"{shown(word)} cannot be read: {error}") from error
 
 
 # ---- data to text

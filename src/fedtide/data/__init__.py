@@ -43,13 +43,13 @@ DATASETS: Final[dict[str, Callable[..., Dataset] | str]] = {
     "cifar10": "fedtide.data.cifar:cifar10",
     "shakespeare": "fedtide.data.shakespeare:shakespeare",
     "cifar100": "fedtide.data.cifar:cifar100",
-    "svhn": "fedtide.data.svhn:svhn",
-    "emnist": "fedtide.data.emnist:emnist",
-    "femnist": "fedtide.data.emnist:femnist",
+    "svhn": "fedtide.data.cifar:svhn",
+    "emnist": "fedtide.data.mnist:emnist",
+    "femnist": "fedtide.data.mnist:femnist",
     "speech_commands": "fedtide.data.speech:speech_commands",
     "synthetic": drawn,
-    "npz": "fedtide.data.user_files:npz",
-    "image_folder": "fedtide.data.user_files:image_folder",
+    "npz": "fedtide.data.adapters:npz",
+    "image_folder": "fedtide.data.adapters:image_folder",
 }
 _FETCHED: Final = {
     "mnist": "fedtide.data.mnist:MNIST",
@@ -74,12 +74,7 @@ def load(name: str, **args: Any) -> Dataset:
 def fetched(name: str, folder: Path | None, say: Say | None) -> Whereabouts:
     """Download a set into the cache, or look at it in a folder, and report where it is. say: None to fetch nothing."""
     if name not in _FETCHED:
-        known = ", ".join(_FETCHED)
-        if name in DATASETS:
-            raise FedtideError(
-                f"{name} is not downloaded by fedtide: only {known} are; docs/data.md says how to have {name}"
-            )
-        raise FedtideError(f"no data set is called {name!r}: use one of {known}")
+        raise FedtideError(f"{name} is not downloaded by fedtide: only {', '.join(_FETCHED)} are; see docs/data.md")
     wanted: OfficialSet = registry.find_part("data", name, _FETCHED)
     if say is not None:
         obtain(wanted, folder, say)

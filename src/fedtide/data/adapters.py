@@ -1,126 +1,163 @@
-"""Users' own data in memory: arrays, and data sets of torchvision and Hugging Face."""
+"""Users' own data: a NumPy archive, a folder of pictures, and data sets of torchvision and Hugging Face."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtide.core.yaml12 import shown
-from fedtide.data.dataset import check_dataset
-from fedtide.data.fetch import Bytes
+from fedtide.core.faults import said
+from fedtide.core.memory_budget import require
+from fedtide.data.dataset import MOST_CHANNELS, Channels, NumTest, NumTrain, dataset, first_samples, in_turn
+from fedtide.data.fetch import Bytes, regular
 from fedtide.errors import DataError
-from fedtide.types import Dataset, Ints, Samples
+from fedtide.parts.arguments import arg
+from fedtide.types import Dataset, Samples
 
-Channels: TypeAlias = Literal["auto", "first", "last"]
-_MOST_CHANNELS: Final = 4  # if their axis is to be guessed
+# A data set in one NumPy archive.
 
-
-def byte_values(mean: Sequence[float], std: Sequence[float]) -> npt.NDArray[np.float32]:
-    """Return what each byte of each channel stands for, (byte/255 - mean)/std, computed in double precision [channels 256]."""
-    share = np.arange(256) / 255
-    values: npt.NDArray[np.float32] = ((share - np.array(mean)[:, None]) / np.array(std)[:, None]).astype(np.float32)
-    return values
+_NAMES: Final = ("x_train", "y_train", "x_test", "y_test")
+# What a damaged archive may raise: a header can speak of more numbers than there are bytes, which no memory would hold.
+_BROKEN: Final = (OSError, ValueError, EOFError, KeyError, NotImplementedError, MemoryError, OverflowError)
 
 
-class RawSplit(NamedTuple):
-    """Training or test samples as the user has them."""
-
-    images: Any  # [n h w], [n h w channels] or [n channels h w]
-    labels: Any  # [n]
-
-
-def dataset(
-    name: str,
-    source: str,
-    train: RawSplit,
-    test: RawSplit,
-    owners: Any = None,
-    channels: Channels = "auto",
-    num_labels: int | None = None,
+def npz(
+    path: Annotated[
+        Path, arg("the archive: x_train, y_train, x_test, y_test and, if samples belong to somebody, owners")
+    ],
+    channels: Annotated[
+        Channels, arg("which axis of the images they are, if that is not plain: first or last")
+    ] = "auto",
+    num_labels: Annotated[int | None, arg("labels in all; none: one more than the largest", ge=1, le=256)] = None,
+    num_train: NumTrain = None,
+    num_test: NumTest = None,
 ) -> Dataset:
-    """Return a data set of arrays: bytes with values by their own mean and deviation, floats as they are.
+    """Your own arrays, as np.savez writes them: images [n h w], [n h w channels] or [n channels h w], labels [n].
 
-    owners: who each training sample belongs to, numbers or words; they are numbered in order. DataError if it cannot be.
+    Bytes are normalised by mean and deviation of the training images, channel by channel; floats are taken as they are.
     """
-    named = ((train, f"{source}: train"), (test, f"{source}: test"))
-    images = [_images(part.images, label, channels) for part, label in named]
-    labels = [_labels(part.labels, label) for part, label in named]
-    if images[0].dtype != images[1].dtype:
-        raise DataError(f"{source}: train has images {images[0].dtype} and test {images[1].dtype}: give one type")
-    most = 1 + max(int(part.max()) for part in labels)
-    if num_labels is not None and num_labels < most:
-        raise DataError(f"{source}: there is a label {most - 1}: num_labels must be at least {most}")
-    values = byte_values(*_moments(images[0])) if images[0].dtype == np.uint8 else None
-    parts = [Samples(pixels, answers, values) for pixels, answers in zip(images, labels, strict=True)]
-    holders = None if owners is None else _owners(owners, len(labels[0]), source)
-    made = Dataset(name, parts[0], parts[1], most if num_labels is None else num_labels, source, holders)
-    check_dataset(made, source)
-    return made
+    found = _arrays(path.expanduser())
+    train, test = (Samples(found[f"x_{part}"], found[f"y_{part}"]) for part in ("train", "test"))
+    made = dataset("npz", str(path), train, test, found.get("owners"), channels, num_labels)
+    return first_samples(made, num_train, num_test)
 
 
-def _images(given: Any, label: str, channels: Channels) -> npt.NDArray[Any]:
-    """Return images [n channels h w] as uint8 or float32, C-contiguous."""
-    array = np.asarray(given)
-    if array.dtype.kind != "f" and array.dtype != np.uint8:
-        raise DataError(f"{label} has images of type {array.dtype}: give uint8, or floating point numbers")
-    if array.ndim not in (3, 4) or 0 in array.shape:
+def _arrays(path: Path) -> dict[str, Any]:
+    remedy = "write it with np.savez(path, x_train=..., y_train=..., x_test=..., y_test=...)"
+    if not path.is_file():
+        raise DataError(f"npz: there is no file {path}; {remedy}, or correct data.name.path")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            require(2.0 * sum(member.file_size for member in archive.infolist()), f"reading {path}", "make it smaller")
+        with np.load(path, allow_pickle=False) as arrays:
+            if missing := [name for name in _NAMES if name not in arrays]:
+                raise DataError(
+                    f"{path} has {', '.join(arrays) or 'no array'}, and lacks {', '.join(missing)}; {remedy}"
+                )
+            return {name: arrays[name] for name in (*_NAMES, "owners") if name in arrays}
+    except (*_BROKEN, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as arrays of numbers ({said(error)}); {remedy}") from error
+
+
+# A data set of picture files in a folder.
+
+_ENDS: Final = (".png", ".jpg", ".jpeg")
+_GREY: Final = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B")  # modes of pictures without colour
+# Whatever a file is called, nothing else is read: of other formats Pillow may start other programs, such as Ghostscript.
+_FORMATS: Final = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
+
+
+def image_folder(
+    path: Annotated[Path, arg("the folder: train/LABEL/*.png or *.jpg, and test/LABEL/...")],
+    num_train: NumTrain = None,
+    num_test: NumTest = None,
+) -> Dataset:
+    """Your own pictures, of one size, in a folder for each label: train/LABEL/*.png or *.jpg, and test/LABEL likewise.
+
+    Labels are numbered in the order of their names; pictures are taken from the labels in turn. Grey or in colour, as the
+    first picture is; normalised by mean and deviation of the training pictures, channel by channel.
+    """
+    folder = path.expanduser()
+    labels = _label_folders(folder / "train")
+    if unknown := [name for name in _label_folders(folder / "test") if name not in labels]:
+        raise DataError(f"{folder}/test has the label {unknown[0]!r}, which train has not: {', '.join(labels)}")
+    places = {part: _pictures(folder / part, labels) for part in ("train", "test")}
+    with _opened(places["train"][0][0]) as picture:
+        mode, size = "L" if picture.mode in _GREY else "RGB", picture.size
+    train, test = (_samples(places[part], mode, size) for part in ("train", "test"))
+    made = dataset("image_folder", str(path), train, test, channels="last", num_labels=len(labels))
+    return first_samples(made, num_train, num_test)
+
+
+def _label_folders(folder: Path) -> list[str]:
+    found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not 1 <= len(found) <= 256:
+        has = f"holds {len(found)} folders" if folder.is_dir() else "is not there"
         raise DataError(
-            f"{label} has images {list(array.shape)}: give at least one, as [n height width], [n height width channels] or "
-            "[n channels height width]"
+            f"image_folder: {folder} {has}; lay the pictures out as train/LABEL/*.png and test/LABEL/*.png, with 1 to 256 "
+            "labels, and name the folder of both in data.name.path"
         )
-    if array.ndim == 3:
-        array = array[:, None]
-    elif channels == "last" or (channels == "auto" and _are_last(array.shape, label)):
-        array = array.transpose(0, 3, 1, 2)
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.float32)
+    return found
 
 
-def _are_last(shape: tuple[int, ...], label: str) -> bool:
-    """Say whether the channels are the last axis; raise if it must be said."""
-    if (shape[1] <= _MOST_CHANNELS) == (shape[3] <= _MOST_CHANNELS):
-        raise DataError(
-            f"{label} has images {list(shape)}, whose channels may be first or last: say channels=first or last"
-        )
-    return shape[3] <= _MOST_CHANNELS
+def _pictures(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
+    """Return the pictures of a part with their labels, taken from the labels in turn: the first so many are even."""
+    found = in_turn(
+        [
+            [(path, number) for path in sorted((folder / name).glob("*")) if path.suffix.lower() in _ENDS]
+            for number, name in enumerate(labels)
+        ]
+    )
+    if not found:
+        raise DataError(f"{folder} holds no picture: put {' or '.join(_ENDS)} into its folders")
+    return found
 
 
-def _labels(given: Any, label: str) -> Bytes:
-    array = np.asarray(given)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise DataError(f"{label} has labels {array.dtype}{list(array.shape)}: give whole numbers [n]")
-    if not len(array) or array.min() < 0 or array.max() > 255:
-        has = f"labels from {array.min()} to {array.max()}" if len(array) else "no labels"
-        raise DataError(f"{label} has {has}: give at least one, from 0 to 255")
-    return np.ascontiguousarray(array, np.uint8)
+def _samples(places: list[tuple[Path, int]], mode: str, size: tuple[int, int]) -> Samples:
+    """Return the pictures as bytes [n h w channels] with their labels [n]."""
+    shape = (len(places), size[1], size[0], *([] if mode == "L" else [3]))
+    require(3.0 * np.prod(shape, dtype=float), f"reading {len(places):,} pictures", "use fewer or smaller ones")
+    images: Bytes = np.empty(shape, np.uint8)
+    for at, (place, _) in enumerate(places):
+        images[at] = _picture(place, mode, size)
+    return Samples(images, np.array([label for _, label in places], np.uint8))
 
 
-def _owners(given: Any, count: int, source: str) -> Ints:
-    array = np.asarray(given)
-    if array.shape != (count,) or array.dtype.kind not in "iuUS":
-        raise DataError(
-            f"{source}: owners are {shown(f'{array.dtype}{list(array.shape)}')}: give a number or a word for each of the "
-            f"{count} training samples"
-        )
-    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+def _picture(place: Path, mode: str, size: tuple[int, int]) -> Bytes:
+    with _opened(place) as picture:
+        if picture.size != size:
+            raise DataError(
+                f"{place} has {picture.size[0]} x {picture.size[1]} pixels, and the first picture {size[0]} x {size[1]}: "
+                "bring all of them to one size"
+            )
+        if picture.mode[0] not in "IF":
+            return np.asarray(picture.convert(mode))
+        values = np.asarray(picture).astype(np.float64)
+        if picture.mode == "F" or values.min() < 0 or values.max() > 65535:
+            raise DataError(
+                f"{place} has pixels from {values.min():g} to {values.max():g} ({picture.mode}): save it with 8 or 16 bits each"
+            )
+        grey = np.rint(values / 257).astype(np.uint8)  # of 16 bits; Pillow would cut at 255
+        return grey if mode == "L" else np.repeat(grey[..., None], 3, axis=2)
 
 
-def _moments(images: Bytes) -> tuple[list[float], list[float]]:
-    """Return mean and deviation of each channel, as shares of 255; of a channel that never varies the deviation is 1."""
-    byte = np.arange(256)
-    counts = [np.bincount(images[:, channel].ravel(), minlength=256) for channel in range(images.shape[1])]
-    means = [float((count * byte).sum() / count.sum()) for count in counts]
-    stds = [
-        float(np.sqrt((count * (byte - mean) ** 2).sum() / count.sum()))
-        for count, mean in zip(counts, means, strict=True)
-    ]
-    return [mean / 255 for mean in means], [std / 255 or 1.0 for std in stds]
+@contextmanager
+def _opened(place: Path) -> Iterator[Any]:
+    """Open a picture file of one of the formats; whatever is wrong with it is one line."""
+    from PIL import Image  # matplotlib brings it; only pictures need it
+
+    try:
+        with Image.open(regular(place), formats=_FORMATS) as picture:
+            yield picture
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise DataError(f"{place} cannot be read as a picture ({said(error)}): replace it or take it away") from error
 
 
 # Data sets of other packages, handed over from Python: torchvision's and Hugging Face's, known by what they can do.
@@ -129,6 +166,8 @@ def _moments(images: Bytes) -> tuple[list[float], list[float]]:
 # is imported: what comes is asked for its length, its items and, if nothing is to be done to them, its arrays. Items are
 # pictures (PIL), arrays [h w], [h w channels] or, of PyTorch, tensors [channels h w], all of one shape.
 
+_Split: TypeAlias = tuple[npt.NDArray[Any], Any]  # images, and as many labels, numbers or words
+
 
 def from_torchvision(
     train: Any, test: Any, name: str = "torchvision", owners: Any = None, num_labels: int | None = None
@@ -136,11 +175,13 @@ def from_torchvision(
     """Return a data set of two torchvision sets, or of any two that give (image, label) by number.
 
     A set without transforms is taken as it is stored, bytes with values by their own mean and deviation; otherwise
-    every item is asked for once, and what the transforms make of it is kept, so a random one is drawn once. owners: who each
-    training sample belongs to [n].
+    every item is asked for once, and what the transforms make of it is kept, so a random one is drawn once. Labels are numbers,
+    or words, which are numbered in their order. owners: who each training sample belongs to [n].
     """
-    parts = [_stored(given) or _items(given, part) for given, part in ((train, "train"), (test, "test"))]
-    return dataset(name, "handed over from torchvision", parts[0], parts[1], owners, "first", num_labels)
+    parts = [
+        _stored(given) or _gathered(_pairs(given, part), part) for given, part in ((train, "train"), (test, "test"))
+    ]
+    return _handed_over(name, "torchvision", parts, owners, num_labels)
 
 
 def from_huggingface(
@@ -156,20 +197,34 @@ def from_huggingface(
     image, label, owner: the columns. Labels are numbers, or words, which are numbered in their order; owners likewise.
     """
     columns = [image, label] + ([] if owner is None else [owner])
-    splits = [
+    parts = [
         _gathered(((row[image], row[label]) for row in _rows(given, columns, part)), part)
         for given, part in ((train, "train"), (test, "test"))
     ]
-    answers, count = _numbered([labels for _, labels in splits], getattr(train, "features", None), label)
-    parts = [RawSplit(images, numbers) for (images, _), numbers in zip(splits, answers, strict=True)]
     owners = None
     if owner is not None:  # no picture is unpacked for a name, if the set can leave out the other columns
-        select: Callable[[list[str]], Any] = getattr(train, "select_columns", lambda _: train)
-        owners = [row[owner] for row in _rows(select([owner]), [owner], "train")]
-    return dataset(name, "handed over from datasets", parts[0], parts[1], owners, "first", count)
+        names = train.select_columns([owner]) if hasattr(train, "select_columns") else train
+        owners = [row[owner] for row in _rows(names, [owner], "train")]
+    features = getattr(train, "features", None)
+    declared = features.get(label) if isinstance(features, Mapping) else None
+    return _handed_over(name, "datasets", parts, owners, getattr(declared, "num_classes", None))
 
 
-def _stored(given: Any) -> RawSplit | None:
+def _handed_over(name: str, package: str, parts: list[_Split], owners: Any, num_labels: int | None) -> Dataset:
+    """Return the data set of two parts, channels first; labels that are words are numbered."""
+    whole = [label for _, labels in parts for label in labels]
+    kinds = {"int" if hasattr(label, "__index__") else type(label).__name__ for label in whole}
+    number: Callable[[Any], int] = operator.index
+    if kinds == {"str"}:
+        words = sorted(set(whole))
+        number, num_labels = words.index, len(words)
+    elif kinds != {"int"}:
+        raise DataError(f"the labels are of type {', '.join(sorted(kinds))}: give whole numbers, or words")
+    train, test = (Samples(images, np.array([*map(number, labels)])) for images, labels in parts)
+    return dataset(name, f"handed over from {package}", train, test, owners, "first", num_labels)
+
+
+def _stored(given: Any) -> _Split | None:
     """Return the arrays of a torchvision set to which nothing is to be done, channels first; None if it has none."""
     if any(getattr(given, name, None) is not None for name in ("transform", "target_transform", "transforms")):
         return None
@@ -181,17 +236,8 @@ def _stored(given: Any) -> RawSplit | None:
     if array.ndim not in (3, 4) or array.dtype.kind not in "fu":  # names of files, say
         return None
     # [n 3 h w] as SVHN and STL10 have it; [n h w 3] as CIFAR has it
-    last = array.ndim == 4 and array.shape[3] <= _MOST_CHANNELS < array.shape[1]
-    return RawSplit(array.transpose(0, 3, 1, 2) if last else array, _array(labels))
-
-
-def _items(given: Any, part: str) -> RawSplit:
-    images, labels = _gathered(_pairs(given, part), part)
-    try:
-        return RawSplit(images, np.array([operator.index(label) for label in labels], np.int64))
-    except TypeError as error:
-        wrong = next(label for label in labels if not hasattr(label, "__index__"))
-        raise DataError(f"{part} has the label {shown(wrong)}: give whole numbers from 0 on") from error
+    last = array.ndim == 4 and array.shape[3] <= MOST_CHANNELS < array.shape[1]
+    return array.transpose(0, 3, 1, 2) if last else array, _array(labels)
 
 
 def _pairs(given: Any, part: str) -> Iterator[tuple[Any, Any]]:
@@ -207,9 +253,7 @@ def _pairs(given: Any, part: str) -> Iterator[tuple[Any, Any]]:
 
 
 def _rows(given: Any, columns: list[str], part: str) -> Iterator[Mapping[str, Any]]:
-    if not hasattr(given, "__iter__"):
-        raise DataError(f"{part} is a {type(given).__name__}, not rows: hand over one split, as dataset['train']")
-    for row in given:
+    for row in given if isinstance(given, Iterable) else [given]:
         if not isinstance(row, Mapping):
             raise DataError(f"{part} gives a {type(row).__name__}, not rows: hand over one split, as dataset['train']")
         if missing := [name for name in columns if name not in row]:
@@ -219,7 +263,7 @@ def _rows(given: Any, columns: list[str], part: str) -> Iterator[Mapping[str, An
         yield row
 
 
-def _gathered(pairs: Iterable[tuple[Any, Any]], part: str) -> tuple[npt.NDArray[Any], list[Any]]:
+def _gathered(pairs: Iterable[tuple[Any, Any]], part: str) -> _Split:
     """Return all images in one array, channels first, and their labels."""
     images: list[npt.NDArray[Any]] = []
     labels: list[Any] = []
@@ -243,16 +287,3 @@ def _array(given: Any) -> npt.NDArray[Any]:
     """Return an array of a tensor, a picture, a list, or what is one already."""
     tensor = given.detach().cpu() if hasattr(given, "detach") else given
     return np.asarray(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
-
-
-def _numbered(parts: list[list[Any]], features: Any, label: str) -> tuple[list[npt.NDArray[np.int64]], int | None]:
-    """Return labels as numbers, and how many there are if the set says so or they are words."""
-    declared = getattr(features.get(label) if isinstance(features, Mapping) else None, "num_classes", None)
-    kinds = {type(answer) for labels in parts for answer in labels}
-    if all(issubclass(kind, int | np.integer) for kind in kinds):
-        return [np.array(labels, np.int64) for labels in parts], declared
-    if not all(issubclass(kind, str) for kind in kinds):
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise DataError(f"the labels in {label!r} are of type {names}: give whole numbers, or words")
-    words = {word: number for number, word in enumerate(sorted({answer for labels in parts for answer in labels}))}
-    return [np.array([words[answer] for answer in labels], np.int64) for labels in parts], len(words)

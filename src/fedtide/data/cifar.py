@@ -1,29 +1,27 @@
-"""CIFAR-10 and CIFAR-100, in their binary or their Python version. Pixels are bytes [n 3 32 32] in both."""
+"""CIFAR-10, CIFAR-100 and SVHN: photographs in colour, bytes [n 3 32 32]."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fedtide.data.adapters import byte_values
-from fedtide.data.dataset import first_samples
-from fedtide.data.fetch import (
-    Bytes,
-    OfficialSet,
-    Raw,
-    Say,
-    archive_members,
-    at_hand,
-    check_md5,
-    named_folder,
-    obtain,
-    read_whole,
-    registered,
-    to_stderr,
+from fedtide.core.faults import error_text
+from fedtide.data import fetch
+from fedtide.data.dataset import (
+    Folder,
+    NumTest,
+    NumTrain,
+    Tell,
+    WithImages,
+    byte_values,
+    check_dataset,
+    dataset,
+    first_samples,
 )
+from fedtide.data.fetch import Bytes, OfficialSet, Raw, registered, to_stderr
 from fedtide.data.unpickle import read_pickle
 from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
@@ -31,35 +29,7 @@ from fedtide.types import Dataset, Samples
 
 SHAPE: Final = (3, 32, 32)
 _NUM_PIXELS: Final = 3072
-
-
-def from_records(data: Raw, num_labels: int = 1, which: int = 0) -> tuple[Bytes, Bytes]:
-    """Return pixels [n 3 32 32] and labels [n] of the binary version.
-
-    A record has num_labels labels of one byte each, of which one is wanted, and 3,072 pixels.
-    """
-    size = num_labels + _NUM_PIXELS
-    if not data or len(data) % size:
-        raise DataError(f"truncated: {len(data)} bytes, expected whole records of {size}")
-    records = np.frombuffer(data, np.uint8).reshape(-1, size)
-    return records[:, num_labels:].reshape(-1, *SHAPE), records[:, which]
-
-
-def from_pickle(data: Raw, labels: str = "labels") -> tuple[Bytes, Bytes]:
-    """Return pixels [n 3 32 32] and labels [n] of the Python version; labels: the name that they go by."""
-    found = read_pickle(data)
-    if not isinstance(found, dict):
-        raise DataError(f"the pickle holds a {type(found).__name__}, expected a mapping")
-    pixels, answers = found.get("data"), found.get(labels)
-    if not isinstance(pixels, np.ndarray) or not isinstance(answers, list):
-        raise DataError(f"the pickle has {', '.join(map(str, found)) or 'nothing'}, expected data and a list {labels}")
-    right = all(type(label) is int and 0 <= label <= 255 for label in answers)
-    if pixels.dtype != np.uint8 or not answers or pixels.shape != (len(answers), _NUM_PIXELS) or not right:
-        raise DataError(
-            f"the pickle has data {pixels.dtype}{list(pixels.shape)} and {len(answers)} {labels}, expected uint8 "
-            f"[n {_NUM_PIXELS}] and as many labels from 0 to 255"
-        )
-    return pixels.reshape(-1, *SHAPE), np.array(answers, np.uint8)
+_Batch: TypeAlias = tuple[Bytes, Bytes]  # pixels [n 3 32 32] and labels [n]
 
 
 class _Version(NamedTuple):
@@ -68,35 +38,62 @@ class _Version(NamedTuple):
     archive: str
     md5: str | None  # None: what it holds is checked
     folder: str  # in the archive
-    end: str  # of a file's name
+    end: str  # of a file's name; none: the Python version
 
 
-def _read(folder: Path, versions: tuple[_Version, ...], names: tuple[str, ...]) -> tuple[_Version, dict[str, Raw]]:
-    """Return the files of these names that a folder has in some version, loose or in its archive, as far as it has them."""
+def _batches(
+    folder: Path, versions: tuple[_Version, ...], names: tuple[str, ...], kinds: tuple[str, ...], wanted: str
+) -> Callable[[str], _Batch]:
+    """Return what reads a batch by its name, loose in a folder or in its archive, in the version that is there.
+
+    kinds: the labels that each picture has, by the names of the Python version, as they come in a record; wanted: one of them.
+    """
+    version, found = versions[0], dict[str, Raw]()
     for version in versions:
-        for inner in (folder, folder / version.folder):
-            paths = {name: inner / f"{name}{version.end}" for name in names}
-            if found := {name: read_whole(path) for name, path in paths.items() if path.is_file()}:
-                return version, dict(found)
-        archive = folder / version.archive
-        if archive.is_file():
+        ended, archive = [f"{name}{version.end}" for name in names], folder / version.archive
+        found = fetch.read_files(folder, ended) or fetch.read_files(folder / version.folder, ended)
+        if not found and archive.is_file():
             if version.md5 is not None:
-                check_md5(archive, version.md5)
-            members = archive_members(archive, {f"{name}{version.end}" for name in names})
-            return version, {name.removesuffix(".bin"): data for name, data in members.items()}
-    return versions[0], {}
-
-
-def _missing(names: tuple[str, ...], found: Mapping[str, Raw]) -> None:
-    if missing := [name for name in names if name not in found]:
+                fetch.check_md5(archive, version.md5)
+            found = fetch.archive_members(archive, ended)
+        if found:
+            break
+    if missing := [name for name in names if f"{name}{version.end}" not in found]:
         raise DataError(f"it holds no {', '.join(missing)}")
 
+    def batch(name: str) -> _Batch:
+        data = found.pop(f"{name}{version.end}")
+        try:
+            return _records(data, len(kinds), kinds.index(wanted)) if version.end else _pickled(data, wanted)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
 
-def _parsed(name: str, data: Raw, read: Callable[[Raw], tuple[Bytes, Bytes]]) -> tuple[Bytes, Bytes]:
-    try:
-        return read(data)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
+    return batch
+
+
+def _records(data: Raw, num_labels: int, which: int) -> _Batch:
+    """Read the binary version: a record has num_labels labels of one byte each, of which one is wanted, and 3,072 pixels."""
+    size = num_labels + _NUM_PIXELS
+    if not data or len(data) % size:
+        raise DataError(f"truncated: {len(data)} bytes, expected whole records of {size}")
+    records = np.frombuffer(data, np.uint8).reshape(-1, size)
+    return records[:, num_labels:].reshape(-1, *SHAPE), records[:, which]
+
+
+def _pickled(data: Raw, kind: str) -> _Batch:
+    """Read the Python version, a mapping. kind: the name that the labels go by."""
+    found = read_pickle(data)
+    pixels, labels = (found.get("data"), found.get(kind)) if isinstance(found, dict) else (None, None)
+    if (
+        not isinstance(pixels, np.ndarray)
+        or not isinstance(labels, list)
+        or (pixels.dtype, pixels.shape) != (np.uint8, (len(labels), _NUM_PIXELS))
+        or not all(type(label) is int and 0 <= label <= 255 for label in labels)
+    ):
+        raise DataError(
+            f"the pickle holds no data, uint8 [n {_NUM_PIXELS}], with a list {kind} of as many labels from 0 to 255"
+        )
+    return pixels.reshape(-1, *SHAPE), np.array(labels, np.uint8)
 
 
 # CIFAR-10. In the cache each part is one file of raw bytes, pixels [n 3 32 32] or labels [n], known by its SHA-256.
@@ -110,23 +107,17 @@ _CIFAR10_VERSIONS: Final = (
 )
 
 
-def raw_parts(batches: Callable[[str], tuple[Bytes, Bytes]]) -> dict[str, Raw]:
-    """Return the raw files of both parts, from what gives the pixels [n 3 32 32] and labels [n] of a batch."""
+def raw_parts(batch: Callable[[str], _Batch]) -> dict[str, Raw]:
+    """Return the raw files of both parts, from what reads a batch by its name."""
     raws: dict[str, Raw] = {}
     for part, names in (("train", TRAIN_BATCHES), ("test", (TEST,))):
         images, labels = bytearray(), bytearray()
         for name in names:
-            pixels, answers = batches(name)
+            pixels, answers = batch(name)
             images += pixels.tobytes()
             labels += answers.tobytes()
         raws |= {f"{part}-images": images, f"{part}-labels": labels}
     return raws
-
-
-def _cifar10_folder(folder: Path) -> dict[str, Raw]:
-    version, found = _read(folder, _CIFAR10_VERSIONS, (*TRAIN_BATCHES, TEST))
-    _missing((*TRAIN_BATCHES, TEST), found)
-    return raw_parts(lambda name: _parsed(name, found.pop(name), from_records if version.end else from_pickle))
 
 
 CIFAR10: Final = OfficialSet(
@@ -135,35 +126,33 @@ CIFAR10: Final = OfficialSet(
     ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
     "data_batch_1 to 5 and test_batch (.bin, or the Python version), there or in cifar-10-batches-bin or "
     "cifar-10-batches-py, or the archive cifar-10-binary.tar.gz or cifar-10-python.tar.gz",
-    _cifar10_folder,
+    lambda folder: raw_parts(_batches(folder, _CIFAR10_VERSIONS, (*TRAIN_BATCHES, TEST), ("labels",), "labels")),
     registered("cifar10"),
-    archive=True,
 )
 
 
 def cifar10(
-    folder: Annotated[
-        Path | None, arg("where the official batches or an archive of them lie", key="data.folder")
-    ] = None,
-    num_train: Annotated[int | None, arg("use only the first so many", key="data.num_train", le=50_000)] = None,
-    num_test: Annotated[int | None, arg("use only the first so many", key="data.num_test", le=10_000)] = None,
-    say: Annotated[Say, arg("told what is fetched", key="run.say")] = to_stderr,
-    images: Annotated[bool, arg("false: labels are enough, where they are at hand", key="run.images")] = True,
+    folder: Folder = None,
+    num_train: NumTrain = None,
+    num_test: NumTest = None,
+    say: Tell = to_stderr,
+    images: WithImages = True,
 ) -> Dataset:
     """Small photographs of ten kinds of things: 50,000 for training and 10,000 for the test, 32 x 32 in colour.
 
     Images uint8 [n 3 32 32], each byte standing for (byte/255 - mean)/std of its channel; labels uint8 [n].
     """
     values = byte_values(MEAN, STD)
-    if not images and folder is None and (found := at_hand(CIFAR10, None, CIFAR10.files[1::2])):
-        labels, source = [np.frombuffer(raw, np.uint8) for raw in found], f"labels only, {CIFAR10.cache}"
-        pixels = [np.broadcast_to(np.uint8(0), (len(part), *SHAPE)) for part in labels]
-    else:
-        raws, source = obtain(CIFAR10, folder, say)
-        arrays = [np.frombuffer(raw, np.uint8) for raw in raws]  # over the bytes that were read: no copy
-        pixels, labels = [part.reshape(-1, *SHAPE) for part in arrays[::2]], arrays[1::2]
-    train, test = (Samples(part, answers, values) for part, answers in zip(pixels, labels, strict=True))
+    pixels, labels, source = fetch.obtain_pairs(CIFAR10, folder, say, images, lambda raw: np.frombuffer(raw, np.uint8))
+    train, test = (
+        Samples(_pictures(part, len(answers)), answers, values) for part, answers in zip(pixels, labels, strict=True)
+    )
     return first_samples(Dataset("cifar10", train, test, 10, source), num_train, num_test)
+
+
+def _pictures(pixels: Bytes | None, count: int) -> Bytes:
+    """Return pixels as [n 3 32 32], over the bytes that were read: no copy; zeros of None, which take no memory."""
+    return np.broadcast_to(np.uint8(0), (count, *SHAPE)) if pixels is None else pixels.reshape(count, *SHAPE)
 
 
 # CIFAR-100.
@@ -182,30 +171,60 @@ CIFAR100_VERSIONS: Final = (
 
 def cifar100(
     labels: Annotated[_LabelSet, arg("fine: 100 of them; coarse: 20 groups of five")] = "fine",
-    folder: Annotated[Path | None, arg("where an official archive or its files lie", key="data.folder")] = None,
-    num_train: Annotated[int | None, arg("use only the first so many", key="data.num_train", le=50_000)] = None,
-    num_test: Annotated[int | None, arg("use only the first so many", key="data.num_test", le=10_000)] = None,
+    folder: Folder = None,
+    num_train: NumTrain = None,
+    num_test: NumTest = None,
 ) -> Dataset:
     """Small photographs of 100 kinds of things: 50,000 for training and 10,000 for the test, 32 x 32 in colour.
 
     From the official files; archives are checked by their MD5, loose files by their structure. Images uint8 [n 3 32 32].
     """
-    place = named_folder("CIFAR-100", folder, _HOLDS, _GET)
-    values, made = byte_values(_MEAN, _STD), []
-
-    def read(data: Raw) -> tuple[Bytes, Bytes]:
-        if version.end:
-            return from_records(data, 2, 1 if labels == "fine" else 0)  # the coarse label comes first
-        return from_pickle(data, f"{labels}_labels")
-
+    place = fetch.named_folder("CIFAR-100", folder, _HOLDS, _GET)
+    values = byte_values(_MEAN, _STD)
+    kinds = ("coarse_labels", "fine_labels")
     try:
-        version, found = _read(place, CIFAR100_VERSIONS, ("train", "test"))
-        _missing(("train", "test"), found)
-        for part in ("train", "test"):
-            pixels, answers = _parsed(part, found.pop(part), read)
-            if answers.max() >= _NUM_LABELS[labels]:
-                raise DataError(f"{part} has a label {answers.max()}, expected 0 to {_NUM_LABELS[labels] - 1}")
-            made.append(Samples(pixels.copy(), answers.copy(), values))  # not over the records that they come from
+        batch = _batches(place, CIFAR100_VERSIONS, ("train", "test"), kinds, f"{labels}_labels")
+        train, test = (
+            Samples(pixels.copy(), answers.copy(), values) for pixels, answers in map(batch, ("train", "test"))
+        )
     except DataError as error:
         raise DataError(f"CIFAR-100 in {place}: {error}; expected {_HOLDS}") from error
-    return first_samples(Dataset("cifar100", made[0], made[1], _NUM_LABELS[labels], str(place)), num_train, num_test)
+    made = Dataset("cifar100", train, test, _NUM_LABELS[labels], str(place))
+    check_dataset(made, f"CIFAR-100 in {place}")
+    return first_samples(made, num_train, num_test)
+
+
+# SVHN: digits of house numbers, seen from the street, in the official MATLAB files.
+
+SVHN_MD5: Final = {
+    "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+    "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+}
+_SVHN_HOLDS: Final = "train_32x32.mat and test_32x32.mat"
+_SVHN_GET: Final = f"{_SVHN_HOLDS} from http://ufldl.stanford.edu/housenumbers"
+
+
+def svhn(folder: Folder = None, num_train: NumTrain = None, num_test: NumTest = None) -> Dataset:
+    """Digits of house numbers: 73,257 for training and 26,032 for the test, 32 x 32 in colour.
+
+    From the official files (format 2), checked by their MD5. Images uint8 [n 3 32 32], normalised by mean and deviation of
+    the training images; the label 10, which the files have for zero, is 0.
+    """
+    place = fetch.named_folder("SVHN", folder, _SVHN_HOLDS, _SVHN_GET)
+    train, test = (_svhn_part(place / name, md5) for name, md5 in SVHN_MD5.items())
+    made = dataset("svhn", f"{place}", train, test, channels="first", num_labels=10)
+    return first_samples(made, num_train, num_test)
+
+
+def _svhn_part(path: Path, md5: str) -> Samples:
+    if not path.is_file():
+        raise DataError(f"SVHN: {path} is not there; get {_SVHN_GET}")
+    fetch.check_md5(path, md5)
+    from scipy.io import loadmat  # here, since scipy is imported when it is used
+
+    try:
+        found = loadmat(path, variable_names=["X", "y"])
+        images, labels = np.asarray(found["X"]), np.asarray(found["y"]).ravel()
+        return Samples(images.transpose(3, 2, 0, 1), labels.astype(np.uint8) % 10)
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise DataError(f"{path} cannot be read ({error_text(error)}); get it anew") from error

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
+import io
 import lzma
 import os
 import sys
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -19,9 +21,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.core.faults import fault_reason, said
 from fedtide.core.files import write_atomically
 from fedtide.errors import DataError, RunFolderError
-from fedtide.parts import registry
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Raw: TypeAlias = bytes | bytearray
@@ -45,60 +47,21 @@ def cache_folder() -> Path:
     return Path(given).expanduser().absolute()
 
 
-# Files that are known by size and SHA-256.
+# Reading files and archives.
 
 
-class OfficialFile(NamedTuple):
-    """One file of a data set, as it is when not compressed."""
-
-    name: str
-    num_bytes: int
-    sha256: str
-
-
-@functools.cache
-def registered(dataset: str) -> tuple[OfficialFile, ...]:
-    """Return the files of a data set that registry.txt lists, in its order."""
-    rows = [line.split() for line in (resources.files(__package__) / "registry.txt").read_text("ascii").splitlines()]
-    return tuple(
-        OfficialFile(path.partition("/")[2], int(num_bytes), sha256)
-        for path, num_bytes, sha256 in rows
-        if path.partition("/")[0] == dataset
-    )
-
-
-def gunzip(data: Raw, limit: int) -> bytes:
-    """Return what gzip data holds; DataError if it is damaged, cut short, or holds more than limit bytes."""
-    stream = zlib.decompressobj(wbits=31)
+def gunzip(data: Raw, limit: int) -> Raw:
+    """Return what gzip data holds, others as they are; DataError if it is damaged, or holds more than limit bytes."""
+    if not data.startswith(_GZIP_MAGIC):
+        return data
     try:
-        raw = stream.decompress(data, limit + 1)
-    except zlib.error as error:
+        with gzip.open(io.BytesIO(data)) as file:
+            raw = file.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"damaged gzip data ({error})") from error
     if len(raw) > limit:
         raise DataError(f"gzip data holds more than the {limit} bytes expected")
-    if not stream.eof:
-        raise DataError(f"truncated gzip data: it ends after {len(raw)} bytes of at most {limit}")
     return raw
-
-
-def unpacked(data: Raw, limit: int) -> Raw:
-    """Return data as they are or, if they are gzipped, what they hold."""
-    return gunzip(data, limit) if data.startswith(_GZIP_MAGIC) else data
-
-
-def check_file(data: Raw, file: OfficialFile) -> Raw:
-    """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not its own."""
-    raw = unpacked(data, file.num_bytes)
-    if len(raw) != file.num_bytes:
-        what = "truncated: " if len(raw) < file.num_bytes else ""
-        raise DataError(f"{what}{len(raw)} bytes, expected {file.num_bytes}")
-    digest = hashlib.sha256(raw).hexdigest()
-    if digest != file.sha256:
-        raise DataError(f"corrupt: SHA-256 {digest}, expected {file.sha256}")
-    return raw
-
-
-# Reading files and archives.
 
 
 def read_whole(path: Path) -> bytearray:
@@ -109,12 +72,17 @@ def read_whole(path: Path) -> bytearray:
     return data
 
 
-def archive_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
+def read_files(folder: Path, names: Iterable[str]) -> dict[str, Raw]:
+    """Return the files of these names that a folder has."""
+    return {name: read_whole(path) for name in names if (path := folder / name).is_file()}
+
+
+def archive_members(path: Path, names: Collection[str]) -> dict[str, Raw]:
     """Return some members of a tar archive by name without folders; DataError if it is damaged.
 
     They are read into memory: no path of the archive is ever used.
     """
-    found: dict[str, bytes] = {}
+    found: dict[str, Raw] = {}
     try:
         with tarfile.open(path, "r:*") as archive:
             for member in archive:
@@ -160,7 +128,15 @@ def named_folder(title: str, folder: Path | None, holds: str, get: str) -> Path:
     return found
 
 
-# Sets whose files are fetched.
+# Sets whose files are known by size and SHA-256, and fetched.
+
+
+class OfficialFile(NamedTuple):
+    """One file of a data set, as it is when not compressed."""
+
+    name: str
+    num_bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -169,12 +145,10 @@ class OfficialSet:
 
     name: str  # as an experiment has it; also of the folder in the cache
     title: str  # as a reader knows it
-    mirrors: tuple[str, ...]  # asked in this order: addresses of folders that hold FILE.gz each, or of an archive
+    mirrors: tuple[str, ...]  # asked in this order: addresses of folders that hold FILE.gz each, or of a .tar.gz
     expected: str  # what a folder of the user's holds
     read_folder: Callable[[Path], dict[str, Raw]]  # what such a folder has of the files, unchecked, by name
     files: tuple[OfficialFile, ...]
-    archive: bool = False  # mirrors serve an archive, which read_folder finds in a folder
-    archive_sha256: str | None = None  # None: what the archive holds is checked alone
 
     @property
     def cache(self) -> Path:
@@ -182,11 +156,34 @@ class OfficialSet:
         return cache_folder() / self.name
 
 
+@functools.cache
+def registered(dataset: str) -> tuple[OfficialFile, ...]:
+    """Return the files of a data set that registry.txt lists, in its order."""
+    rows = [line.split() for line in (resources.files(__package__) / "registry.txt").read_text("ascii").splitlines()]
+    return tuple(
+        OfficialFile(path.partition("/")[2], int(num_bytes), sha256)
+        for path, num_bytes, sha256 in rows
+        if path.partition("/")[0] == dataset
+    )
+
+
+def check_file(data: Raw, file: OfficialFile) -> Raw:
+    """Return the raw bytes of `file` from data, gzipped or not; DataError (the reason only) if they are not its own."""
+    raw = gunzip(data, file.num_bytes)
+    if len(raw) != file.num_bytes:
+        raise DataError(f"corrupt: {len(raw)} bytes, expected {file.num_bytes}")
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != file.sha256:
+        raise DataError(f"corrupt: SHA-256 {digest}, expected {file.sha256}")
+    return raw
+
+
 class Whereabouts(NamedTuple):
     """What a folder holds of a set, every checksum taken."""
 
     title: str  # of the set
     folder: Path
+    raws: dict[str, Raw]  # files that are there and whole, by name
     problems: dict[str, str | None]  # of each file, by name; None: it is there and whole
 
     @property
@@ -194,17 +191,36 @@ class Whereabouts(NamedTuple):
         """Are all files there and whole?"""
         return not any(self.problems.values())
 
+    @property
+    def first_problem(self) -> str:
+        """The first problem, and how many other files have one."""
+        first, *others = dict.fromkeys(problem for problem in self.problems.values() if problem)
+        return f"{first} (and {len(others)} more)" if others else first
 
-def whereabouts(wanted: OfficialSet, folder: Path | None = None) -> Whereabouts:
-    """Report what is in the folder, or in the cache when none is named. Nothing is fetched or written."""
-    place, _, problems = _look(wanted, folder, wanted.files)
-    return Whereabouts(wanted.title, place, {file.name: problems.get(file.name) for file in wanted.files})
 
-
-def at_hand(wanted: OfficialSet, folder: Path | None, files: Sequence[OfficialFile]) -> list[Raw] | None:
-    """Return some files of a set if the folder, or the cache when none is named, has all of them; else None."""
-    _, raws, problems = _look(wanted, folder, files)
-    return None if problems else list(raws.values())
+def whereabouts(
+    wanted: OfficialSet, folder: Path | None = None, files: Sequence[OfficialFile] | None = None
+) -> Whereabouts:
+    """Report what is in the folder, or in the cache if None, of some files (None: all). Nothing is fetched or written."""
+    place = wanted.cache if folder is None else folder.expanduser()
+    files = wanted.files if files is None else files
+    raws: dict[str, Raw] = {}
+    problems: dict[str, str | None] = {}
+    try:
+        found = read_files(place, [file.name for file in files])
+        if folder is not None and len(found) < len(files):
+            found = wanted.read_folder(place)
+    except (DataError, OSError) as error:
+        return Whereabouts(wanted.title, place, raws, {file.name: _reason(error) for file in files})
+    for file in files:
+        try:
+            raws[file.name] = check_file(found[file.name], file)
+            problems[file.name] = None
+        except KeyError:
+            problems[file.name] = f"{file.name} is not in {place}"
+        except DataError as error:
+            problems[file.name] = f"{file.name}: {error}"
+    return Whereabouts(wanted.title, place, raws, problems)
 
 
 def obtain(wanted: OfficialSet, folder: Path | None, say: Say) -> tuple[list[Raw], str]:
@@ -214,109 +230,77 @@ def obtain(wanted: OfficialSet, folder: Path | None, say: Say) -> tuple[list[Raw
     """
     if folder is not None:
         named_folder(wanted.title, folder, f"{wanted.expected}, or none to download it", "")
-    place, raws, problems = _look(wanted, folder, wanted.files)
-    source = f"cache {place}" if folder is None else f"folder {folder}"
-    if problems and folder is not None:
+    found = whereabouts(wanted, folder)
+    source = f"cache {found.folder}" if folder is None else f"folder {folder}"
+    if not found.complete and folder is not None:
         raise DataError(
-            f"{wanted.title} in {place}: {_first(problems)}; expected {wanted.expected}; replace what is wrong, or name "
-            "no folder to download it"
+            f"{wanted.title} in {found.folder}: {found.first_problem}; expected {wanted.expected}; replace what is wrong, or "
+            "name no folder to download it"
         )
-    if problems:
-        for name in problems.keys() & {path.name for path in place.glob("*")}:
-            say(f"{wanted.title} cache: {problems[name]}; fetching it anew")
-        missing = [file for file in wanted.files if file.name in problems]
-        fetched, source = _fetch(wanted, missing, say)
-        raws |= fetched
+    if not found.complete:
+        source = f"mirror {_fetch(wanted, found.first_problem, say)}"
+        found = whereabouts(wanted)
     say(f"{wanted.title} from {source}")
-    return [raws[file.name] for file in wanted.files], source
+    return [found.raws[file.name] for file in wanted.files], source
 
 
-def _look(
-    wanted: OfficialSet, folder: Path | None, files: Sequence[OfficialFile]
-) -> tuple[Path, dict[str, Raw], dict[str, str]]:
-    """Return where files are looked for, those that are there and whole, and what is wrong with the others, by name."""
-    place = wanted.cache if folder is None else folder.expanduser()
-    try:
-        found = _cached(place, files) if folder is None else wanted.read_folder(place)
-    except (DataError, OSError) as error:
-        return place, {}, {file.name: _reason(error) for file in files}
-    return place, *_checked(found, files, str(place))
+def obtain_pairs(
+    wanted: OfficialSet, folder: Path | None, say: Say, images: bool, decode: Callable[[Raw], Bytes]
+) -> tuple[list[Bytes | None], list[Bytes], str]:
+    """Return pixels and labels, each of training and test, and where they are from. Files: pixels, labels, of both parts.
+
+    images: false if labels are enough (a plan needs no more): if they are at hand nothing else is read, and pixels are None.
+    """
+    if not images:
+        found = whereabouts(wanted, folder, wanted.files[1::2])
+        if found.complete:
+            return [None, None], [decode(raw) for raw in found.raws.values()], f"labels only, {folder or wanted.cache}"
+    raws, source = obtain(wanted, folder, say)
+    arrays = [decode(raw) for raw in raws]
+    return [*arrays[::2]], arrays[1::2], source
 
 
-def _checked(
-    found: Mapping[str, Raw], files: Sequence[OfficialFile], where: str
-) -> tuple[dict[str, Raw], dict[str, str]]:
-    raws: dict[str, Raw] = {}
-    problems: dict[str, str] = {}
-    for file in files:
-        try:
-            raws[file.name] = check_file(found[file.name], file)
-        except KeyError:
-            problems[file.name] = f"{file.name} is not in {where}"
-        except DataError as error:
-            problems[file.name] = f"{file.name}: {error}"
-    return raws, problems
-
-
-def _first(problems: Mapping[str, str]) -> str:
-    """Return the first problem, and how many other files have one."""
-    first, *others = dict.fromkeys(problems.values())
-    return f"{first} (and {len(others)} more)" if others else first
-
-
-def _cached(place: Path, files: Sequence[OfficialFile]) -> dict[str, Raw]:
-    return {file.name: read_whole(path) for file in files if (path := place / file.name).is_file()}
-
-
-def _fetch(wanted: OfficialSet, missing: Sequence[OfficialFile], say: Say) -> tuple[dict[str, Raw], str]:
-    """Return the missing files, and the mirror that served; they are kept in the cache."""
+def _fetch(wanted: OfficialSet, why: str, say: Say) -> str:
+    """Put the files into the cache, and return the mirror that served."""
     tried = []
-    with tempfile.TemporaryDirectory(prefix="fedtide-") as aside:
-        place = wanted.cache
+    for mirror in wanted.mirrors:
+        say(f"{wanted.title}: {why}; fetching it from {mirror}")
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=place).close()
-        except OSError as error:
-            place = Path(aside)
-            say(
-                f"{wanted.title}: cannot be kept in the cache ({_reason(error)}); set FEDTIDE_CACHE to a writable folder"
-            )
-        for mirror in wanted.mirrors:
-            say(f"{wanted.title}: fetching it from {mirror}")
-            try:
-                _download(wanted, mirror, missing, place)
-                return _cached(place, missing), f"mirror {mirror}"
-            except (OSError, ValueError, DataError, RunFolderError) as error:
-                tried.append(f"{mirror}: {_reason(error)}")
+            _download(wanted, mirror)
+            return mirror
+        except (OSError, ValueError, DataError, RunFolderError) as error:
+            tried.append(f"{mirror}: {_reason(error)}")
     remedy = "connect to the network" if tried else f"run tools/fetch_data.py {wanted.name} in a clone"
     raise DataError(
         f"{wanted.title} is not in the cache {wanted.cache} and cannot be fetched ({'; '.join(tried) or 'no mirror'}): "
-        f"{remedy}, or get {wanted.expected} and name the folder, data.folder=PATH; data.name=synthetic needs no download"
+        f"{remedy}, set FEDTIDE_CACHE to a folder that can be written, or get {wanted.expected} and name the folder, "
+        "data.folder=PATH; data.name=synthetic needs no download"
     )
 
 
-def _download(wanted: OfficialSet, mirror: str, files: Sequence[OfficialFile], place: Path) -> None:
-    """Fetch files from a mirror into a folder, each whole and checked, or not at all."""
+def _download(wanted: OfficialSet, mirror: str) -> None:
+    """Fetch what the cache lacks from a mirror, each file whole and checked, or not at all."""
     import pooch  # here, since only fetching needs it
 
     pooch.get_logger().setLevel("WARNING")
     http = pooch.HTTPDownloader(chunk_size=1 << 16, timeout=(_CONNECT_SECONDS, _READ_SECONDS))
-    if wanted.archive:
+    wanted.cache.mkdir(parents=True, exist_ok=True)
+    if mirror.endswith(".tar.gz"):  # which read_folder knows; what it holds is checked
         with tempfile.TemporaryDirectory(prefix="fedtide-") as aside:
-            pooch.retrieve(mirror, wanted.archive_sha256, mirror.rpartition("/")[2], aside, downloader=http)
-            raws, problems = _checked(wanted.read_folder(Path(aside)), files, "the archive")
-        if problems:
-            raise DataError(_first(problems))
-        for name, raw in raws.items():
-            write_atomically(place / name, memoryview(raw))
+            pooch.retrieve(mirror, None, mirror.rpartition("/")[2], aside, downloader=http)
+            found = whereabouts(wanted, Path(aside))
+        if not found.complete:
+            raise DataError(found.first_problem)
+        for name, raw in found.raws.items():
+            write_atomically(wanted.cache / name, memoryview(raw))
         return
-    for file in files:
+    for file in wanted.files:
 
         def unpack(url: str, output: str, _: Any, file: OfficialFile = file) -> None:
             http(url, output, None)
             Path(output).write_bytes(gunzip(Path(output).read_bytes(), file.num_bytes))
 
-        kept = pooch.retrieve(f"{mirror}/{file.name}.gz", file.sha256, file.name, place, downloader=unpack)
+        kept = pooch.retrieve(f"{mirror}/{file.name}.gz", file.sha256, file.name, wanted.cache, downloader=unpack)
         os.chmod(kept, 0o644)  # pooch's 0600 would shut out others who share the cache
 
 
@@ -327,28 +311,28 @@ def _reason(error: Exception) -> str:
         return f"HTTP {response.status_code}"
     if type(error).__module__.startswith("requests"):  # what it says is about its own innards
         return type(error).__name__
-    told = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-    return told or type(error).__name__
+    return fault_reason(error) if isinstance(error, OSError) else said(error)
 
 
 # What a folder of the user's holds of a set whose files no checksum of ours tells apart: it belongs to a result.
 
-
-# Sets that differ from folder to folder, each with what lists the files that it reads.
-_VARYING: Final[dict[str, str]] = {
-    "femnist": "fedtide.data.emnist:_femnist_files",
-    "speech_commands": "fedtide.data.speech:_speech_files",
+_VARYING_FILES: Final[dict[str, Callable[[Path], list[Path]]]] = {
+    "femnist": lambda folder: [
+        path
+        for pattern in ("train/*.json", "test/*.json", "all_data/all_data_*.json", "all_data_*.json")
+        for path in sorted(folder.glob(pattern))
+    ],
+    "speech_commands": lambda folder: sorted([*folder.glob("*/*.wav"), *folder.glob("*_list.txt")]),
 }
 
 
 def folder_digest(name: str, folder: Any) -> str | None:
     """Return the SHA-256 of what a set reads from a folder, names and contents; None if that never varies, or is not there."""
-    if name not in _VARYING or not isinstance(folder, str | Path):
+    if name not in _VARYING_FILES or not isinstance(folder, str | Path):
         return None
     place = Path(folder).expanduser()
-    files = registry.find_part("data", name, _VARYING)(place)
-    stamps = tuple((path, stat.st_size, stat.st_mtime_ns) for path in files for stat in [regular(path).stat()])
-    return _digest(place, stamps) if stamps else None
+    files = [(path, regular(path).stat()) for path in _VARYING_FILES[name](place)]
+    return _digest(place, tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in files)) if files else None
 
 
 @functools.lru_cache(maxsize=4)

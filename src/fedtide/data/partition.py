@@ -18,17 +18,15 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from fedtide.data.holdings import (
-    Flat,
-    Holdings,
-    LabelArray,
+from fedtide.data.dataset import check_range
+from fedtide.data.holdings import Flat, Holdings, LabelArray, flat
+from fedtide.data.virtual import (
     SizeSpread,
-    check_concentration,
-    check_size_spread,
-    flat,
-    holding_rows,
+    check_sizes,
+    virtual_dirichlet,
+    virtual_iid,
+    virtual_labels,
 )
-from fedtide.data.virtual import virtual_dirichlet, virtual_iid, virtual_labels
 from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.rng import stream
@@ -54,8 +52,7 @@ def shards(
     The non-i.i.d. setting of the paper (section V): 200 shards of 300 samples. A shard may straddle two labels.
     With size_spread the number of shards differs, at least one each.
     """
-    if not 1 <= num_shards <= len(labels):
-        raise FedtideError(f"num_shards = {num_shards}: must be from 1 to the number of samples, {len(labels)}")
+    check_range("num_shards", num_shards, 1, len(labels))
     sizes = _sizes(num_shards, num_devices, seed, size_spread, "shards")
     per_shard = len(labels) // num_shards
     by_label = np.argsort(labels, kind="stable")[: num_shards * per_shard].reshape(num_shards, per_shard)
@@ -122,7 +119,7 @@ def slow_labels(
     for pool, group in zip(pools, groups, strict=True):
         kept = _thin(rng.permutation(pool), place, size * len(group))
         samples[rng.permutation(group)] = kept.reshape(len(group), size)
-    return holding_rows(samples)
+    return flat(np.repeat(np.arange(num_devices), size), samples.reshape(-1), num_devices)
 
 
 def speed_sizes(
@@ -141,10 +138,7 @@ def speed_sizes(
     every other partition makes its sizes. So sizes are log-normal of that spread whatever the durations' law, their
     rank correlation with T_k tends to (6/pi) asin(correlation/2), and with 1 or -1 the size is a function of T_k's rank.
     """
-    if not -1 <= correlation <= 1:
-        raise FedtideError(
-            f"correlation = {correlation}: must be from -1 (slow devices hold less) to 1 (they hold more)"
-        )
+    check_range("correlation", correlation, -1, 1)
     if size_spread == 0:
         raise FedtideError(
             "size_spread = 0: under data.partition=speed_sizes sizes must differ; set data.size_spread, such as to 0.5"
@@ -209,7 +203,7 @@ def _cut(order: Ints, sizes: Ints) -> Flat:
 
 def _deal_by_label(labels: LabelArray, sizes: Ints, seed: int, concentration: float) -> Flat:
     """Deal out so many samples to each device [N], whose labels are drawn from proportions of its own."""
-    check_concentration(concentration)
+    check_range("concentration", concentration, 1e-300)
     rng = stream(seed, "partition")
     present, left = np.unique(labels, return_counts=True)
     proportions = _dirichlet(rng, concentration, (len(sizes), len(present)))
@@ -241,14 +235,12 @@ def _sizes(
 
     tied: what becomes of the standard normal numbers [N] whose exponentials the sizes are.
     """
-    if num_devices < 1:
-        raise FedtideError(f"num_devices = {num_devices}: there must be at least one device")
+    check_sizes(num_devices, size_spread)
     if num_devices > num_items:
         raise FedtideError(
             f"num_devices = {num_devices}: more devices than {what} ({num_items}); use fewer devices, more {what} or "
             "data.partition=virtual_iid, virtual_labels or virtual_dirichlet, whose devices share samples"
         )
-    check_size_spread(size_spread)
     each = num_items // num_devices
     if size_spread == 0:
         return np.full(num_devices, each, np.int64)
@@ -258,8 +250,7 @@ def _sizes(
 
 def _share(name: str, share: float, count: int) -> int:
     """Return a share of so many, rounded up: at least one, and not all."""
-    if not 0 < share < 1:
-        raise FedtideError(f"{name} = {share}: must lie between 0 and 1, such as 0.25")
+    check_range(name, share, 1e-9, 1 - 1e-9)
     return min(max(math.ceil(share * count - 1e-9), 1), count - 1)  # 0.1 * 30 is a little more than 3
 
 

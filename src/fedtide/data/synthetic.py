@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtide.core.memory_budget import require
-from fedtide.errors import FedtideError
+from fedtide.data.dataset import check_range
 from fedtide.parts.arguments import arg
 from fedtide.rng import stream
 from fedtide.types import Dataset, Floats, Rng, Samples
@@ -32,16 +32,14 @@ def synthetic(
 
     The training images do not depend on num_test, nor the test images on num_train.
     """
-    for name, value, least, most in (
-        ("num_train", num_train, 1, None),
-        ("num_test", num_test, 1, None),
-        ("num_labels", num_labels, 1, 256),
-        ("side", side, 8, None),
-        ("channels", channels, 1, None),
+    check_range("num_labels", num_labels, 1, 256)
+    for name, value, least in (
+        ("num_train", num_train, 1),
+        ("num_test", num_test, 1),
+        ("side", side, 8),
+        ("channels", channels, 1),
     ):
-        if value < least or (most is not None and value > most):
-            bound = f"at least {least}" if most is None else f"from {least} to {most}"
-            raise FedtideError(f"{name} = {value}: the synthetic data set needs {bound}")
+        check_range(name, value, least)
     require(
         32.0 * (num_train + num_test) * channels * side**2,  # eight copies on the way to the last one
         f"drawing {num_train:,} training and {num_test:,} test images",

@@ -14,11 +14,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from fedtide.core.faults import error_text
 from fedtide.errors import DataError
 
-_KINDS: Final = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"})  # element types admitted
-_ORDERS: Final = frozenset({"<", ">", "|", "="})
-_AGAIN: Final = "get the file from its source again"
+_ELEMENTS: Final = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"})  # types admitted
 _LARGEST_KEY: Final = 2**53  # larger whole numbers can be chosen such that looking them up takes for ever
 _MOST_TEXT_BYTES: Final = 64  # that a pickle may spell as text: those of one number
 
@@ -28,74 +27,59 @@ def read_pickle(data: bytes | bytearray) -> Any:
 
     Text of Python 2 is read as Latin-1. Whoever checks the values refuses what else it may hold (bytes, stand-ins).
     """
+    again = "get the file from its source again"
     try:
         return _loaded(data)
-    except DataError:
-        raise
+    except DataError as error:
+        raise DataError(f"the pickle {error}, which is refused: {again}") from error
     except Exception as error:  # a damaged pickle can raise nearly anything
-        said = " ".join(str(error).split())[:100]
-        raise DataError(f"damaged pickle, or none ({type(error).__name__}: {said}); {_AGAIN}") from error
+        raise DataError(f"damaged pickle, or none ({error_text(error)[:100]}); {again}") from error
 
 
-def _encoded(value: object) -> bytes:
-    """Return bytes, which a pickle of Python 2 has as text."""
-    if not isinstance(value, bytes | str):
-        raise DataError(f"the pickle has a {type(value).__name__} in the place of bytes; {_AGAIN}")
-    return value if isinstance(value, bytes) else value.encode("latin-1")
+# Stand-ins. Text of Python 2 stands for bytes.
 
 
-class _Kind:
-    """Stands in for numpy.dtype."""
-
-    def __init__(self, kind: object, *_: object) -> None:
-        self.kind, self.order = _encoded(kind).decode("ascii"), "="
-        if self.kind not in _KINDS:
-            raise DataError(
-                f"the pickle has elements of type {self.kind!r}, expected one of {sorted(_KINDS)}; {_AGAIN}"
-            )
-
-    def build(self, state: tuple[Any, ...]) -> _Kind:
-        self.order = _encoded(state[1]).decode("ascii")
-        if self.order not in _ORDERS:
-            raise DataError(f"the pickle has elements in the byte order {self.order!r}; {_AGAIN}")
-        return self
+def _dtype(kind: str | bytes, *_: object) -> np.dtype[Any]:
+    name = kind.decode() if isinstance(kind, bytes) else kind
+    if name not in _ELEMENTS:
+        raise DataError(f"has elements of type {name!r}")
+    return np.dtype(name)
 
 
-class _Array:
-    """Stands in for numpy.ndarray, until it is built."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def build(self, state: tuple[Any, ...]) -> npt.NDArray[Any]:
-        _, shape, kind, fortran, data = state
-        return _elements(kind, data).reshape(shape, order="F" if fortran else "C")
+def _blank(*_: object) -> None:
+    """Stand in for an array, until it is built."""
 
 
-def _elements(kind: object, data: object) -> npt.NDArray[Any]:
-    if not isinstance(kind, _Kind):
-        raise DataError(f"the pickle has an array or a number that is not made of plain bytes; {_AGAIN}")
-    return np.frombuffer(_encoded(data), np.dtype(kind.order + kind.kind))
+def _elements(dtype: np.dtype[Any], data: bytes | str) -> npt.NDArray[Any]:
+    if not isinstance(dtype, np.dtype):
+        raise DataError("has an array or a number that is not made of plain bytes")
+    return np.frombuffer(data.encode("latin-1") if isinstance(data, str) else data, dtype)
 
 
-def _number(kind: object, data: object) -> Any:
-    """Stand in for what makes a NumPy number of its bytes."""
-    return _elements(kind, data)[0].item()
+def _built(stand_in: np.dtype[Any] | None, state: tuple[Any, ...]) -> Any:
+    """Return a dtype in its byte order, or an array of its elements."""
+    if stand_in is not None:
+        order: Any = state[1].decode() if isinstance(state[1], bytes) else state[1]
+        return stand_in.newbyteorder(order)
+    _, shape, dtype, fortran, data = state
+    return _elements(dtype, data).reshape(shape, order="F" if fortran else "C")
 
 
-def _bytes(text: object, *_: object) -> bytes:
-    """Stand in for how Python 3 writes bytes for Python 2."""
-    found = _encoded(text)
-    if len(found) > _MOST_TEXT_BYTES:
-        raise DataError(f"the pickle spells {len(found)} bytes as text, which is refused: {_AGAIN}")
-    return found
+def _number(dtype: np.dtype[Any], data: bytes | str) -> Any:
+    return _elements(dtype, data)[0].item()
+
+
+def _encoded(text: str, *_: object) -> bytes:
+    if len(text) > _MOST_TEXT_BYTES:
+        raise DataError(f"spells {len(text)} bytes as text")
+    return text.encode("latin-1")
 
 
 _ADMITTED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     (f"numpy.{core}.multiarray", name): stand_in
     for core in ("core", "_core")
-    for name, stand_in in (("_reconstruct", _Array), ("scalar", _number))
-} | {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Kind, ("_codecs", "encode"): _bytes}
+    for name, stand_in in (("_reconstruct", _blank), ("scalar", _number))
+} | {("numpy", "ndarray"): _blank, ("numpy", "dtype"): _dtype, ("_codecs", "encode"): _encoded}
 
 # Operations that put their argument on the stack, and those that put something of their own there.
 _VALUES: Final = frozenset(
@@ -127,54 +111,52 @@ def _loaded(data: bytes | bytearray) -> Any:
 
     argument: Any
     for operation, argument, _ in pickletools.genops(data):
-        name = operation.name
-        if name in _VALUES:
-            stack.append(argument)
-        elif name in _MAKES:
-            stack.append(_MAKES[name]())
-        elif name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
-            memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            if isinstance(memo[argument], tuple | list | dict):
-                raise DataError(f"the pickle uses a {type(memo[argument]).__name__} twice, which is refused: {_AGAIN}")
-            stack.append(memo[argument])
-        elif name == "MARK":
-            marks.append(len(stack))
-        elif name in ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
-            stack.append(tuple(last(None if name == "TUPLE" else int(name[-1]))))
-        elif name == "LIST":
-            stack.append(last())
-        elif name == "DICT":
-            stack.append(_set({}, last()))
-        elif name in ("APPEND", "APPENDS"):
-            items = last(1 if name == "APPEND" else None)
-            stack[-1].extend(items)
-        elif name in ("SETITEM", "SETITEMS"):
-            items = last(2 if name == "SETITEM" else None)
-            _set(stack[-1], items)
-        elif name in ("GLOBAL", "STACK_GLOBAL"):
-            module, attribute = argument.split(" ", 1) if name == "GLOBAL" else last(2)
-            if (module, attribute) not in _ADMITTED:
-                raise DataError(f"the pickle asks for {module}.{attribute}, which is refused: {_AGAIN}")
-            stack.append(_ADMITTED[module, attribute])
-        elif name == "REDUCE":
-            function, given = last(2)
-            stack.append(function(*given))
-        elif name == "BUILD":
-            stand_in, state = last(2)
-            stack.append(stand_in.build(state))
-        elif name == "STOP":
-            (found,) = stack
-            return found
-        elif name not in ("PROTO", "FRAME"):
-            raise DataError(f"the pickle has the operation {name}, which is refused: {_AGAIN}")
+        match operation.name:
+            case name if name in _VALUES:
+                stack.append(argument)
+            case name if name in _MAKES:
+                stack.append(_MAKES[name]())
+            case "MEMOIZE" | "PUT" | "BINPUT" | "LONG_BINPUT":
+                memo[len(memo) if argument is None else argument] = stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                if isinstance(memo[argument], tuple | list | dict):
+                    raise DataError(f"uses a {type(memo[argument]).__name__} twice")
+                stack.append(memo[argument])
+            case "MARK":
+                marks.append(len(stack))
+            case "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3" as name:
+                stack.append(tuple(last(None if name == "TUPLE" else int(name[-1]))))
+            case "LIST":
+                stack.append(last())
+            case "DICT":
+                stack.append(_mapping(last()))
+            case "APPEND" | "APPENDS" as name:
+                items = last(1 if name == "APPEND" else None)
+                stack[-1].extend(items)
+            case "SETITEM" | "SETITEMS" as name:
+                items = last(2 if name == "SETITEM" else None)
+                stack[-1].update(_mapping(items))
+            case "GLOBAL" | "STACK_GLOBAL" as name:
+                module, attribute = argument.split(" ", 1) if name == "GLOBAL" else last(2)
+                if (module, attribute) not in _ADMITTED:
+                    raise DataError(f"asks for {module}.{attribute}")
+                stack.append(_ADMITTED[module, attribute])
+            case "REDUCE":
+                function, given = last(2)
+                stack.append(function(*given))
+            case "BUILD":
+                stack.append(_built(*last(2)))
+            case "STOP":
+                (found,) = stack
+                return found
+            case name if name not in ("PROTO", "FRAME"):
+                raise DataError(f"has the operation {name}")
     raise EOFError("it has no end")
 
 
-def _set(mapping: dict[Any, Any], items: list[Any]) -> dict[Any, Any]:
-    """Put keys and values, in turn, into a mapping."""
-    for key, value in zip(items[::2], items[1::2], strict=True):
+def _mapping(items: list[Any]) -> dict[Any, Any]:
+    """Return the mapping of keys and values, which come in turn."""
+    for key in items[::2]:
         if not isinstance(key, str | bytes) and not (isinstance(key, int) and abs(key) <= _LARGEST_KEY):
-            raise DataError(f"the pickle has a {type(key).__name__} as a key, which is refused: {_AGAIN}")
-        mapping[key] = value
-    return mapping
+            raise DataError(f"has a {type(key).__name__} as a key")
+    return dict(zip(items[::2], items[1::2], strict=True))

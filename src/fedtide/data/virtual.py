@@ -11,22 +11,30 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, TypeAlias
 
 import numpy as np
 
 from fedtide import columns
 from fedtide.core.memory_budget import require
-from fedtide.data.holdings import Flat, SizeSpread, check_concentration, check_size_spread, flat, number_of
-from fedtide.errors import FedtideError
+from fedtide.data.dataset import check_range
+from fedtide.data.holdings import Flat, flat
 from fedtide.extension import native
 from fedtide.parts.arguments import arg
 from fedtide.types import Dataset, Floats, Ints
 
+SizeSpread = Annotated[float, arg("sigma of log-normal sizes; 0: all hold equally much", key="data.size_spread")]
 Each = Annotated[int, arg("samples that a device holds, with size_spread on average", ge=1, le=10**8)]
 
 # (seed, device [m], size [m]) -> how many samples of each label that there is each device holds [m p]; rows sum to size
 Drawn: TypeAlias = Callable[[int, Ints, Ints], Ints]
+
+
+def check_sizes(num_devices: int, size_spread: float) -> None:
+    """Raise if there are no such devices, or sizes cannot spread like this."""
+    check_range("num_devices", num_devices, 1)
+    check_range("size_spread", size_spread, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +45,7 @@ class Shared:
     num_devices: int
     samples_per_device: int
     size_spread: float
-    drawn: Drawn
+    drawn: Drawn = field(repr=False)
     num_labels: int
     present: Ints = field(repr=False)  # labels that there are, ascending [p]
     pools: Flat = field(repr=False)  # the samples of each of them
@@ -64,7 +72,7 @@ class Shared:
         return whole
 
     def __getitem__(self, device: int) -> Ints:
-        number = np.array([number_of(device, len(self))])
+        number = np.array([range(len(self))[device]])
         counts, offsets = self._of_present(number)[0].tolist(), self.pools.offsets.tolist()
         units = columns.uniform(self.seed, "virtual samples", number, np.arange(sum(counts))).tolist()
         found: list[int] = []
@@ -83,44 +91,30 @@ class Shared:
         return counts
 
 
-@dataclass(frozen=True, eq=False)
-class Urn:
-    """Labels drawn one after the other from an urn that holds `mass` of the labels' weights and every label drawn before.
+def labels_from_urn(mass: float, ends: Floats, seed: int, device: Ints, size: Ints) -> Ints:
+    """Draw labels one after the other from an urn that holds `mass` of the labels' weights and every label drawn before.
 
     With weights 1 and mass a p (p labels) these are the labels of samples from proportions ~ Dir(a, ..., a) (Polya's urn); with
-    infinite mass they are independent.
+    infinite mass they are independent. ends: cumulated weights [p].
     """
-
-    mass: float
-    ends: Floats = field(repr=False)  # cumulated weights [p]
-
-    def __call__(self, seed: int, device: Ints, size: Ints) -> Ints:
-        """Return how many samples of each label each device holds [m p]."""
-        key = int(columns.address(seed, "virtual labels")[0])
-        return native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, self.mass, self.ends)
+    key = int(columns.address(seed, "virtual labels")[0])
+    return native.draw_labels(key, np.ascontiguousarray(device).view(np.uint64), size, mass, ends)
 
 
-@dataclass(frozen=True)
-class Few:
-    """So many different labels for each device, any of them equally likely, with equally many samples (or one more)."""
-
-    labels_per_device: int
-    num_labels: int  # p
-
-    def __call__(self, seed: int, device: Ints, size: Ints) -> Ints:
-        """Return how many samples of each label each device holds [m p]."""
-        chosen = np.zeros((len(device), self.num_labels), bool)
-        counts = np.zeros((len(device), self.num_labels), np.int64)
-        everyone, (each, more) = np.arange(len(device)), np.divmod(size, self.labels_per_device)
-        for at in range(self.labels_per_device):  # as `distinct`, for all devices at once
-            if at % 2 == 0:
-                two = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)
-            last = self.num_labels - self.labels_per_device + at
-            label = np.minimum((two[at % 2] * (last + 1)).astype(np.int64), last)
-            label[chosen[everyone, label]] = last
-            chosen[everyone, label] = True
-            counts[everyone, label] = each + (at < more)
-        return counts
+def few_labels(labels_per_device: int, num_labels: int, seed: int, device: Ints, size: Ints) -> Ints:
+    """Draw so many different of p labels for each device, any equally likely, with equally many samples (or one more)."""
+    chosen = np.zeros((len(device), num_labels), bool)
+    counts = np.zeros((len(device), num_labels), np.int64)
+    everyone, (each, more) = np.arange(len(device)), np.divmod(size, labels_per_device)
+    for at in range(labels_per_device):  # as `distinct`, for all devices at once
+        if at % 2 == 0:
+            two = columns.uniform_pair(seed, "virtual labels", device, draw=at // 2)
+        last = num_labels - labels_per_device + at
+        label = np.minimum((two[at % 2] * (last + 1)).astype(np.int64), last)
+        label[chosen[everyone, label]] = last
+        chosen[everyone, label] = True
+        counts[everyone, label] = each + (at < more)
+    return counts
 
 
 def distinct(units: list[float], count: int) -> list[int]:
@@ -148,8 +142,8 @@ def virtual_iid(
 ) -> Shared:
     """Give each device samples at random, which others may hold too: any number of devices, computed when asked for."""
     _, weights = np.unique(dataset.train.labels, return_counts=True)
-    urn = Urn(math.inf, np.cumsum(weights, dtype=np.float64))
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, urn)
+    drawn = partial(labels_from_urn, math.inf, np.cumsum(weights, dtype=np.float64))
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
 def virtual_labels(
@@ -162,12 +156,9 @@ def virtual_labels(
 ) -> Shared:
     """Give each device samples of a few labels, which others may hold too: any number of devices, computed when asked for."""
     count = len(np.unique(dataset.train.labels))
-    if labels_per_device > count:
-        raise FedtideError(
-            f"labels_per_device = {labels_per_device}: the data set {dataset.name!r} has {count} labels; use at most as many"
-        )
-    few = Few(labels_per_device, count)
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, few)
+    check_range("labels_per_device", labels_per_device, 1, count)
+    drawn = partial(few_labels, labels_per_device, count)
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
 def virtual_dirichlet(
@@ -183,23 +174,18 @@ def virtual_dirichlet(
     The labels of a device are drawn one after the other, each with probability proportional to concentration plus how often the
     device has it already (Polya's urn), which is the same in distribution.
     """
-    check_concentration(concentration)
+    check_range("concentration", concentration, 1e-300)
     count = len(np.unique(dataset.train.labels))
-    urn = Urn(concentration * count, np.arange(1.0, count + 1))
-    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, urn)
+    drawn = partial(labels_from_urn, concentration * count, np.arange(1.0, count + 1))
+    return _shared(dataset, num_devices, seed, samples_per_device, size_spread, drawn)
 
 
 def _shared(
     dataset: Dataset, num_devices: int, seed: int, samples_per_device: int, size_spread: float, drawn: Drawn
 ) -> Shared:
     labels = dataset.train.labels
-    if num_devices < 1:
-        raise FedtideError(f"num_devices = {num_devices}: there must be at least one device")
-    if not 1 <= samples_per_device <= len(labels):
-        raise FedtideError(
-            f"samples_per_device = {samples_per_device}: must be from 1 to the number of samples, {len(labels)}"
-        )
-    check_size_spread(size_spread)
+    check_sizes(num_devices, size_spread)
+    check_range("samples_per_device", samples_per_device, 1, len(labels))
     require(8.0 * num_devices, f"what {num_devices:,} devices hold", "lower fleet.num_devices")
     present, inverse = np.unique(labels, return_inverse=True)
     pools = flat(inverse, np.arange(len(labels)), len(present))

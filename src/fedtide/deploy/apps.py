@@ -28,8 +28,8 @@ from fedtide.deploy.node import Worker
 from fedtide.deploy.protocol import ReadyReply, TrainOrder, UploadOrder, UploadReply, model_record, read_model
 from fedtide.deploy.settings import from_run_config
 from fedtide.deploy.trace import PartWithMemory
-from fedtide.engine.sending import encode_update
-from fedtide.engine.training import scored
+from fedtide.engine.devices import encode_update
+from fedtide.engine.loop import score_model
 from fedtide.errors import FedtideError
 from fedtide.learning import native
 from fedtide.parts import checks
@@ -94,7 +94,7 @@ def train(message: Message, context: Context) -> Message:
         isa=native.isa(),
         capacity=own.capacity,
         update_sq_norm=float(np.square(update, dtype=np.float64).sum()) if order.want_norm else None,
-        loss=scored(worker.trainer, model, worker.data.train).loss if order.want_loss else None,
+        loss=score_model(worker.trainer, model, worker.data.train).loss if order.want_loss else None,
         forgot=[kind for kind in get_args(PartWithMemory) if lost[kind]],
     )
     time.sleep(max(0.0, own.pace - (time.monotonic() - begun)))

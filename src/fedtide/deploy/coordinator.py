@@ -21,16 +21,29 @@ from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.protocol import measured_capacity
 from fedtide.deploy.settings import Terms, check_terms
 from fedtide.deploy.trace import PartWithMemory, Period, ReadyRows, TraceHeader, candidates_of, fingerprint
+from fedtide.engine.devices import aircomp_sum, analog_packets
 from fedtide.engine.loop import Loop
-from fedtide.engine.over_the_air import aircomp_sum, analog_packets
-from fedtide.engine.step import SCALE_BITS, Announced, Delivered, Info, ReadyDevices, ServerState, initial_state
+from fedtide.engine.preflight import check_answers, check_own_parts
+from fedtide.engine.step import (
+    SCALE_BITS,
+    Announced,
+    Delivered,
+    Info,
+    ReadyDevices,
+    ServerState,
+    initial_state,
+    is_lost,
+    is_sending,
+    learning_rates,
+    link_at,
+    snr_at,
+)
 from fedtide.engine.system import System, build, make_trainer, parameter_count
-from fedtide.engine.ticks import is_lost, is_sending, learning_rates, link_at, snr_at
-from fedtide.engine.verify_replay import check_answers, check_own_parts
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.learning import native
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, costs, is_complete
+from fedtide.runs import Ledger, RoundRecord, RunFolder, is_complete
+from fedtide.runs.record import costs
 from fedtide.runs.result import Result
 from fedtide.trackers import Trackers
 from fedtide.types import Floats, Grant, Link, Tick, Vector

@@ -13,8 +13,8 @@ from fedtide.data.holdings import label_counts
 from fedtide.deploy.privacy import private_counts, secret_rng
 from fedtide.deploy.settings import Terms
 from fedtide.devices.fleet import Fleet
-from fedtide.engine import training
-from fedtide.engine.sending import decode_update
+from fedtide.engine import devices
+from fedtide.engine.devices import decode_update
 from fedtide.engine.system import load_dataset, local_work, make_codec, make_fleet, make_model, trainer_of
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import Task, Trainer
@@ -80,7 +80,7 @@ class Worker:
         self.codec: Codec = make_codec(self.experiment)
         trainer: Any = registry.find_part("trainer", self.experiment.learning.trainer.name, builtin_parts("trainer"))
         # does the trainer's memory follow the uploads that arrived, not the trainings?
-        self.updates_on_ack = training.updates_state_on_ack(trainer)
+        self.updates_on_ack = devices.updates_state_on_ack(trainer)
 
     @cached_property
     def data(self) -> Dataset:
@@ -107,12 +107,12 @@ class Worker:
         samples = self.data.train
         job = Job(device, version, model, learning_rate, samples, np.arange(len(samples.labels)))
         before = {} if memory is None else {"trainer": {device: memory}}
-        updates, after = training.train_jobs(self.trainer, [job], before)
+        updates, after = devices.train_jobs(self.trainer, [job], before)
         return updates[0], after.get("trainer", {}).get(device)
 
     def after_upload(self, packet: Packet, memory: Memory | None) -> Memory:
         """Return what the trainer remembers once the server has this packet."""
-        return training.after_arrival(self.trainer, memory, decode_update(self.codec, packet, packet.num_parameters))
+        return devices.after_arrival(self.trainer, memory, decode_update(self.codec, packet, packet.num_parameters))
 
     def label_counts(self, secret: bytes) -> Ints:
         """Return how many samples of each label the node has [c]; private counts if the deployment asks for that."""

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtide.config import Experiment
+from fedtide.engine.step import candidates_at
 from fedtide.engine.system import System, build, load_dataset
-from fedtide.engine.ticks import candidates_at, grant_at
+from fedtide.engine.ticks import grant_at
 from fedtide.errors import FedtideError
 from fedtide.schedule.label_variance import label_variance
 from fedtide.schedule.schedulers import SCHEDULERS

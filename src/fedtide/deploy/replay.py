@@ -24,19 +24,40 @@ from fedtide.core.files import is_there
 from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.settings import check_timeline, deployment
 from fedtide.deploy.trace import Period, candidates_of, fingerprint, read_history
-from fedtide.engine.loop import Loop, Sink
-from fedtide.engine.over_the_air import aircomp_sum, analog_packets
-from fedtide.engine.sending import Packed, decode_lot, encode_lot, without
-from fedtide.engine.step import SCALE_BITS, Announced, Delivered, Info, ReadyDevices, ServerState, initial_state
+from fedtide.engine.devices import (
+    DeviceMemory,
+    Packed,
+    acknowledge,
+    aircomp_sum,
+    analog_packets,
+    decode_lot,
+    encode_lot,
+    train_jobs,
+    updates_state_on_train,
+    without,
+)
+from fedtide.engine.loop import Loop, Sink, score_model
+from fedtide.engine.step import (
+    SCALE_BITS,
+    Announced,
+    Delivered,
+    Info,
+    ReadyDevices,
+    ServerState,
+    initial_state,
+    is_sending,
+    learning_rates,
+    link_at,
+    snr_at,
+)
 from fedtide.engine.system import System, build, make_trainer
-from fedtide.engine.ticks import is_sending, learning_rates, link_at, snr_at
-from fedtide.engine.training import DeviceMemory, acknowledge, scored, train_jobs, updates_state_on_train
 from fedtide.errors import FedtideError, RunFolderError, TrainingError
 from fedtide.learning import native
 from fedtide.learning.trainer import Trainer
 from fedtide.parts import user_code
 from fedtide.radio.over_the_air import separate
-from fedtide.runs import RoundRecord, RunFolder, costs
+from fedtide.runs import RoundRecord, RunFolder
+from fedtide.runs.record import costs
 from fedtide.types import Grant, Job, Samples, Tick, Vector
 
 _CHANGEABLE = ("policy", "codec", "learning", "radio.num_symbols")
@@ -79,7 +100,7 @@ class RecordedDevices:
             rows = rows._replace(update_sq_norm=np.array(norms))
         if "loss" in needs and not faithful:
             starts = zip(period.start, period.data, strict=True)
-            losses = [scored(self.trainer, state.models[start], self.samples(part)).loss for start, part in starts]
+            losses = [score_model(self.trainer, state.models[start], self.samples(part)).loss for start, part in starts]
             rows = rows._replace(loss=np.array(losses))
         return ReadyDevices(rows, (updates if trained else None, memory))
 
@@ -188,7 +209,7 @@ def replay(
         with _new_folder(out, experiment) as run:
             sinks: list[tuple[str, Sink]] = [("other", compare)]
             if run:
-                sinks.append(("records", lambda record, state, _: run.append(record, state)))
+                sinks.append(("records", run.append))
             if on_round:
                 sinks.append(("other", lambda record, *_: on_round(record, len(periods))))
             loop = Loop(system, trainer, devices, costs(system, len(state.models[1])), state, sinks=sinks)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from fedtide import __version__, config
 from fedtide.config import Experiment
 from fedtide.config.values import Count, Name, Positive, Share, explain_validation
-from fedtide.core.reading import is_own_file
+from fedtide.core.files import is_own_file
 from fedtide.core.yaml12 import plain_tree, shown
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import backend

@@ -24,9 +24,9 @@ from fedtide.config import Experiment
 from fedtide.config.values import explain_validation
 from fedtide.core.files import machine_fault, write_atomically
 from fedtide.core.versioned import VersionedArray
+from fedtide.engine.preflight import Answered
 from fedtide.engine.step import REPORT_BITS
 from fedtide.engine.system import System
-from fedtide.engine.verify_replay import Answered
 from fedtide.errors import RunFolderError
 from fedtide.runs import RoundRecord, read_run
 from fedtide.types import Candidates, Ints, Vector

@@ -191,21 +191,20 @@ class Daily:
     )
 
     def __post_init__(self) -> None:
-        for name in ("begin", "end"):
-            if getattr(self, name) > self.day:
-                raise FedtideError(
-                    f"availability=daily: {name}={getattr(self, name):g} lies beyond day={self.day:g}; give a time of the day"
-                )
-        if not 0 < self._stay < self.day:
-            raise FedtideError(
-                f"availability=daily: from begin={self.begin:g} to end={self.end:g} is all day or none of it; move one of "
-                "them, or choose availability=always"
+        stay, problem = self._stay, ""
+        least = min(stay, self.day - stay)
+        if max(self.begin, self.end) > self.day:
+            problem = f"begin={self.begin:g} or end={self.end:g} lies beyond day={self.day:g}; give times of the day"
+        elif not least > 0:
+            problem = (
+                f"from begin={self.begin:g} to end={self.end:g} is all day or none of it; move one, or choose always"
             )
-        if self.jitter and 2 * self.jitter >= min(self._stay, self.day - self._stay):
-            raise FedtideError(
-                f"availability=daily: jitter={self.jitter:g} could swallow the stay of {self._stay:g} or the rest of the day; "
-                f"keep it below {min(self._stay, self.day - self._stay) / 2:g}"
+        elif self.jitter and 2 * self.jitter >= least:
+            problem = (
+                f"jitter={self.jitter:g} could swallow the stay of {stay:g} or the rest; keep it below {least / 2:g}"
             )
+        if problem:
+            raise FedtideError(f"availability=daily: {problem}")
 
     @property
     def _stay(self) -> float:

@@ -1,21 +1,15 @@
-"""Updates that are sent at once: what goes with them, what they take, and how the server hears them."""
+"""Updates that are sent at once: what goes with them, and how many symbols they take."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from fedtide.codec.base import Packet
 from fedtide.config import Experiment
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.parts import checks
 from fedtide.radio.over_the_air import ANALOG_SYMBOLS_PER_PARAMETER, MIN_SNR, Access, symbols_on_air
-from fedtide.rng import stream
-from fedtide.types import Floats, Vector, Vectors, read_only, readonly_copy
 
 
 def check_over_the_air(experiment: Experiment, access: Access, aggregator: Any) -> None:
@@ -58,19 +52,3 @@ def analog_symbols(experiment: Experiment, access: Access, num_parameters: int, 
             "smaller learning.model"
         )
     return float(needed)
-
-
-def aircomp_sum(access: Access, seed: int, tick: int, snr: Floats) -> Callable[[Vectors, Floats], Vector]:
-    """Return (updates [r d], weights [r]) -> their weighted sum as the server hears it [d], received at these SNRs [r]."""
-
-    def heard(updates: Vectors, weights: Floats) -> Vector:
-        rows = np.stack(list(updates))
-        answer = access(read_only(rows), readonly_copy(weights), readonly_copy(snr), stream(seed, "air", tick))
-        return checks.checked_vector(answer, rows.shape[1], checks.part_label("access", access))
-
-    return heard
-
-
-def analog_packets(device: Sequence[int], updates: Vectors) -> dict[int, Packet]:
-    """Return what each device [r] sends over the air: all of its d parameters, and no bit."""
-    return {k: Packet(len(update), len(update), 0, b"") for k, update in zip(device, updates, strict=True)}

@@ -13,27 +13,25 @@ import numpy as np
 from fedtide.aggregate.base import lift
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
-from fedtide.engine.loop import Loop, Sink
-from fedtide.engine.memory import check_room
-from fedtide.engine.simulated_devices import Simulated
-from fedtide.engine.step import ServerState, initial_state
-from fedtide.engine.system import System, build, load_dataset, make_trainer
-from fedtide.engine.ticks import candidates_at
-from fedtide.engine.training import Stopwatch, close, is_due, trainer_label
-from fedtide.engine.validate_args import (
+from fedtide.engine.devices import Simulated
+from fedtide.engine.loop import Loop, Sink, Stopwatch, is_due, told, trainer_label
+from fedtide.engine.preflight import (
+    Answered,
     as_experiment,
+    check_answers,
     check_given_trainer,
     check_handed,
-    check_simulate_arguments,
+    check_own_parts,
+    check_room,
     checked_folder,
 )
-from fedtide.engine.verify_replay import Answered, check_answers, check_own_parts
-from fedtide.errors import DivergedError, RunFolderError, TrainingError
+from fedtide.engine.step import ServerState, candidates_at, initial_state
+from fedtide.engine.system import System, build, load_dataset, make_trainer
+from fedtide.errors import DivergedError, FedtideError, RunFolderError, TrainingError
 from fedtide.learning.trainer import MOST_THREADS, Trainer
-from fedtide.parts import checks
-from fedtide.parts.checks import as_array, callback
-from fedtide.radio.over_the_air import separate
-from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, costs, identity, is_complete
+from fedtide.parts.checks import as_array, callback, checked_vector, unguarded
+from fedtide.runs import Ledger, RoundRecord, RunFolder, RunHeader, identity, is_complete
+from fedtide.runs.record import costs
 from fedtide.runs.result import Result
 from fedtide.timeline.clock import since
 from fedtide.trackers import Trackers
@@ -66,7 +64,10 @@ def simulate(
     """
     watch = Stopwatch()
     experiment = as_experiment(experiment)
-    check_simulate_arguments(threads, on_round)
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
+        raise FedtideError(f"threads={threads!r} must be a whole number of at least 1")
+    if on_round is not None and not callable(on_round):
+        raise FedtideError(f"on_round={on_round!r} cannot be called: give a function of a record and a number")
     on_round, say = callback("on_round", on_round), callback("say", say)
     handed = check_handed(experiment, dataset, system, trainer)
     where = checked_folder(folder)
@@ -103,10 +104,11 @@ def simulate(
         watching.begin(experiment, run.path if run else None, len(system.ticks))
         sinks: list[tuple[str, Sink]] = []
         if run:
-            sinks.append(("records", lambda record, state, _: run.append(record, state)))
-        sinks.append(("other", lambda record, *_: watching.round(record)))
+            sinks.append(("records", run.append))
+        if watching:
+            sinks.append(("other", lambda record, *_: watching.round(record)))
         if on_round:
-            sinks.append(("other", lambda record, *_: on_round(record, len(system.ticks))))
+            sinks.append(("other", told(on_round, len(system.ticks))))
         loop = Loop(system, trainer, devices, spend, state, ledger, rounds, sinks, names_ready, watch)
         devices.refuse_dice(state, next(iter(since(system.ticks, state.version)), None))
         try:
@@ -135,8 +137,8 @@ def simulate(
     finally:
         if run:
             run.close()
-        if "trainer" not in handed:
-            close(trainer)
+        if "trainer" not in handed and callable(let_go := getattr(unguarded(trainer), "close", None)):
+            let_go()  # such as the processes of a cluster
 
 
 def _warned(line: str) -> None:
@@ -150,7 +152,7 @@ def _first_model(trainer: Trainer, experiment: Experiment) -> Vector:
         raise TrainingError(
             f"{label} began with an array of shape {model.shape}: initial_model gives a vector of float32"
         )
-    return checks.checked_vector(model, len(model), f"{label}: initial_model")
+    return checked_vector(model, len(model), f"{label}: initial_model")
 
 
 def _check_complete(run: RunFolder, state: ServerState, num_ticks: int) -> None:
@@ -169,7 +171,7 @@ def _answered(system: System, rounds: Sequence[RoundRecord]) -> Iterator[Answere
         weight = dict(zip(record.picked, record.weight, strict=True))
         came = zip(record.picked, record.num_kept, strict=True)
         # of those that send at once, the weak stay silent: they keep nothing
-        arrived = [device for device, kept in came if device not in record.lost and (kept or separate(system.access))]
+        arrived = [device for device, kept in came if device not in record.lost and (kept or not system.over_the_air)]
         rows = candidates_at(system, tick, uploads)
         yield Answered(rows, record.picked, arrived, [weight[device] for device in arrived])
         uploads[arrived] += 1

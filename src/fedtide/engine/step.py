@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from fedtide.aggregate.averages import Weighting
 from fedtide.aggregate.base import Aggregator, Cohort
 from fedtide.codec.base import Packet, Sent
 from fedtide.config.effort import LARGE_FLEET_DEVICES
 from fedtide.core.versioned import VersionedArray, VersionedDict, counts, versioned_array, versioned_dict
+from fedtide.learning.trainer import RATE_SCHEDULES
 from fedtide.parts import checks
 from fedtide.radio.allocation import Allocation, EqualBits
+from fedtide.radio.modem import shannon_snr
+from fedtide.radio.over_the_air import sends
 from fedtide.rng import stream
 from fedtide.schedule.schedulers import Scheduler
 from fedtide.types import (
@@ -21,6 +25,7 @@ from fedtide.types import (
     Floats,
     Grant,
     Ints,
+    Link,
     Memory,
     Rng,
     Tick,
@@ -30,8 +35,11 @@ from fedtide.types import (
     readonly_copy,
 )
 
-# What the server is made of, and what it carries from one aggregation to the next.
+if TYPE_CHECKING:
+    from fedtide.engine.system import System
 
+Bools: TypeAlias = npt.NDArray[np.bool_]
+_SLACK = 1 + 1e-9  # what rounding may add to a product
 
 # What a device may report before the schedule is made, each a number of so many bits.
 REPORT_BITS: Final = {"update_sq_norm": 32, "loss": 32}
@@ -254,3 +262,71 @@ def plan_step(
     chosen = checks.checked_selection(answer, most, ready, checks.part_label("scheduler", scheduler))
     symbols, bits = allocation(candidates.capacity[chosen.picked], num_symbols)
     return Grant(chosen.picked, symbols, bits, chosen.proved_minimal, memory, chosen.metrics)
+
+
+# What is known of a tick before anything is trained: who is ready, over which links.
+
+
+def link_at(system: System, tick: Tick) -> Link:
+    """Return the links of a tick's ready devices [m]."""
+    found = system.channel(system.experiment.seed, tick.index, tick.time, tick.ready)
+    return found if isinstance(found, Link) else Link(found, found)
+
+
+def carried_bits(link: Link, grant: Grant) -> Floats:
+    """Return what the links of the picked devices carry in their symbols [r]; infinity where no grant can exceed it."""
+    estimated, capacity = link.estimated_capacity[grant.picked], link.capacity[grant.picked]
+    return np.where(estimated > capacity, grant.symbols * capacity * _SLACK, np.inf)
+
+
+def is_lost(link: Link, grant: Grant, sent_bits: npt.ArrayLike) -> Bools:
+    """Say which packets of so many bits [r] do not arrive: their links carry less, though the estimate was better [r].
+
+    A packet of a codec that ignores its budget (`ideal`) counts for no more than its grant.
+    """
+    return np.asarray(np.minimum(sent_bits, grant.bits) > carried_bits(link, grant))
+
+
+def is_sending(system: System, link: Link, grant: Grant) -> Bools:
+    """Say which of the picked devices send at all [r]: of those that send at once, the weak stay silent."""
+    if not system.over_the_air:
+        return np.ones(len(grant.picked), np.bool_)
+    return sends(system.access, snr_at(link, grant))
+
+
+def snr_at(link: Link, grant: Grant) -> Floats:
+    """Return the SNR at which the picked devices are received at full power, a number [r]."""
+    return shannon_snr(link.capacity[grant.picked])
+
+
+def candidates_at(
+    system: System,
+    tick: Tick,
+    uploads: Ints | VersionedArray,
+    estimated_capacity: Floats | None = None,
+    reports: Mapping[str, Floats] | None = None,
+) -> Candidates:
+    """Return the ready devices of a tick over this tick's channel."""
+    fleet, ready = system.fleet, tick.ready
+    return Candidates(
+        num_devices=len(uploads),
+        device=ready,
+        num_samples=fleet.num_samples[ready],
+        label_counts=fleet.label_counts[ready],
+        age=tick.index - tick.start,  # a_k(t) = t - s_k(t) (eq:definition-alu)
+        missed=tick.index - uploads[ready],
+        capacity=link_at(system, tick).estimated_capacity if estimated_capacity is None else estimated_capacity,
+        tick=tick.index,
+        **(reports or {}),
+    )
+
+
+def learning_rates(system: System, start: Ints) -> Floats:
+    """Return the learning rate of jobs that start from these versions [r]: set when the device receives the model."""
+    return system.experiment.learning.learning_rate * relative_rates(system, start)
+
+
+def relative_rates(system: System, start: Ints) -> Floats:
+    """Return the learning rate of trainings from these versions, relative to learning.learning_rate [r]."""
+    elapsed = system.model_timestamps[start] / system.experiment.timeline.horizon
+    return RATE_SCHEDULES[system.experiment.learning.schedule](elapsed)

@@ -15,17 +15,24 @@ from fedtide.codec.base import Codec
 from fedtide.config import Experiment
 from fedtide.core.memory_budget import require
 from fedtide.data.dataset import checked_dataset
-from fedtide.data.holdings import Counted, Holdings, is_virtual, label_counts, sizes_of
-from fedtide.data.partition_checks import checked_partition, refuse_random_partition
+from fedtide.data.holdings import (
+    Counted,
+    Holdings,
+    checked_partition,
+    is_virtual,
+    label_counts,
+    refuse_random_partition,
+    sizes_of,
+)
 from fedtide.devices.availability import Availability, always
 from fedtide.devices.duration import Duration, first_duration, redraws
 from fedtide.devices.energy import Energy
 from fedtide.devices.fleet import Fleet
 from fedtide.engine import over_the_air
-from fedtide.engine.step import REPORT_BITS, Policy, Rules
+from fedtide.engine.step import REPORT_BITS, Policy, Rules, relative_rates
 from fedtide.errors import FedtideError, did_you_mean
 from fedtide.learning.model import Model, check_model, needs_torch, num_parameters, without_dropout
-from fedtide.learning.trainer import RATE_SCHEDULES, WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
+from fedtide.learning.trainer import WRAPPERS, LocalWork, Task, Trainer, backend, samples_per_training
 from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
@@ -58,6 +65,7 @@ class System(NamedTuple):
     energy: Energy
     downlink: Downlink
     access: Access
+    over_the_air: bool  # devices send at once, and the server hears the sum of their updates
 
     @property
     def work(self) -> LocalWork:
@@ -67,12 +75,13 @@ class System(NamedTuple):
     @property
     def rules(self) -> Rules:
         """What the server goes by."""
-        return Rules(self.policy, self.allocation, self.num_symbols, self.experiment.seed, self.relative_rates)
-
-    def relative_rates(self, start: Ints) -> Floats:
-        """Return the learning rate of trainings from these versions, relative to learning.learning_rate [r]."""
-        elapsed = self.model_timestamps[start] / self.experiment.timeline.horizon
-        return RATE_SCHEDULES[self.experiment.learning.schedule](elapsed)
+        return Rules(
+            self.policy,
+            self.allocation,
+            self.num_symbols,
+            self.experiment.seed,
+            functools.partial(relative_rates, self),
+        )
 
 
 def _silent(_: str) -> None:
@@ -120,7 +129,8 @@ def build(
     policy, access = make_policy(experiment), make_access(experiment)
     allocation: Allocation = make_part(experiment, "allocation")
     num_symbols = symbols_per_tick(*span_of(ticks), experiment.radio.num_symbols, experiment.fleet.max_duration)
-    if not separate(access):
+    at_once = not separate(access)
+    if at_once:
         over_the_air.check_over_the_air(experiment, access, policy.aggregator)
         num_parameters = _count(experiment, model, dataset.train.images.shape[1:], dataset.num_labels)
         allocation, num_symbols = (
@@ -142,6 +152,7 @@ def build(
         energy=make_part(experiment, "energy"),
         downlink=downlink,
         access=access,
+        over_the_air=at_once,
     )
 
 

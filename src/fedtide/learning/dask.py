@@ -25,7 +25,7 @@ from distributed import KilledWorker, WorkerPlugin, get_worker, wait
 
 from fedtide.core import cluster
 from fedtide.core.faults import error_text
-from fedtide.core.reading import is_own_file
+from fedtide.core.files import is_own_file
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.learning.native import isa
 from fedtide.learning.trainer import (
@@ -142,9 +142,6 @@ def train_chunk(chunk: Chunk) -> Vector | Trained | Missing:
     return answer
 
 
-# In the process of the run.
-
-
 class DaskTrainer:
     """Another trainer on the workers of a Dask cluster: the same bits, on machines of the same instruction path.
 
@@ -191,8 +188,7 @@ class DaskTrainer:
     def train(self, jobs: Sequence[Job]) -> Vector | Trained:
         """Return the updates u_k [r d], one row per job, with the memory of each if the inner trainer has one."""
         if not jobs:
-            none: Vector | Trained = self._inner.train(jobs)
-            return none
+            return self._inner.train(jobs)  # type: ignore[no-any-return]
         check_jobs(jobs, self._length)
         self._tables = read_tables(jobs, self._tables, self._named)
         if self._link is None:
@@ -326,13 +322,14 @@ def shares(work: Floats, threads: Floats) -> list[Ints]:
     return [np.flatnonzero(owner == each) for each in range(len(threads))]
 
 
-def pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Any:
+def pack_chunks(maker: str, jobs: Sequence[tuple[Job, str]]) -> Chunk:
     """Return jobs, each with the name of its table, as a chunk: every model once."""
     numbers: dict[bytes, int] = {}  # of the models, by their bits
-    packed: list[Any] = [job for job, _ in jobs]
-    for row, (job, name) in enumerate(jobs):
+    packed = []
+    job: Any
+    for job, name in jobs:
         number = numbers.setdefault(job.start.tobytes(), len(numbers))
-        packed[row] = packed[row]._replace(start=number, samples=name)
+        packed.append(job._replace(start=number, samples=name))
     return Chunk(maker, [np.frombuffer(start, np.float32) for start in numbers], packed)
 
 

@@ -117,9 +117,9 @@ def _output_shape(layer: Layer, shape: Shape) -> Shape | str:
     if isinstance(layer, Embedding):
         if len(shape) != 3 or shape[:2] != (1, 1):
             return "it needs codes [1 1 steps], as the data set shakespeare has them; place it first"
-        return (
-            (shape[2], layer.width) if min(layer) >= 1 else "it needs at least one symbol and a width of at least one"
-        )
+        if min(layer) < 1:
+            return "it needs at least one symbol and a width of at least one"
+        return (shape[2], layer.width)
     if isinstance(layer, Conv2d):
         height, width = (side + 2 * layer.padding - layer.kernel + 1 for side in shape[1:])
         if min(layer.out, layer.kernel, layer.padding + 1, height, width) >= 1:
@@ -225,42 +225,20 @@ def needs_torch(model: Model) -> bool:
 
 def _paper_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
     """The paper's CNN: 21,840 parameters on 28 x 28 grey images (260 + 5020 + 16050 + 510)."""
-    return Model(
-        input_shape,
-        (
-            *(Conv2d(10, 5), MaxPool2d(2), ReLU()),
-            *(Conv2d(20, 5), ChannelDropout(0.5), MaxPool2d(2), ReLU()),
-            *(Linear(50), ReLU(), Dropout(0.5)),
-            Linear(labels),
-        ),
-    )
+    first, second = (Conv2d(10, 5), MaxPool2d(2), ReLU()), (Conv2d(20, 5), ChannelDropout(0.5), MaxPool2d(2), ReLU())
+    return Model(input_shape, (*first, *second, Linear(50), ReLU(), Dropout(0.5), Linear(labels)))
 
 
 def _mcmahan_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
     """The CNN of McMahan et al. 2017: 1,663,370 parameters on 28 x 28 grey images."""
-    return Model(
-        input_shape,
-        (
-            *(Conv2d(32, 5, 2), ReLU(), MaxPool2d(2)),
-            *(Conv2d(64, 5, 2), ReLU(), MaxPool2d(2)),
-            *(Linear(512), ReLU()),
-            Linear(labels),
-        ),
-    )
+    first, second = ((Conv2d(out, 5, 2), ReLU(), MaxPool2d(2)) for out in (32, 64))
+    return Model(input_shape, (*first, *second, Linear(512), ReLU(), Linear(labels)))
 
 
 def _small_cnn(input_shape: tuple[int, int, int], labels: int) -> Model:
     """Three blocks of 3 x 3 convolutions, for colour images of 32 x 32."""
-    return Model(
-        input_shape,
-        (
-            *(Conv2d(16, 3, 1), ReLU(), MaxPool2d(2)),
-            *(Conv2d(32, 3, 1), ReLU(), MaxPool2d(2)),
-            *(Conv2d(64, 3, 1), ReLU(), MaxPool2d(2)),
-            *(Linear(64), ReLU(), Dropout(0.5)),
-            Linear(labels),
-        ),
-    )
+    first, second, third = ((Conv2d(out, 3, 1), ReLU(), MaxPool2d(2)) for out in (16, 32, 64))
+    return Model(input_shape, (*first, *second, *third, Linear(64), ReLU(), Dropout(0.5), Linear(labels)))
 
 
 def _mlp(input_shape: tuple[int, int, int], labels: int) -> Model:

@@ -92,6 +92,7 @@ class NativeTrainer:
         self._threads = min(int(task.threads), MOST_THREADS)
         # The tables of the last call, as they were given and as the kernel takes them: those are not checked again.
         self._tables: dict[TableId, tuple[Samples, Samples]] = {}
+        self._scored: tuple[Samples, Samples] | None = None  # the same of the last evaluation
 
     @property
     def name(self) -> str:
@@ -146,7 +147,9 @@ class NativeTrainer:
 
     def evaluate(self, model: Vector, samples: Samples) -> Score:
         """Return accuracy and mean loss of model [d], dropout off."""
-        samples = self._checked(samples)
+        if self._scored is None or self._scored[0] is not samples:
+            self._scored = samples, self._checked(samples)
+        samples = self._scored[1]
         if len(samples.labels) == 0:
             raise FedtideError("there are no samples to evaluate on; give at least one")
         model = np.asarray(model, order="C")

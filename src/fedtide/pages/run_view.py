@@ -18,8 +18,8 @@ from fedtide.core.memory_budget import require
 from fedtide.deploy import trace
 from fedtide.devices.availability import Availability
 from fedtide.devices.duration import Duration
+from fedtide.engine.step import link_at
 from fedtide.engine.system import MODEL_BITS, System, build, load_dataset, make_part, parameter_count
-from fedtide.engine.ticks import link_at
 from fedtide.errors import FedtideError
 from fedtide.learning.trainer import samples_per_training
 from fedtide.parts import user_code

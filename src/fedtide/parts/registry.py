@@ -3,7 +3,7 @@
 A name is looked up as (1) one of ours, (2) `path/to/file.py:attribute`, (3) `package.module:attribute`, (4) an entry
 point of the group `fedtide.<kind>` (say `fedtide.scheduler`) that an installed package offers. A class is called with the
 arguments given in the experiment; a plain function gets them as keywords with every call. What a part remembers is its
-memory, which it is handed and returns; it keeps no other state: a resumed run makes it anew (`engine/purity.py`).
+memory, which it is handed and returns; it keeps no other state: a resumed run makes it anew (`fedtide.testing`).
 
 What a user's part raises comes out as one line that names the part and the line of the user's file.
 """

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from fedtide.core import signals
 from fedtide.core.faults import error_text
-from fedtide.core.reading import is_own_file, locate_file
+from fedtide.core.files import is_own_file, locate_file
 from fedtide.errors import FedtideError
 
 MODULE: Final = "fedtide_user_"  # begins the names of the modules that users' files become

@@ -123,7 +123,7 @@ class _Cell:
 def _standing(seed: int, device: Ints, cell: _Cell) -> tuple[Floats, ...]:
     """Return the average SNR of devices that stand [m]."""
     x, y = cell.begin(seed, device)
-    return (cell.snr(np.hypot(x, y), _luck(seed, device), propagation.independent(seed, device)),)
+    return (cell.snr(np.hypot(x, y), _luck(seed, device), columns.normal(seed, "shadowing", device)),)
 
 
 def _walking(seed: int, device: Ints, cell: _Cell) -> tuple[Floats, ...]:
@@ -138,7 +138,7 @@ def _luck(seed: int, device: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class LogDistance(_Cell):
-    """Macro cell of TR 36.814: PL = 128.1 + 37.6 log10(d/km) dB, with log-normal shadowing."""
+    """Macro cell of TR 36.814 and 36.942 at 2 GHz: PL = 128.1 + 37.6 log10(d/km) dB, with log-normal shadowing."""
 
     sigma_db: Annotated[float, arg("standard deviation of shadowing", unit="dB", ge=0, le=30)] = 8.0
     constant_db: Annotated[float, arg("path loss at 1 km", unit="dB", ge=0, le=300)] = 128.1
@@ -149,7 +149,7 @@ class LogDistance(_Cell):
 
     def loss(self, distance: Floats, luck: Floats) -> tuple[Floats, float]:
         """Return path loss and standard deviation of shadowing in dB [m]; nothing depends on luck."""
-        return propagation.log_distance(distance, self.constant_db, self.slope_db), self.sigma_db
+        return np.asarray(self.constant_db + self.slope_db * np.log10(distance / 1000)), self.sigma_db
 
 
 @dataclass(frozen=True)

@@ -77,11 +77,6 @@ UMA = Street(25.0, 28.0, 22.0, 9.0, (13.54, 39.08, 20.0, 0.6), 63.0)
 UMI = Street(10.0, 32.4, 21.0, 9.5, (22.4, 35.3, 21.3, 0.3), 36.0)
 
 
-def log_distance(distance: Floats, constant: float = 128.1, slope: float = 37.6) -> Floats:
-    """Return 128.1 + 37.6 log10(d / km) (TR 36.814 and 36.942, macro cells at 2 GHz) [m]."""
-    return np.asarray(constant + slope * np.log10(distance / 1000))
-
-
 def in_sight(street: Street, distance: Floats) -> Floats:
     """Return the chance of a line of sight [m]."""
     near = np.minimum(18 / distance, 1.0)
@@ -102,7 +97,7 @@ def both(street: Street, distance: Floats, carrier: float, height: float) -> tup
     return direct, np.maximum(direct, hidden)
 
 
-# Shadowing in dB about its mean, of standard deviation 1: drawn for each device, or as a field over the plane.
+# Shadowing in dB about its mean, of standard deviation 1, as a field over the plane.
 #
 # The field is a sum of plane waves whose numbers are drawn from the spectrum of exp(-d/d_corr), which in the plane is
 # proportional to (1 + (k d_corr)^2)^(-3/2): one in each of W parts of equal power. Over seeds its correlation is
@@ -111,11 +106,6 @@ def both(street: Street, distance: Floats, carrier: float, height: float) -> tup
 
 _WAVES = 32
 _AT_ONCE = 4
-
-
-def independent(seed: int, device: Ints) -> Floats:
-    """Return a standard normal number for each device [m]."""
-    return columns.normal(seed, "shadowing", device)
 
 
 def field(seed: int, x: Floats, y: Floats, correlation: float) -> Floats:

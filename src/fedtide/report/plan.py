@@ -77,7 +77,7 @@ def plan(
 
     experiment: what fedtide.experiment made, or what it makes one of: a file, a mapping. say: told what is fetched.
     """
-    from fedtide.engine.validate_args import as_experiment  # needs run folders, which `fedtide plan` does without
+    from fedtide.engine.preflight import as_experiment  # needs run folders, which `fedtide plan` does without
 
     return plan_experiment(as_experiment(experiment), say)
 

@@ -22,8 +22,7 @@ import numpy as np
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.core import yaml12
-from fedtide.core.files import is_there, leftovers, machine_fault, read_bytes, write_atomically
-from fedtide.core.reading import is_own_file
+from fedtide.core.files import is_own_file, is_there, leftovers, machine_fault, read_bytes, write_atomically
 from fedtide.engine.step import ServerState
 from fedtide.errors import FedtideError, RunFolderError
 from fedtide.parts import user_code
@@ -309,8 +308,8 @@ class RunFolder:
         self._state, self._length, self._sha256 = state, manifest.rounds_bytes, run.rounds_sha256
         return state, run.rounds[-1].ledger if run.rounds else Ledger(), run.rounds
 
-    def append(self, record: RoundRecord, state: ServerState) -> None:
-        """Add one round, with the state after it; write a checkpoint now and then."""
+    def append(self, record: RoundRecord, state: ServerState, _: object = None) -> None:
+        """Add one round, with the state after it; write a checkpoint now and then. What else a sink is told is not kept."""
         line = record.to_json().encode() + b"\n"
         with self._saving_rounds():
             file = self._rounds()

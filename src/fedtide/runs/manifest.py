@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt
 from fedtide import config
 from fedtide.config import Experiment
 from fedtide.config.effort import LARGE_FLEET_DEVICES
-from fedtide.core.reading import is_own_file
+from fedtide.core.files import is_own_file
 from fedtide.data.fetch import folder_digest
 from fedtide.data.holdings import is_virtual
 from fedtide.devices.fleet import Fleet

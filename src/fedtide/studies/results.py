@@ -49,8 +49,8 @@ _ROUNDS: Final[Mapping[str, type]] = {"index": int, "time": float, "num_ready": 
 _UPLOADS: Final[Mapping[str, type]] = {"index": int, "device": int, "age": int, "capacity": float, "lost": int}
 _HIGHEST: Final = {"test_accuracy": 1.0, "lost": 1.0}  # of a column; of all others any finite number
 COLUMNS: Final = tuple(_CURVES)
-ZERO: Final = ("control_bits", "air_time", "joules")  # columns that a result has only if anything was spent
-LATER: Final = ("bits_down",)  # columns that some results lack
+# Columns that a result has only if anything was spent or counted, and how they are read otherwise.
+IF_ABSENT: Final = {"control_bits": 0.0, "air_time": 0.0, "joules": 0.0, "bits_down": math.nan}
 
 
 class Uploads(NamedTuple):
@@ -84,9 +84,9 @@ class RunResult:
 
     def column(self, name: str) -> Floats:
         """Return one curve, an entry per evaluation; missing values are NaN."""
-        if name in self.columns or name not in (*ZERO, *LATER):
+        if name in self.columns or name not in IF_ABSENT:
             return np.asarray(self.columns[name], np.float64)
-        return np.full(len(self.columns["time"]), 0.0 if name in ZERO else np.nan)
+        return np.full(len(self.columns["time"]), IF_ABSENT[name])
 
     def uploads_if_stored(self) -> Uploads | None:
         """Return all aggregations and uploads, which are read when they are asked for; None if they were not stored."""
@@ -126,14 +126,14 @@ class RunResult:
         return 1 / (self.totals.get("num_labels") or _USUAL_LABELS)
 
     @cached_property
-    def engine(self) -> str:
+    def backend(self) -> str:
         """Who did the steps of the training."""
         return backend(Part.of(self.experiment.get("learning", {}).get("trainer", "native")))
 
     @cached_property
     def path(self) -> str:
         """The instruction path on which it was made, or the package that trained; other paths give other bits."""
-        known, trainer = self.provenance or {}, self.engine
+        known, trainer = self.provenance or {}, self.backend
         if trainer == "native":
             return str(known.get("isa") or UNKNOWN_PATH)
         return f"{trainer} {known.get(trainer) or UNKNOWN_PATH}"
@@ -197,11 +197,11 @@ def from_rounds(
 
 
 def column_arrays(columns: Mapping[str, Sequence[float | None]]) -> dict[str, npt.NDArray[Any]]:
-    """Return curves as arrays, None as NaN; without those of ZERO and LATER of which nothing was spent."""
+    """Return curves as arrays, None as NaN; without those of IF_ABSENT of which nothing was spent."""
     return {
         name: np.array(values, _CURVES[name])
         for name, values in columns.items()
-        if name not in (*ZERO, *LATER) or any(values)
+        if name not in IF_ABSENT or any(values)
     }
 
 
@@ -238,11 +238,11 @@ class _Row(BaseModel):
 
 _RUN_COLUMNS: Final = tuple(_Row.model_fields)
 _TOTALS: Final = _RUN_COLUMNS[2:-2]
-Named = tuple[str, RunResult]  # a run's name, and its result
+NamedResult = tuple[str, RunResult]  # a run's name, and its result
 _Columns = Sequence[npt.NDArray[Any]]
 
 
-def write_tables(results: Sequence[Named]) -> dict[str, bytes]:
+def write_tables(results: Sequence[NamedResult]) -> dict[str, bytes]:
     """Return named results as CSV: runs, curves, rounds and uploads."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -281,7 +281,7 @@ def _digits(values: npt.NDArray[Any]) -> Iterable[str]:
     return (repr(value).removesuffix(".0").replace("nan", "NaN") for value in values.tolist())
 
 
-def read_results(runs: bytes, curves: bytes) -> list[Named]:
+def read_results(runs: bytes, curves: bytes) -> list[NamedResult]:
     """Return the results of the tables of runs and curves, without uploads; raise ValueError for what cannot be."""
     rows = _read_runs(runs)
     results = []
@@ -289,7 +289,7 @@ def read_results(runs: bytes, curves: bytes) -> list[Named]:
         columns = {
             name: values
             for name, values in zip(COLUMNS, block, strict=True)
-            if name not in (*ZERO, *LATER) or not np.isnan(values).all()
+            if name not in IF_ABSENT or not np.isnan(values).all()
         }
         totals = {total: getattr(row, total) for total in _TOTALS}
         result = RunResult(row.experiment, columns, totals, row.provenance)
@@ -303,7 +303,7 @@ def read_results(runs: bytes, curves: bytes) -> list[Named]:
     return results
 
 
-def read_uploads(results: Sequence[Named], rounds: bytes, uploads: bytes) -> list[Uploads | None]:
+def read_uploads(results: Sequence[NamedResult], rounds: bytes, uploads: bytes) -> list[Uploads | None]:
     """Return the uploads of results from the other two tables; None where they are not stored."""
     found: list[Uploads | None] = []
     blocks = (_read_numbers(*each, len(results)) for each in ((rounds, _ROUNDS), (uploads, _UPLOADS)))

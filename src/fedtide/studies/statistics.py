@@ -63,7 +63,7 @@ def is_mixed(group: Sequence[RunResult]) -> bool:
     """Say whether results that are compared may be on different paths. Variants that differ in the trainer do so on purpose."""
     found: dict[str, set[str]] = {}
     for each in group:
-        found.setdefault(each.engine, set()).add(each.path)
+        found.setdefault(each.backend, set()).add(each.path)
     return any(len(paths) > 1 for paths in found.values())
 
 

@@ -31,7 +31,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtide.core.files import machine_fault, read_bytes, remove_temporary, write_atomically
 from fedtide.errors import RunFolderError
-from fedtide.studies.results import Named, RunResult, Uploads, first_fault, read_results, read_uploads, write_tables
+from fedtide.studies.results import (
+    NamedResult,
+    RunResult,
+    Uploads,
+    first_fault,
+    read_results,
+    read_uploads,
+    write_tables,
+)
 
 _FORMAT: Final = 1
 _INDEX: Final = "study.json"
@@ -79,9 +87,9 @@ class Store:
         self.folder, self.study = folder, study
         self._seen: tuple[Any, Any] | None = None  # what the folder looked like when it was read
         self._index: _Index | None = None
-        self._tables: list[Named] = []
+        self._tables: list[NamedResult] = []
         self._uploads: dict[tuple[str, str], Uploads | None] | None = None  # of the tables, once they are asked for
-        self._new: dict[str, Named] = {}  # by file
+        self._new: dict[str, NamedResult] = {}  # by file
         self._found: dict[str, RunResult] = {}  # by name: all of them
 
     @property
@@ -140,7 +148,7 @@ class Store:
             for file in moved:
                 (self.folder / _NEW / file).unlink(missing_ok=True)
 
-    def write(self, results: Sequence[Named], studies: Sequence[str]) -> None:
+    def write(self, results: Sequence[NamedResult], studies: Sequence[str]) -> None:
         """Put these results in the place of the tables.
 
         It happens when study.json is replaced: before, the old tables count; from then on the new ones, which may have
@@ -178,7 +186,7 @@ class Store:
         finally:
             os.close(lock)
 
-    def _all(self) -> list[Named]:
+    def _all(self) -> list[NamedResult]:
         return [(name, result) for name, first in self._look().items() for result in (first, *first.elsewhere)]
 
     def _look(self) -> dict[str, RunResult]:
@@ -200,7 +208,7 @@ class Store:
         self._seen = seen
         return self._found
 
-    def _read_new(self, file: str) -> Named | None:
+    def _read_new(self, file: str) -> NamedResult | None:
         """Read a finished run that is not in the tables; None if it is there by now."""
         path, name = self.folder / _NEW / file, file.partition(".")[0]
         content = _content(path)

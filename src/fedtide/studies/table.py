@@ -18,7 +18,7 @@ from fedtide.core.files import write_output
 from fedtide.core.yaml12 import shown
 from fedtide.errors import FedtideError
 from fedtide.studies.metrics import Reaching, metric_named
-from fedtide.studies.results import COLUMNS, LATER, ZERO, RunResult, SeedResults
+from fedtide.studies.results import COLUMNS, IF_ABSENT, RunResult, SeedResults
 from fedtide.studies.spec import Study, cell_text
 from fedtide.studies.statistics import aligned, diverged, note, on_shared_paths, paired, paired_difference
 from fedtide.studies.store import Store
@@ -207,12 +207,15 @@ def long_rows(study: Study, results: SeedResults) -> list[dict[str, Any]]:
         keys = {"study": study.name, "variant": run.label, "run": run.name} | {key: tree[key] for key in differing}
         source = result.provenance or {}
         keys |= {"path": result.path, "version": source.get("fedtide"), "date": source.get("date")}
-        keys |= dict.fromkeys(ZERO, 0.0) | dict.fromkeys(LATER)
+        keys |= {name: _plain(value) for name, value in IF_ABSENT.items()}
         columns = {name: result.columns[name] for name in COLUMNS if name in result.columns} | _arrivals(result)
-        # A NaN is none.
-        plain = {name: [None if x != x else x for x in each.tolist()] for name, each in columns.items()}
+        plain = {name: list(map(_plain, each.tolist())) for name, each in columns.items()}
         rows += [keys | dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
     return rows
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _arrivals(result: RunResult) -> dict[str, Any]:

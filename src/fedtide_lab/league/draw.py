@@ -13,12 +13,7 @@ from fedtide_lab.league.methods import PAPER_METHOD, REFERENCE
 from fedtide_lab.league.ranking import Runs, Standing, Standings, is_analog
 from fedtide_lab.league.tune import COMBINED
 
-_VERDICTS = {
-    "higher": "holds",
-    "lower": "contradicted",
-    "not resolved": "not resolved",
-    "no difference": "not resolved",
-}
+_VERDICTS = {"higher": "holds", "lower": "contradicted"}  # as figures colour them; others are not resolved
 _MOST = 18  # methods in the figure of gains
 _OVER = {"time": r"time (units of $T_{\max}$)", "bits": "Mbit sent", "joules": "J spent"}
 _SCALE = {"time": 1.0, "bits": 1e6, "joules": 1.0}
@@ -37,7 +32,12 @@ def draw_gains(tables: Sequence[Standings], stem: Path) -> list[Path]:
             gains = {row.name: row.over_reference for row in each.rows}
             rows = [(name, gains.get(name)) for name in names]
             draw_rows(
-                panel, [ForestRow(name, gain, _VERDICTS[gain.verdict] if gain else "") for name, gain in rows], TINTS
+                panel,
+                [
+                    ForestRow(name, gain, _VERDICTS.get(gain.verdict, "not resolved") if gain else "")
+                    for name, gain in rows
+                ],
+                TINTS,
             )
             few_numbers(panel)
             panel.set_title(each.world.name, fontsize=7.5)

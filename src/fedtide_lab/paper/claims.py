@@ -47,7 +47,7 @@ class Check(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper and the comparisons that decide it."""
+    """A sentence of the paper and the comparisons that decide it; or an observation of ours, of which nothing is claimed."""
 
     name: str
     text: str  # in our words, short
@@ -56,30 +56,20 @@ class Claim(NamedTuple):
     otherwise: tuple[tuple[Check, ...], ...] = ()
     quote: str = ""  # the paper's words, with mathematics as plain text
     section: str = ""  # where they stand
-    reading: str = ""  # "we read it as ...": what the words leave to the reader
+    reading: str = ""  # "we read it as ...": what the words leave to the reader; of ours: what the paper says about it
 
     def by_other_measure(self) -> Claim:
         """Return the same claim, decided by the other number per run."""
-        groups = [tuple(check._replace(metric=_OTHER[check.metric]) for check in group) for group in self.groups]
+        groups = [
+            tuple(check._replace(metric=_OTHER.get(check.metric, check.metric)) for check in group)
+            for group in self.groups
+        ]
         return self._replace(checks=groups[0], otherwise=tuple(groups[1:]))
 
     @property
     def groups(self) -> tuple[tuple[Check, ...], ...]:
         """All groups of comparisons; one that holds is enough."""
         return (self.checks, *self.otherwise)
-
-
-class Observation(NamedTuple):
-    """What we measure besides: no claim of the paper, so comparisons without a verdict."""
-
-    name: str
-    text: str
-    checks: tuple[Check, ...]
-    note: str = ""  # what the paper has to say about it, if anything
-
-    def by_other_measure(self) -> Observation:
-        """Return the same by the other number per run."""
-        return self._replace(checks=tuple(check._replace(metric=_OTHER[check.metric]) for check in self.checks))
 
 
 class Finding(NamedTuple):
@@ -126,6 +116,12 @@ class Verdict(NamedTuple):
 
     claim: Claim
     groups: tuple[tuple[Finding, ...], ...]
+    other_groups: tuple[tuple[Finding, ...], ...]  # the same by the other number per run
+
+    @property
+    def other(self) -> Verdict:
+        """The same claim, decided by the other measure."""
+        return Verdict(self.claim.by_other_measure(), self.other_groups, self.groups)
 
     @property
     def decisive(self) -> tuple[Finding, ...]:
@@ -198,13 +194,11 @@ FigureResults = Mapping[str, Mapping[str, Mapping[int, RunResult]]]  # figure ->
 
 
 def decide(claim: Claim, results: FigureResults) -> Verdict:
-    """Make the claim's comparisons over the seeds that both sides have."""
-    return Verdict(claim, tuple(tuple(_find(check, results) for check in group) for group in claim.groups))
-
-
-def observe(observation: Observation, results: FigureResults) -> tuple[Finding, ...]:
-    """Make the comparisons of an observation."""
-    return tuple(_find(check, results) for check in observation.checks)
+    """Make the claim's comparisons over the seeds that both sides have, by both measures."""
+    both = (each.groups for each in (claim, claim.by_other_measure()))
+    return Verdict(
+        claim, *(tuple(tuple(_find(check, results) for check in group) for group in groups) for groups in both)
+    )
 
 
 def _find(check: Check, results: FigureResults) -> Finding:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from fedtide.config import TimelineConfig, lay
 from fedtide.studies import RunResult, Store, Study, make_study
 from fedtide_lab.prose import packaged
 
@@ -78,8 +79,6 @@ FIGURES = {name: Figure(name, **row) for name, row in yaml.safe_load(packaged("p
 
 def figure_study(figure: Figure, seeds: Sequence[int], quick: Tree | None = None) -> Study:
     """Return the study behind a figure; `quick` is laid on top of every run."""
-    from fedtide.config import lay
-
     variants = {}
     for name, parts in figure.variants().items():
         tree = lay(lay(figure.base, parts["_setting"]), parts["_curve"])
@@ -90,8 +89,6 @@ def figure_study(figure: Figure, seeds: Sequence[int], quick: Tree | None = None
 
 def shrink(tree: dict[str, Any], quick: Tree) -> dict[str, Any]:
     """Cut a run down to a fraction of its horizon, on smaller data, for a quick look."""
-    from fedtide.config import TimelineConfig, lay
-
     whole = tree.get("timeline", {}).get("horizon", TimelineConfig.model_fields["horizon"].default)
     horizon = float(whole) * float(quick["horizon_share"])
     return lay(lay(tree, {k: v for k, v in quick.items() if k != "horizon_share"}), {"timeline": {"horizon": horizon}})

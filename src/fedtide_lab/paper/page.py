@@ -21,7 +21,6 @@ from fedtide_lab.paper.claims import FigureResults, Finding, Verdict
 from fedtide_lab.paper.draw import smooths
 from fedtide_lab.paper.figures import FIGURES, Figure, curve_label
 from fedtide_lab.paper.reproduce import (
-    Observed,
     claims_rows,
     difference_words,
     in_words,
@@ -33,22 +32,9 @@ from fedtide_lab.paper.reproduce import (
 from fedtide_lab.paper.sentences import CLAIMS
 from fedtide_lab.prose import fill, findings, folded, packaged, sections, table, write_page
 
-_MARKS = {
-    "holds": "**holds**",
-    "contradicted": "**contradicted**",
-    "not resolved": "not resolved",
-    "runs missing": "runs missing",
-}
-
+_MARKS = {"holds": "**holds**", "contradicted": "**contradicted**"}  # of a verdict; others are shown as they are
 # Of a single comparison, which is a part of a claim or one way in which it may hold: no verdict on the paper.
-_AS_CLAIMED = {
-    "holds": "yes",
-    "contradicted": "the other way",
-    "not resolved": "not resolved",
-    "runs missing": "runs missing",
-}
-
-
+_AS_CLAIMED = {"holds": "yes", "contradicted": "the other way"}
 TEXTS = sections(packaged("paper/texts.md"))
 # The figures about which the paper claims something
 _CLAIMED = {check.figure for claim in CLAIMS for check in claim.checks}
@@ -59,13 +45,12 @@ def write_paper_page(
     figures: Mapping[str, Sequence[Path]],
     results: FigureResults,
     verdicts: Sequence[Verdict],
-    others: Sequence[Verdict],
-    observed: Observed = (),
+    observed: Sequence[Verdict] = (),
     quick: bool = False,
     store: Path | None = None,
 ) -> None:
     """Write the page beside its figures. store: the folder of the results, with findings.md if any."""
-    rows = claims_rows(verdicts, others)
+    rows = claims_rows(verdicts)
     notes = findings(store, paper_values(), FIGURES) if store else {}
     shown = []
     for name, figure in FIGURES.items():
@@ -137,7 +122,7 @@ def _verdicts_table(rows: Sequence[Mapping[str, Any]]) -> str:
             [
                 _link(FIGURES[_figure_of(row)]),
                 f"[{row['text']}](#{_anchor(row['text'])})",
-                _MARKS[row["verdict"]],
+                _mark(row["verdict"]),
                 f"{in_words(row['weakest'])}: {effect(row['weakest'])}",
                 row["by_other_measure"],
             ]
@@ -210,7 +195,7 @@ def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
     """Show a claim: the paper's words, our reading, and every comparison."""
     letters = "abcdefgh"[: len(verdict.groups)] if len(verdict.groups) > 1 else ""
     of_best = " of the best group" if letters else ""
-    parts = [f"#### {row['text']}", f"{_MARKS[row['verdict']]}: {_count(verdict.decisive)}{of_best}."]
+    parts = [f"#### {row['text']}", f"{_mark(row['verdict'])}: {_count(verdict.decisive)}{of_best}."]
     parts.append(f'> "{row["quote"]}" ({row["section"]})')
     parts += [f"We read it as: {row['reading']}"] if row["reading"] else []
     parts += [f"One of the groups {', '.join(letters)} is enough."] if letters else []
@@ -221,10 +206,19 @@ def _claim(row: Mapping[str, Any], verdict: Verdict) -> str:
     rows = []
     for group, each in zip(groups or [""] * many, row["comparisons"], strict=True):
         other = each["by_other_measure"]
-        by_other = f"`{other['metric']}` {effect(other)}: {_AS_CLAIMED[other['verdict']]}"
-        rows.append([group + in_words(each), effect(each), _AS_CLAIMED[each["verdict"]], by_other])
+        by_other = f"`{other['metric']}` {effect(other)}: {_as_claimed(other)}"
+        rows.append([group + in_words(each), effect(each), _as_claimed(each), by_other])
     heads = ["comparison", "difference (95 % interval)", "as claimed?", "by the other measure"]
     return "\n\n".join([*parts, folded(f"Its {many} comparison{'s' * (many > 1)}", table(heads, rows))])
+
+
+def _mark(verdict: str) -> str:
+    return _MARKS.get(verdict, verdict)
+
+
+def _as_claimed(comparison: Mapping[str, Any]) -> str:
+    verdict: str = comparison["verdict"]
+    return _AS_CLAIMED.get(verdict, verdict)
 
 
 def _anchor(heading: str) -> str:

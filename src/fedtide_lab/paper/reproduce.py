@@ -11,7 +11,7 @@ from fedtide.errors import FedtideError
 from fedtide.plot import SCREEN
 from fedtide.studies import CONFIDENCE, RunResult, Store, Study, aligned, finite_or_none
 from fedtide_lab.paper import draw as paper_draw
-from fedtide_lab.paper.claims import FigureResults, Finding, Observation, Verdict, decide, observe, side_label
+from fedtide_lab.paper.claims import FigureResults, Finding, Verdict, decide, side_label
 from fedtide_lab.paper.draw import draw_difference, draw_figure, draw_resources
 from fedtide_lab.paper.figures import FIGURES, Figure, figure_study, stored_runs
 from fedtide_lab.paper.sentences import CLAIMS, OBSERVATIONS
@@ -51,7 +51,8 @@ def collect(names: Sequence[str], store: Store, quick: Mapping[str, Any] | None,
 
 def without_run(name: str, results: FigureResults) -> list[str]:
     """Return the curves of a figure that have no run yet."""
-    return [label for label in FIGURES[name].variants() if not results.get(name, {}).get(label)]
+    labels = FIGURES[name].variants() if name in FIGURES else ()
+    return [label for label in labels if not results.get(name, {}).get(label)]
 
 
 def refuse_a_poorer_page(page: Path, results: FigureResults, store: Path) -> None:
@@ -61,7 +62,7 @@ def refuse_a_poorer_page(page: Path, results: FigureResults, store: Path) -> Non
     except (OSError, ValueError):  # no page, or none of ours
         return
     now = {name: sum(map(len, curves.values())) for name, curves in results.items()}
-    lost = [name for name, count in before.items() if count and name in FIGURES and without_run(name, results)]
+    lost = [name for name, count in before.items() if count and without_run(name, results)]
     if lost or sum(now.values()) < sum(before.values()) / 2:
         what = f"the figure{'s' * (len(lost) > 1)} {', '.join(lost)}" if lost else "most of its runs"
         raise FedtideError(
@@ -106,17 +107,14 @@ def draw_all(
     return drawn
 
 
-def verdicts(results: FigureResults) -> tuple[list[Verdict], list[Verdict]]:
-    """Decide every claim, and again by the other measures."""
-    return [decide(claim, results) for claim in CLAIMS], [decide(claim.by_other_measure(), results) for claim in CLAIMS]
+def verdicts(results: FigureResults) -> list[Verdict]:
+    """Decide every claim."""
+    return [decide(claim, results) for claim in CLAIMS]
 
 
-Observed = Sequence[tuple[Observation, tuple[Finding, ...], tuple[Finding, ...]]]
-
-
-def observed(results: FigureResults) -> Observed:
-    """Make the comparisons of every observation of ours, and again by the other measures."""
-    return [(each, observe(each, results), observe(each.by_other_measure(), results)) for each in OBSERVATIONS]
+def observed(results: FigureResults) -> list[Verdict]:
+    """Make the comparisons of every observation of ours; their verdicts mean nothing."""
+    return [decide(each, results) for each in OBSERVATIONS]
 
 
 def paper_ledger(figure: Figure, curves: Mapping[str, Mapping[int, RunResult]]) -> list[dict[str, Any]]:
@@ -173,11 +171,10 @@ def plain_verdict(text: str) -> str:
     return text
 
 
-def claims_rows(verdicts: Sequence[Verdict], others: Sequence[Verdict] | None = None) -> list[dict[str, Any]]:
-    """Return the ledger as plain data, for `--json`; `others` are the same claims decided by the other measures."""
-    rows = []
-    for position, verdict in enumerate(verdicts):
-        row: dict[str, Any] = {
+def claims_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Return the ledger as plain data, for `--json`."""
+    return [
+        {
             "kind": "claim",
             "claim": verdict.claim.name,
             "text": verdict.claim.text,
@@ -187,32 +184,31 @@ def claims_rows(verdicts: Sequence[Verdict], others: Sequence[Verdict] | None = 
             "verdict": verdict.verdict,
             "seeds_needed": verdict.seeds_needed,
             "weakest": {**_comparison(verdict.weakest), "seeds_needed": verdict.seeds_needed},
-            "comparisons": _comparisons(verdict),
+            "comparisons": [
+                {**each, "by_other_measure": other}
+                for each, other in zip(_comparisons(verdict), _comparisons(verdict.other), strict=True)
+            ],
+            "by_other_measure": verdict.other.verdict,
         }
-        if others:
-            other = others[position]
-            row["by_other_measure"] = other.verdict
-            for each, found in zip(row["comparisons"], _comparisons(other), strict=True):
-                each["by_other_measure"] = found
-        rows.append(row)
-    return rows
+        for verdict in verdicts
+    ]
 
 
-def observed_rows(observed: Observed) -> list[dict[str, Any]]:
+def observed_rows(observed: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return our own findings as plain data, for `--json`: differences, of which nothing is claimed."""
-    rows = []
-    for each, findings, others in observed:
-        pairs = zip(findings, others, strict=True)
-        rows.append(
-            {
-                "kind": "finding of ours",
-                "finding": each.name,
-                "text": each.text,
-                "note": each.note,
-                "comparisons": [{**_unclaimed(found), "by_other_measure": _unclaimed(other)} for found, other in pairs],
-            }
-        )
-    return rows
+    return [
+        {
+            "kind": "finding of ours",
+            "finding": each.claim.name,
+            "text": each.claim.text,
+            "note": each.claim.reading,
+            "comparisons": [
+                {**_unclaimed(found), "by_other_measure": _unclaimed(other)}
+                for found, other in zip(each.findings, each.other.findings, strict=True)
+            ],
+        }
+        for each in observed
+    ]
 
 
 def _unclaimed(finding: Finding) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
 from typing import Any
 
-from fedtide_lab.paper.claims import Check, Claim, Observation
+from fedtide_lab.paper.claims import Check, Claim
 from fedtide_lab.paper.figures import FRESH, OLD, OLDER, curve_label
 from fedtide_lab.prose import fill, packaged, sections
 
@@ -28,9 +28,9 @@ def _claim(name: str, checks: tuple[Check, ...], otherwise: tuple[tuple[Check, .
     return Claim(name, text, checks, otherwise, quote.removeprefix("> "), section.strip("()"), read_as)
 
 
-def _observation(name: str, checks: tuple[Check, ...]) -> Observation:
+def _observation(name: str, checks: tuple[Check, ...]) -> Claim:
     text, note = _WORDS[f"observed: {name}"].split("\n\n")
-    return Observation(name, text, checks, note)
+    return Claim(name, text, checks, reading=note)
 
 
 def _pairs(figure: str, pairs: Iterable[tuple[str, str]], settings: Sequence[str], **kind: Any) -> tuple[Check, ...]:
@@ -145,7 +145,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
 )
 
-OBSERVATIONS: tuple[Observation, ...] = (
+OBSERVATIONS: tuple[Claim, ...] = (
     _observation("old", tuple(check for setting in _BOTH for check in _weighted(OLD, setting))),
     _observation("fresh by schedule", tuple(_more_under("proposed", "random", FRESH, setting) for setting in _BOTH)),
     _observation("slow labels, fresh", _weighted(FRESH, _SLOW, ["random", "proposed"], "slow_labels")),

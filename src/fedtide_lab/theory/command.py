@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +19,9 @@ from fedtide.plot import FORMATS, SCREEN, our_style, save
 from fedtide.report import TableColumn, listed
 from fedtide.types import Floats
 from fedtide_lab.theory import bound, figures, measure
-from fedtide_lab.theory.measure import Problem, make_problem
+from fedtide_lab.theory.measure import Problem, SayLine, make_problem, silent
 from fedtide_lab.theory.options import Options, parse_options
 from fedtide_lab.theory.sweeps import SWEEPS, Point, run_sweep
-
-_SayLine = Callable[[str], None]
 
 
 class TheoryRow(NamedTuple):
@@ -42,7 +40,7 @@ class Report(NamedTuple):
     rows: list[TheoryRow]
     alpha: float
     curves: list[bound.BoundCurve]
-    measured: figures.Errors
+    measured: measure.Measured
     sweeps: Mapping[str, Sequence[Point]]
 
     @property
@@ -59,16 +57,12 @@ class Report(NamedTuple):
         return {each.variant: bool(np.all(error <= each.values)) for each in self.curves if each.values is not None}
 
 
-def _silent(_: str) -> None:
-    pass
-
-
 def run_theory(
     words: Sequence[str],
     out: Path | None,
     console: Console,
     as_json: bool = False,
-    say: _SayLine = _silent,
+    say: SayLine = silent,
     style: str = SCREEN,
 ) -> Report:
     """Do what `fedtide theory` does: evaluate, measure, print to console and, if `out` is given, write there.
@@ -93,7 +87,7 @@ def run_theory(
     return report
 
 
-def evaluate_problem(options: Options, say: _SayLine = _silent) -> Report:
+def evaluate_problem(options: Options, say: SayLine = silent) -> Report:
     """Compute the constants and the bounds, measure, sweep."""
     problem = make_problem(options)
     say("optima found")

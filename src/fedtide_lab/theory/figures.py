@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fedtide.plot import LINE_STYLES, SCREEN, STYLES, LineStyle, Style, dashes, legend_below, new_figure
-from fedtide.types import Floats
 from fedtide_lab.theory.bound import PAPER_BOUND, BoundCurve, Constants
+from fedtide_lab.theory.measure import Measured
 from fedtide_lab.theory.sweeps import SWEEPS, Point
 
 _BOUNDS: dict[str, LineStyle] = {
@@ -18,31 +18,12 @@ _BOUNDS: dict[str, LineStyle] = {
     "sharp": LINE_STYLES["sharp"],
 }
 _MEASURED = LINE_STYLES["measured"]
-_HELD = {
-    "num_levels": 2,
-    "period": 0,
-}  # sweeps that move r_min as well, and the point whose r_min is held for comparison
+_HELD = {"num_levels": 2, "period": 0}  # sweeps that move r_min as well, and the point whose r_min is held
 _LABELS = {"paper": "Theorem 1", "tight": "tight", "sharp": "sharp (ours)"}
 
 
-class Errors(Protocol):
-    """What was measured: the mean squared error and half of its 95 % interval [num_ticks], and of how many runs."""
-
-    @property
-    def mean(self) -> Floats:  # noqa: D102
-        ...
-
-    @property
-    def half_width(self) -> Floats:  # noqa: D102
-        ...
-
-    @property
-    def squared_error(self) -> Floats:  # noqa: D102
-        ...
-
-
 def bound_figure(
-    title: str, c: Constants, curves: Sequence[BoundCurve], measured: Errors, style: Style = STYLES[SCREEN]
+    title: str, c: Constants, curves: Sequence[BoundCurve], measured: Measured, style: Style = STYLES[SCREEN]
 ) -> Any:
     """Draw every bound that holds, its asymptote and the measured E||theta(t) - theta*||^2 with its 95 % band over t."""
     figure = new_figure(style.width, 1.6 * style.panel)

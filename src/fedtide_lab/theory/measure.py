@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,13 @@ from fedtide_lab.theory.options import Options
 
 _SYMBOLS_PER_PARAMETER = 15.0  # at 13 dB and R = 4 most rounds then carry the whole update
 _MNIST_TRAIN = 6000  # samples that features are made of and devices draw from
+
+
+SayLine: TypeAlias = Callable[[str], None]  # called with one line as things get done
+
+
+def silent(_: str) -> None:
+    """Say nothing."""
 
 
 class Problem(NamedTuple):
@@ -206,12 +213,8 @@ class Measured(NamedTuple):
         return half_width(self.squared_error)
 
 
-def _silent(_: str) -> None:
-    pass
-
-
 def squared_errors(
-    problem: Problem, alpha: float, num_seeds: int, say: Callable[[str], None] = _silent, num_ticks: int | None = None
+    problem: Problem, alpha: float, num_seeds: int, say: SayLine = silent, num_ticks: int | None = None
 ) -> Measured:
     """Simulate num_seeds runs with constant step alpha. Task, fleet and theta(1) are the same in all of them.
 

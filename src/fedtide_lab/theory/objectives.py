@@ -1,13 +1,15 @@
 """Strongly convex objectives whose every constant can be computed: least squares and l2-regularised softmax regression.
 
-Both implement `Objective`. N devices, n_k samples on device k, d parameters, p features, c labels; all in float64.
+F_k of device k is the mean over its samples of l(model, x), the l2 term included. Both have its loss, the gradients of single
+samples, argmin of sum_k shares_k F_k to machine precision, and constants that hold for every model. N devices, n_k samples on
+device k, d parameters, p features, c labels; all in float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,45 +33,6 @@ class Moments(NamedTuple):
 
     C_1: float
     C_2: float
-
-
-class Objective(Protocol):
-    """F_k of every device: F_k = mean over its samples of l(model, x), the l2 term included."""
-
-    @property
-    def num_parameters(self) -> int:
-        """D."""
-        ...
-
-    @property
-    def num_samples(self) -> Ints:
-        """|S_k| [N]."""
-        ...
-
-    @property
-    def label_counts(self) -> Ints:
-        """b_k [N c]; one column where there are no labels."""
-        ...
-
-    def loss(self, device: int, model: Floats) -> float:
-        """Return F_k(model)."""
-        ...
-
-    def sample_gradients(self, device: int, model: Floats, which: Ints | slice = slice(None)) -> Floats:
-        """Return the gradients of l(model, x) for these samples of the device [b d]."""
-        ...
-
-    def minimiser(self, shares: Floats) -> Floats:
-        """Return argmin of sum_k shares_k F_k [d], to machine precision; shares [N] sum to 1."""
-        ...
-
-    def curvature(self) -> Curvature:
-        """Return mu and L."""
-        ...
-
-    def moments(self, batch_size: int) -> Moments:
-        """Return a C_1 and a C_2 that hold for every model, for one batch drawn without replacement."""
-        ...
 
 
 def batch_factor(num_samples: int, batch_size: int) -> float:
@@ -122,7 +85,7 @@ class LeastSquares:
         return np.asarray(x.T @ x / len(x) + self.l2 * np.eye(self.num_parameters))
 
     def minimiser(self, shares: Floats) -> Floats:
-        """Solve the normal equations, with one step of refinement on the gradient itself."""
+        """Return argmin of sum_k shares_k F_k [d]: the normal equations, refined on the gradient itself."""
         hessian = sum((share * self.hessian(k) for k, share in enumerate(shares)), np.zeros(()))
         model = np.zeros(self.num_parameters)
         for _ in range(3):
@@ -205,7 +168,7 @@ class Softmax:
         return np.asarray((error[:, :, None] * x[:, None, :]).reshape(len(y), -1) + self.l2 * model)
 
     def minimiser(self, shares: Floats) -> Floats:
-        """Newton's method with backtracking until the gradient stops shrinking: machine precision."""
+        """Return argmin of sum_k shares_k F_k [d]: Newton's method with backtracking until the gradient stops shrinking."""
         used = np.flatnonzero(shares).tolist()
         x = np.concatenate([self.features[k] for k in used])
         y = np.concatenate([self.labels[k] for k in used])
@@ -272,3 +235,6 @@ def _checked(curvature: Curvature) -> Curvature:
             "raise l2, or give the devices more samples than features"
         )
     return curvature
+
+
+Objective: TypeAlias = LeastSquares | Softmax

@@ -13,7 +13,7 @@ from fedtide.studies import half_width
 from fedtide.types import Ints, Tick
 from fedtide_lab.theory import bound, measure
 from fedtide_lab.theory.bound import VARIANTS, BoundCurve, Constants, bound_curve
-from fedtide_lab.theory.measure import Problem, make_problem, symbols_per_tick_of
+from fedtide_lab.theory.measure import Problem, SayLine, make_problem, symbols_per_tick_of
 from fedtide_lab.theory.options import Options, make_options
 
 _TAIL = 0.25  # share of the run, at its end, over which the measured floor is averaged
@@ -68,7 +68,7 @@ SWEEPS = {
 }
 
 
-def run_sweep(options: Options, which: Sweep, say: Callable[[str], None]) -> list[Point]:
+def run_sweep(options: Options, which: Sweep, say: SayLine) -> list[Point]:
     """Evaluate and measure every value. alpha is step_share of the least limit above 0 (or learning_rate itself)."""
     shorter = {**options.model_dump(), "num_ticks": options.sweep_ticks}
     base = make_problem(make_options(**shorter))

@@ -49,17 +49,12 @@ class Decided(NamedTuple):
 
     world: World
     verdicts: tuple[Verdict, ...]
-    others: tuple[Verdict, ...]  # by the other measure
 
 
 def decided(worlds: Sequence[World], results: FigureResults) -> list[Decided]:
     """Decide every claim in every world that has runs."""
     return [
-        Decided(
-            world,
-            tuple(decide(each, results) for each in claims(world.name)),
-            tuple(decide(each.by_other_measure(), results) for each in claims(world.name)),
-        )
+        Decided(world, tuple(decide(each, results) for each in claims(world.name)))
         for world in worlds
         if results.get(world.name)
     ]
@@ -67,7 +62,7 @@ def decided(worlds: Sequence[World], results: FigureResults) -> list[Decided]:
 
 def world_rows(found: Sequence[Decided]) -> list[dict[str, Any]]:
     """Return everything as plain data, for `--json`."""
-    return [{"world": each.world.name, **row} for each in found for row in claims_rows(each.verdicts, each.others)]
+    return [{"world": each.world.name, **row} for each in found for row in claims_rows(each.verdicts)]
 
 
 def draw_worlds(found: Sequence[Decided], stem: Path, style: str = SCREEN) -> list[Path]:
@@ -215,7 +210,7 @@ def _never(run: RunResult) -> float:
 def _comparisons(each: Decided) -> str:
     rows = {
         in_words(comparison).rstrip(", "): [effect(comparison), effect(comparison["by_other_measure"])]
-        for row in claims_rows(each.verdicts, each.others)
+        for row in claims_rows(each.verdicts)
         for comparison in row["comparisons"]
     }
     made = table(["comparison", "mean accuracy", "at the end"], [[words, *cells] for words, cells in rows.items()])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fedtide.config import lay
 from fedtide.studies import CONFIDENCE, Comparison, Store, Study, make_study, mean_accuracy, paired, paired_difference
 from fedtide_lab.paper.claims import Check, Claim, FigureResults
 from fedtide_lab.paper.figures import FRESH, OLD, Tree, stored_runs
@@ -105,8 +106,6 @@ CURVES: dict[str, Tree] = {
 
 def world_study(world: World, seeds: Sequence[int] | None = None) -> Study:
     """Return the runs of a world."""
-    from fedtide.config import lay
-
     base = lay(COMMON_KEYS, world.tree)
     return make_study(world.name, {name: lay(base, tree) for name, tree in CURVES.items()}, seeds or range(world.seeds))
 

@@ -1,0 +1,420 @@
+"""What devices do: train, encode and send. Simulated ones train when their update counts, and send over their tick's channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from fedtide import testing
+from fedtide.codec.base import Codec, Packet, Sent, checked_packet, most_bits
+from fedtide.core.memory_budget import require
+from fedtide.core.versioned import versioned_dict
+from fedtide.core.yaml12 import shown
+from fedtide.engine.loop import Stopwatch, score_model, trainer_label
+from fedtide.engine.step import (
+    SCALE_BITS,
+    Announced,
+    Delivered,
+    ReadyDevices,
+    ServerState,
+    candidates_at,
+    carried_bits,
+    is_lost,
+    is_sending,
+    learning_rates,
+    link_at,
+    snr_at,
+)
+from fedtide.engine.system import System
+from fedtide.errors import DivergedError, TrainingError
+from fedtide.learning.trainer import Trainer
+from fedtide.parts import checks
+from fedtide.radio.over_the_air import Access
+from fedtide.rng import stream
+from fedtide.runs import trainer_name
+from fedtide.types import (
+    Floats,
+    Grant,
+    Ints,
+    Job,
+    Link,
+    Memory,
+    Tick,
+    Trained,
+    Vector,
+    Vectors,
+    read_only,
+    readonly_copy,
+)
+
+DeviceMemory: TypeAlias = Mapping[str, Mapping[int, Memory]]  # what devices remember, by kind of part and device
+
+_DIVERGED_WEIGHT = 1e6  # no weight of a model that learns is as large as this
+# Of the updates that are there at once: numbers in all, and how many per thread at the least and at the most, so that threads
+# do not wait for each other at the end of every lot.
+_HELD, _FEWEST, _MOST = 1 << 24, 4, 32
+
+
+# Training, with what the trainer remembers of each device.
+
+
+def train_jobs(trainer: Trainer, jobs: Sequence[Job], devices: DeviceMemory) -> tuple[Vector, DeviceMemory]:
+    """Train jobs of different devices; return the updates [r d], and what devices remember then."""
+    known, memory = devices.get("trainer", {}), dict[int, Memory]()
+    for job in jobs if checks.remembers(trainer) else ():
+        new = job.device not in known  # it is touched for the first time
+        memory[job.device] = checks.first_memory(trainer, "trainer", len(job.start)) if new else known[job.device]
+    lent = [
+        job._replace(
+            start=readonly_copy(job.start),
+            indices=read_only(job.indices),
+            memory=checks.copied_memory(memory[job.device]) if memory else None,
+        )
+        for job in jobs
+    ]
+    answer: Any = trainer.train(lent)
+    if not updates_state_on_train(trainer):
+        return _checked_updates(answer, jobs, trainer), devices
+    label, given = trainer_label(trainer), answer.memory if isinstance(answer, Trained) else None
+    if not isinstance(given, list | tuple) or len(given) != len(jobs):
+        what = f"Trained with {shown(given)}" if isinstance(answer, Trained) else f"a {type(answer).__name__}"
+        raise TrainingError(
+            f"{label} has memory and returned {what}: return Trained(updates, memory), a row and a memory for each of the "
+            f"{len(jobs)} jobs"
+        )
+    updates = _checked_updates(answer.updates, jobs, trainer)
+    for job, after in zip(jobs, given, strict=True):
+        memory[job.device] = checks.checked_memory(after, memory[job.device], label)
+    return updates, {**devices, "trainer": versioned_dict(known).after(memory)}
+
+
+def _checked_updates(answer: Any, jobs: Sequence[Job], trainer: Trainer) -> Vector:
+    """Return what a trainer made as float32, which is what devices send, a row for each job; raise if it is something else."""
+    shape, updates = (len(jobs), len(jobs[0].start)), checks.as_array(answer)
+    if updates.shape != shape or updates.dtype.kind not in "fiu":
+        raise TrainingError(
+            f"{trainer_label(trainer)} returned updates {updates.dtype}{list(updates.shape)}: it must give float32 "
+            f"{list(shape)}, one row for each job"
+        )
+    with np.errstate(over="ignore"):
+        made: Vector = updates.astype(np.float32, copy=False)
+    return made
+
+
+def updates_state_on_ack(trainer: Trainer) -> bool:
+    """Say whether what a trainer remembers of a device goes on with what arrives, not with every training."""
+    return checks.remembers(trainer) and callable(getattr(trainer, "arrived", None))
+
+
+def updates_state_on_train(trainer: Trainer) -> bool:
+    """Say whether a trainer has to train every ready device, picked or not, since its memory goes on with it."""
+    return checks.remembers(trainer) and not updates_state_on_ack(trainer)
+
+
+def acknowledge(trainer: Trainer, devices: DeviceMemory, device: Sequence[int], updates: Vectors) -> DeviceMemory:
+    """Let a trainer that waits for it remember what arrived [l d]: only these devices' memory goes on."""
+    if not updates_state_on_ack(trainer) or not device:
+        return devices
+    memory = versioned_dict(devices.get("trainer", {}))
+    after = {k: after_arrival(trainer, memory.get(k), update) for k, update in zip(device, updates, strict=True)}
+    return {**devices, "trainer": memory.after(after)}
+
+
+def after_arrival(trainer: Any, memory: Memory | None, update: Vector) -> Memory:
+    """Return what a trainer remembers of a device whose update [d] the server has, as it reads it."""
+    before = checks.first_memory(trainer, "trainer", len(update)) if memory is None else memory
+    answer = trainer.arrived(checks.copied_memory(before), readonly_copy(update))
+    return checks.checked_memory(answer, before, trainer_label(trainer))
+
+
+# Sending: encoded by a device, decoded by the server. The one place where both are done and checked.
+
+
+class Packed(NamedTuple):
+    """Encoded updates by device, and what these devices' codecs remember once the server has them."""
+
+    sent: Mapping[int, Packet]
+    memory: Mapping[int, Memory]
+
+
+def encode_update(
+    codec: Codec, update: Vector, bits: float, seed: int, device: int, tick: int, memory: Memory | None = None
+) -> tuple[Packet, Memory | None]:
+    """Encode update [d] into the granted bits, with the stream of this device and tick.
+
+    memory: what this device's codec remembers, None at its first upload. Returned with what it remembers now (None for a
+    codec without memory). Raises if a user's codec returns something else than a packet, or more bits than were granted.
+    """
+    given = readonly_copy(update), bits, stream(seed, "compress", device, tick)
+    found, memory = checks.call_part(codec, "codec", memory, len(update), given, method="encode")
+    return _fitting(codec, found, len(update), bits, device, tick), memory
+
+
+def _fitting(codec: Codec, found: Any, num_parameters: int, bits: float, device: int, tick: int) -> Packet:
+    """Return what a codec encoded to; raise if it is no packet, or one of more bits than were granted."""
+    label = checks.part_label("codec", codec)
+    if not isinstance(found, Packet):
+        raise TrainingError(f"{label} encoded to a {type(found).__name__}: return fedtide.codec.base.packet(...)")
+    packet = checked_packet(found, num_parameters, label)
+    if packet.bits > bits and packet.bits > most_bits(codec, num_parameters, bits, label):
+        raise TrainingError(
+            f"{label} encoded to {packet.bits} bits, and {bits:.1f} were granted to device {device} at aggregation "
+            f"{tick}: keep to budget_bits"
+        )
+    return packet
+
+
+def encode_lot(
+    codec: Codec,
+    seed: int,
+    tick: int,
+    device: Sequence[int],
+    granted: Floats,
+    updates: Vectors,
+    devices: DeviceMemory,
+    threads: int = 1,
+) -> Packed:
+    """Encode the updates [l d] of these devices into these bits [l] as simulated devices do, each with its own stream."""
+    budgets, sent, memory = granted.tolist(), dict[int, Packet](), dict[int, Memory]()
+    if many := _many(codec):
+        found = many.encode_many(updates, budgets, [stream(seed, "compress", k, tick) for k in device], threads)
+        for k, packet, bits in zip(device, found, budgets, strict=True):
+            sent[k] = _fitting(codec, packet, len(updates[0]), bits, k, tick)
+        return Packed(sent, memory)
+    before = devices.get("codec", {})
+    for k, update, bits in zip(device, updates, budgets, strict=True):
+        sent[k], after = encode_update(codec, update, bits, seed, k, tick, before.get(k))
+        if after is not None:
+            memory[k] = after
+    return Packed(sent, memory)
+
+
+def decode_lot(codec: Codec, lot: Packed, devices: DeviceMemory, threads: int = 1) -> tuple[list[Vector], DeviceMemory]:
+    """Return the updates [l d] of a lot that arrived, and what devices remember then.
+
+    A device's codec remembers an upload once the server has it: what is lost is not acknowledged.
+    """
+    packets = [*lot.sent.values()]
+    if packets and (many := _many(codec)):
+        return many.decode_many(packets, threads), devices
+    updates = [decode_update(codec, packet, packet.num_parameters) for packet in packets]
+    if not lot.memory:
+        return updates, devices
+    return updates, {**devices, "codec": versioned_dict(devices.get("codec", {})).after(lot.memory)}
+
+
+def decode_update(codec: Codec, packet: Packet, num_parameters: int) -> Vector:
+    """Decode an update; raise if a user's codec returns something else than d finite numbers."""
+    found = codec.decode(packet)
+    if checks.is_ours(codec):
+        return found
+    return checks.checked_vector(found, num_parameters, checks.part_label("codec", codec))
+
+
+def without(lot: Packed, lost: Collection[int]) -> Packed:
+    """Return a lot without the packets that are lost, and without what their devices would remember."""
+    sent = {k: packet for k, packet in lot.sent.items() if k not in lost}
+    return Packed(sent, {k: memory for k, memory in lot.memory.items() if k in sent})
+
+
+def _many(codec: Any) -> Any:
+    """Return a codec of ours that takes several updates at once. It has to say so where it says how it encodes one."""
+    return codec if checks.is_ours(codec) and "encode_many" in vars(type(codec)) else None
+
+
+def aircomp_sum(access: Access, seed: int, tick: int, snr: Floats) -> Callable[[Vectors, Floats], Vector]:
+    """Return (updates [r d], weights [r]) -> their weighted sum as the server hears it [d], received at these SNRs [r]."""
+
+    def heard(updates: Vectors, weights: Floats) -> Vector:
+        rows = np.stack(list(updates))
+        answer = access(read_only(rows), readonly_copy(weights), readonly_copy(snr), stream(seed, "air", tick))
+        return checks.checked_vector(answer, rows.shape[1], checks.part_label("access", access))
+
+    return heard
+
+
+def analog_packets(device: Sequence[int], updates: Vectors) -> dict[int, Packet]:
+    """Return what each device [r] sends over the air: all of its d parameters, and no bit."""
+    return {k: Packet(len(update), len(update), 0, b"") for k, update in zip(device, updates, strict=True)}
+
+
+# Devices that are simulated.
+
+
+class _Known(NamedTuple):
+    """What is known of a tick's ready devices before the schedule is made."""
+
+    link: Link  # [m]
+    updates: Vector | None  # if they had to be trained already [m d]
+    devices: DeviceMemory  # what they remember then
+
+
+class Lot(NamedTuple):
+    """Devices that train and send together."""
+
+    device: Ints  # [l]
+    start: Ints  # version that each trained from [l]
+    bits: Floats  # granted [l]
+    updates: Vector | None = None  # if they are trained already [l d]
+    packets: Packed | None = None  # of those that arrive, if they are encoded already
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Plays the devices of a system. eager: train every ready device, scheduled or not (same results, more work)."""
+
+    system: System
+    trainer: Trainer
+    eager: bool = False
+    watch: Stopwatch = Stopwatch()  # noqa: RUF009 - one that nobody reads
+    threads: int = 1  # of the codec
+
+    def prepare(self, state: ServerState, tick: Tick) -> ServerState:
+        """Let the time pass until a tick: of simulated devices nothing changes."""
+        return state
+
+    def refuse_dice(self, state: ServerState, tick: Tick | None) -> None:
+        """Raise if a trainer of the user's own trains the first devices of a tick otherwise when it is asked again."""
+        if tick is not None and not checks.is_ours(self.trainer):
+            jobs = self._jobs(state, tick.ready[:2], tick.start[:2])
+            testing.refuse_dice(self.trainer, jobs, trainer_label(self.trainer))
+
+    def ready(self, state: ServerState, tick: Tick) -> ReadyDevices:
+        """Look up who is ready and how the links are; train first what a scheduler or a trainer's memory asks for."""
+        system, needs = self.system, self.system.policy.needs
+        link, devices, updates = link_at(system, tick), state.devices, None
+        if len(tick.ready) and (self.eager or "update_sq_norm" in needs or updates_state_on_train(self.trainer)):
+            count, num_parameters = len(tick.ready), len(state.models[state.version])
+            require(
+                8.0 * count * num_parameters,
+                f"training all {count:,} ready devices before the schedule is made, {num_parameters:,} parameters each,",
+                "take a scheduler that needs no updates, a trainer without memory, fewer devices or a smaller model",
+            )
+            updates, devices = train_jobs(self.trainer, self._jobs(state, tick.ready, tick.start), devices)
+            self.watch.lap("training")
+        reports: dict[str, Floats] = {}
+        if "update_sq_norm" in needs:
+            reports["update_sq_norm"] = np.array([sq_norm(update) for update in (() if updates is None else updates)])
+        if "loss" in needs:
+            reports["loss"] = np.array(
+                [
+                    score_model(self.trainer, job.start, job.samples.taken(job.indices)).loss
+                    for job in self._jobs(state, tick.ready, tick.start)
+                ]
+            )
+            self.watch.lap("training")
+        rows = candidates_at(system, tick, state.uploads, link.estimated_capacity, reports)
+        self.watch.lap("scheduling")
+        return ReadyDevices(rows, _Known(link, updates, devices))
+
+    def announce(self, state: ServerState, tick: Tick, ready: ReadyDevices, grant: Grant) -> Announced:
+        """Divide those that send into lots. A packet of more bits than its link carries is lost.
+
+        Where that can be, who arrives is known when all are encoded: then all packets are held, which take together what the
+        tick's symbols carry, and not their updates, R d numbers.
+        """
+        self.watch.lap("scheduling")
+        system, known = self.system, ready.kept
+        sending = is_sending(system, known.link, grant)
+        picked, bits = grant.picked[sending], grant.bits[sending]
+        held = _HELD // len(state.models[state.version])
+        size = max(_FEWEST * self.threads, min(_MOST * self.threads, held))
+        size = max(len(picked), 1) if system.over_the_air else size  # all at once
+        lots = []
+        for first in range(0, len(picked), size):
+            at = picked[first : first + size]
+            updates = None if known.updates is None else known.updates[at]
+            lots.append(Lot(tick.ready[at], tick.start[at], bits[first : first + size], updates))
+        if system.over_the_air:
+            heard = aircomp_sum(system.access, system.experiment.seed, tick.index, snr_at(known.link, grant)[sending])
+            return Announced(picked, lots, known.devices, {}, heard, float(SCALE_BITS * len(picked)))
+        if not np.any(grant.bits > carried_bits(known.link, grant)):
+            return Announced(picked, lots, known.devices)
+        state = state._replace(devices=known.devices)
+        packed = [self._encode(state, tick, lot, self._trained(state, lot)) for lot in lots]
+        sent = {k: _size(packet) for lot in packed for k, packet in lot.sent.items()}
+        gone = is_lost(known.link, grant, [sent[k].bits for k in tick.ready[picked].tolist()])
+        lost = set(tick.ready[picked[gone]].tolist())
+        left = [lot._replace(packets=without(each, lost)) for lot, each in zip(lots, packed, strict=True)]
+        return Announced(picked[~gone], [lot for lot in left if lot.packets and lot.packets.sent], known.devices, sent)
+
+    def send(self, state: ServerState, tick: Tick, lot: Lot) -> Delivered:
+        """Train, encode and decode a lot; over the air, train it."""
+        packets, updates = lot.packets, lot.updates
+        if packets is None:
+            if updates is None:
+                updates, _ = train_jobs(self.trainer, self._jobs(state, lot.device, lot.start), state.devices)
+            if self.system.over_the_air:
+                self._check_finite(state, tick, lot, updates)
+                device = lot.device.tolist()
+                devices = acknowledge(self.trainer, state.devices, device, updates)
+                return Delivered(updates, analog_packets(device, updates), devices)
+            packets = self._encode(state, tick, lot, updates)
+        decoded, devices = decode_lot(self.system.codec, packets, state.devices, self.threads)
+        devices = acknowledge(self.trainer, devices, [*packets.sent], decoded)
+        self.watch.lap("codec")
+        return Delivered(decoded, {k: _size(packet) for k, packet in packets.sent.items()}, devices)
+
+    def _trained(self, state: ServerState, lot: Lot) -> Vector:
+        """Return the updates of a lot [l d]."""
+        if lot.updates is not None:
+            return lot.updates
+        return train_jobs(self.trainer, self._jobs(state, lot.device, lot.start), state.devices)[0]
+
+    def _encode(self, state: ServerState, tick: Tick, lot: Lot, updates: Vector) -> Packed:
+        """Encode the updates of a lot [l d]."""
+        self._check_finite(state, tick, lot, updates)
+        codec, seed, device = self.system.codec, self.system.experiment.seed, lot.device.tolist()
+        packed = encode_lot(codec, seed, tick.index, device, lot.bits, updates, state.devices, self.threads)
+        self.watch.lap("codec")
+        return packed
+
+    def _check_finite(self, state: ServerState, tick: Tick, lot: Lot, updates: Vector) -> None:
+        """Raise if an update of a lot holds NaN or infinity."""
+        self.watch.lap("training")
+        if np.isfinite(updates).all():
+            return
+        broken = lot.device[~np.isfinite(updates).all(axis=1)].tolist()
+        some = ", ".join(map(str, broken[:8])) + (f" and {len(broken) - 8} more" if len(broken) > 8 else "")
+        raise DivergedError(
+            f"the update of device {some} at aggregation {tick.index} is not finite: training diverged; "
+            f"{_remedy(self.system, self.trainer, state)} (everything up to the previous aggregation is saved)"
+        )
+
+    def _jobs(self, state: ServerState, device: Ints, start: Ints) -> list[Job]:
+        """Return the trainings of these devices from the versions they hold."""
+        train_set, partition = self.system.dataset.train, self.system.fleet.partition
+        rates = learning_rates(self.system, start).tolist()
+        return [
+            Job(k, version, state.models[version], rate, train_set, partition[k])
+            for k, version, rate in zip(device.tolist(), start.tolist(), rates, strict=True)
+        ]
+
+
+def sq_norm(update: Vector) -> float:
+    """Return ||u||^2, in double precision."""
+    return float(np.square(update, dtype=np.float64).sum())
+
+
+def _size(packet: Packet) -> Sent:
+    """Return what is recorded of a packet."""
+    return Sent(packet.num_kept, packet.bits, packet.overhead_bits)
+
+
+def _remedy(system: System, trainer: Trainer, state: ServerState) -> str:
+    """Say what most likely made the training diverge, and what to do."""
+    learning = system.experiment.learning
+    largest = max(float(np.abs(model).max()) for model in state.models.values())
+    for kind, part in (("aggregator", system.policy.aggregator), ("codec", system.codec)):
+        if largest > _DIVERGED_WEIGHT and not checks.is_ours(part):
+            return f"the global model holds values up to {largest:.3g}: look at {checks.part_label(kind, part)}"
+    if learning.proximal * learning.learning_rate >= 2 and learning.learning_rate <= 1:
+        return (
+            f"learning.proximal={learning.proximal:g} times learning.learning_rate={learning.learning_rate:g} is at least 2, "
+            "with which every step overshoots more than the last; lower learning.proximal"
+        )
+    own = trainer_name(trainer) != learning.trainer.name
+    return f"{f'look at {trainer_label(trainer)}, or ' if own else ''}lower learning.learning_rate={learning.learning_rate:g}"

@@ -1,0 +1,212 @@
+"""What is looked at before a run begins: what a caller handed over, users' own parts, and whether there is room for it all."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from fedtide import config, testing
+from fedtide.config import Experiment
+from fedtide.core.memory_budget import require
+from fedtide.core.yaml12 import shown
+from fedtide.data.dataset import check_dataset
+from fedtide.data.holdings import is_virtual, label_counts
+from fedtide.engine.devices import updates_state_on_train
+from fedtide.engine.step import plan_step
+from fedtide.engine.system import System, make_task
+from fedtide.errors import FedtideError, RunFolderError
+from fedtide.learning.trainer import Task, Trainer, samples_per_training
+from fedtide.parts import checks
+from fedtide.rng import stream
+from fedtide.runs import RunHeader, data_digest, is_deployment
+from fedtide.types import Candidates, Vector, readonly_copy
+
+ASKED_AGAIN: Final = 5  # the last aggregations on record
+_COPIES: Final = 3  # of a part's memory while it is called: what was, what it writes to, what it answers
+
+
+# What a caller hands over: the right things, and fitting each other.
+
+
+def as_experiment(given: Any) -> Experiment:
+    """Return an experiment as it is, and a mapping or a file as the experiment that it stands for."""
+    return given if isinstance(given, Experiment) else config.experiment(given)
+
+
+def check_handed(experiment: Experiment, dataset: Any, system: Any, trainer: Any) -> tuple[str, ...]:
+    """Return which parts of a run were handed over; raise if one is none, or does not fit the others."""
+    if system is not None and not isinstance(system, System):
+        raise FedtideError(f"system={shown(system)}: give what fedtide.engine.system.build made of the experiment")
+    if system is not None and system.experiment != experiment:
+        raise FedtideError("the system was built from another experiment; build it from the one that is simulated")
+    if dataset is not None:
+        check_dataset(dataset)
+    if system is not None:  # a trainer of one's own may hold all the data itself
+        check_dataset(system.dataset, may_be_empty=trainer is not None)
+        _check_unchanged(system)
+    own = dataset if system is None else system.dataset
+    if dataset is not None and dataset is not own and data_digest(dataset) != data_digest(own):
+        raise FedtideError("the dataset is not the one that the system was built with; hand over one of them alone")
+    for method in ("initial_model", "train", "evaluate"):
+        if trainer is not None and not callable(getattr(trainer, method, None)):
+            raise FedtideError(f"trainer={shown(trainer)} has no {method}(...): see fedtide.learning.trainer.Trainer")
+    given = {"dataset": dataset, "system": system, "trainer": trainer}
+    return tuple(name for name, each in given.items() if each is not None)
+
+
+def _check_unchanged(system: System) -> None:
+    """Raise if devices no longer hold the labels that they held when the system was built."""
+    data, fleet = system.dataset, system.fleet
+    if not len(data.train.labels) or not len(fleet.partition) or is_virtual(fleet.partition):
+        return
+    if not np.array_equal(label_counts(data.train.labels, fleet.partition, data.num_labels), fleet.label_counts):
+        raise FedtideError("the labels of the dataset changed since the system was built from it: build it again")
+
+
+def check_given_trainer(trainer: Any, system: System) -> None:
+    """Raise if a trainer was made of another system, or cannot take its data; one that tells neither is the user's business."""
+    task, wanted = getattr(trainer, "task", None), make_task(system)
+    if isinstance(task, Task):
+        differs = {
+            "seed": task.seed != wanted.seed,
+            "local work": task.work != wanted.work,
+            "model": _plain(task.model) != _plain(wanted.model),
+            "shape of images": task.shape != wanted.shape,
+        }
+        if other := [name for name, yes in differs.items() if yes]:
+            raise FedtideError(
+                f"the trainer was made of another system (its {', '.join(other)} differ): make it with "
+                "fedtide.engine.system.make_trainer(system) of the system that is simulated"
+            )
+    if callable(check_samples := getattr(trainer, "check_samples", None)):
+        check_samples(system.dataset.train)
+        check_samples(system.dataset.test)
+
+
+def _plain(model: Any) -> Any:
+    """Return a model as something that equals what was made alike, which a partial does not."""
+    return (model.func, model.args, model.keywords) if isinstance(model, functools.partial) else model
+
+
+def checked_folder(folder: Any) -> Path | RunHeader | None:
+    """Return where to keep a run: a path, or the header that was read there; raise if no simulation can be there."""
+    if folder is None:
+        return None
+    place = folder.path if isinstance(folder, RunHeader) else folder
+    if not isinstance(place, (str, os.PathLike)) or not str(place) or "\0" in str(place):
+        raise FedtideError(f"folder={folder!r} names no folder: give a path, or None to keep nothing")
+    if is_deployment(Path(place)):
+        raise RunFolderError(
+            f"{place} holds a federation of real devices: start its ServerApp again, which continues it"
+        )
+    return folder if isinstance(folder, RunHeader) else Path(place)
+
+
+# Users' own parts: asked twice before a run begins, and about the last recorded aggregations before it goes on. A resumed run
+# makes its parts anew: one that depends on more than it is called with would go on with other numbers.
+
+
+def check_own_parts(system: System, num_parameters: int) -> None:
+    """Raise if a part of the user's own answers otherwise when it is asked again. Parts of the world are asked when made."""
+    policy = system.policy
+    parts = {
+        "scheduler": policy.scheduler,
+        "weighting": policy.weighting,
+        "aggregator": policy.aggregator,
+        "codec": system.codec,
+        "access": system.access,
+    }
+    testing.refuse_impure(parts, system.fleet.num_devices, system.dataset.num_labels, num_parameters)
+
+
+class Answered(NamedTuple):
+    """One aggregation as it was: what the policies saw, and what they answered."""
+
+    rows: Candidates
+    picked: list[int]  # device numbers, ascending
+    arrived: list[int]  # those of them whose updates were weighed
+    weight: list[float]  # of these
+
+
+def check_answers(path: Path, system: System, answered: Iterable[Answered], called: str = "at aggregation") -> None:
+    """Raise if a user's scheduler or weighting does not answer again as it did. called: what goes before its number.
+
+    What aggregators and codecs were given is not on record.
+    """
+    policy = system.policy
+    scheduler, weighting = (
+        not checks.is_ours(part) and not checks.remembers(part)  # memory is on record
+        for part in (policy.scheduler, policy.weighting)
+    )
+    if not (scheduler or weighting):
+        return
+    for rows, picked, arrived, weight in deque(answered, ASKED_AGAIN):
+        when = f"{called} {rows.tick} than before the interruption"
+        if scheduler and (rows.update_sq_norm is not None or not policy.needs):
+            rng = stream(system.experiment.seed, "schedule", rows.tick)
+            grant = plan_step(policy, rows, system.num_symbols, rng, system.allocation)
+            if rows.device[grant.picked].tolist() != picked:
+                label = checks.part_label("scheduler", policy.scheduler)
+                raise _stateful(path, f"{label} picks other devices {when}")
+        if weighting and arrived:
+            came = rows.device.searchsorted(arrived)
+            label = checks.part_label("weighting", policy.weighting)
+            answer = policy.weighting(readonly_copy(rows.num_samples[came]), readonly_copy(rows.age[came]))
+            if checks.checked_weights(answer, len(came), label).tolist() != weight:
+                raise _stateful(path, f"{label} gives other weights {when}")
+
+
+def _stateful(path: Path, reason: str) -> RunFolderError:
+    return RunFolderError(
+        f"{path} cannot be resumed to the same numbers: {reason}, and a resumed run makes its policies anew; begin it again in "
+        "a new folder, or let the policy depend on its arguments alone (candidates.tick counts the aggregations, rng is the "
+        "same each time; for a cache use functools.lru_cache)"
+    )
+
+
+# Room: a machine that runs out of memory kills without a word.
+
+
+def check_room(system: System, trainer: Trainer, model: Vector) -> None:
+    """Raise if a run of these models [d] would need more memory than there is for anything that grows with the fleet.
+
+    What is counted is what our own parts keep; those of a user's are the user's to know.
+    """
+    experiment, count, d = system.experiment, system.fleet.num_devices, len(model)
+    most = samples_per_training(system.work, system.fleet.num_samples.max()[None])[0]
+    key = "local_epochs" if system.work.steps is None else "local_steps"
+    require(16.0 * float(most), f"the order of the {most:,} samples of one local training", f"lower learning.{key}")
+    name = experiment.part("timeline").name
+    if size := {"per_arrival": 1, "buffered": experiment.timeline.buffer_size}.get(name):
+        # where devices come one by one, each trains from a model version of its own
+        versions = min(count // size, len(system.ticks)) + 1
+        require(
+            4.0 * versions * d,
+            f"timeline.name={name} with fleet.num_devices={count:,}: the {versions:,} versions of a model of "
+            f"{d:,} parameters that devices train from",
+            "take fewer devices, a smaller model, a shorter timeline.horizon, or timeline.name=periodic",
+        )
+    aggregator, codec, part = system.policy.aggregator, system.codec, experiment.learning.trainer
+    picked = min(count, len(system.ticks) * experiment.policy.limit)
+    trained = count if updates_state_on_train(trainer) else picked  # whoever is touched is remembered from then on
+    _require_memory(aggregator, f"policy.aggregator={experiment.policy.aggregator}", count, d, _COPIES, model, count)
+    _require_memory(codec, f"codec.name={experiment.codec.name}", picked, d, picked, d)
+    _require_memory(trainer, f"learning.trainer={part}", trained, d, trained, d)
+
+
+def _require_memory(part: Any, name: str, devices: int, num_parameters: int, copies: int, *init: Any) -> None:
+    """Raise if so many copies of what a part of ours remembers do not fit. init: what its memory is made of."""
+    if not checks.remembers(part) or not checks.is_ours(part):
+        return
+    made = part.init(*(each.copy() if isinstance(each, np.ndarray) else each for each in init))
+    require(
+        float(copies * sum(np.asarray(each).nbytes for each in made.values())),
+        f"what {name} remembers of {devices:,} devices and {num_parameters:,} parameters",
+        "take fewer devices, a smaller model, a shorter timeline.horizon, or another part",
+    )
