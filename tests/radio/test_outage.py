@@ -19,6 +19,7 @@ from fedtide.pages.run import run_page
 from fedtide.report.plan import plan_rows, plan_summary
 from fedtide.report.terminal import summary_table
 from fedtide.runs import RoundRecord
+from fedtide.studies.table import table_rows
 from helpers import FakeTrainer, small, small_dataset
 
 NOISY: dict[str, Any] = {
@@ -129,7 +130,7 @@ def test_a_run_tells_of_what_it_lost(tmp_path: Path) -> None:
 
 def test_a_study_tells_of_what_its_runs_lost() -> None:
     found = fedtide.compare({"lossy": LOSSY, "known": {**LOSSY, "radio": {"csi": "perfect"}}}, base=small(), seeds=2)
-    rows = {row["variant"]: row for row in found._rows("mean_accuracy")}
+    rows = {row["variant"]: row for row in table_rows(found.study, found.results, "mean_accuracy")}
     assert rows["known"]["lost_share"] == 0 < rows["lossy"]["lost_share"] < 1
     frame = found.frame()
     last = [max(each for each, name in zip(frame["lost"], frame["variant"], strict=True) if name == v) for v in rows]
