@@ -183,7 +183,7 @@ def test_data_status(tmp_path, monkeypatch):
     ]
     found = json.loads(invoke("data", "shakespeare", "--status", "--json").stdout)
     assert (found["complete"], len(found["files"])) == (False, 37)
-    for name, says in (("mnits", "no data set is called 'mnits'"), ("synthetic", "not downloaded by fedtide")):
+    for name, says in (("mnits", "mnits is not downloaded by fedtide"), ("synthetic", "not downloaded by fedtide")):
         refused = invoke("data", name)
         assert refused.exit_code == 2
         assert says in refused.output
