@@ -53,6 +53,64 @@ def test_ours_are_found_good(kind: str) -> None:
         assert testing.check(part(kind, name), kind) == [], name
 
 
+class Later:
+    """Answers otherwise from its ninth call on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, seed: int, device: Any, job: Any) -> Any:
+        self.count += 1
+        return np.full(len(device), 1.0 if self.count < 9 else 2.0)
+
+
+class Last:
+    """Answers with what it was asked before."""
+
+    def __init__(self) -> None:
+        self.seen = 0.0
+
+    def __call__(self, capacity: Any, num_symbols: float) -> Any:
+        before, self.seen = self.seen, float(capacity.sum())
+        return np.full(len(capacity), num_symbols / len(capacity) / (1.0 + before))
+
+
+def dealing(dataset: Any, num_devices: int, seed: int) -> Any:
+    return np.array_split(np.random.permutation(len(dataset.train.labels)), num_devices)  # noqa: NPY002
+
+
+class Deaf:
+    def round(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "says"),
+    [
+        (Later, "duration", "gives another answer when it is called again"),
+        (Last, "allocation", "gives another answer when it is called again"),
+        (dealing, "partition", "gives another answer when it is called again"),
+        (lambda clock: iter([np.random.random()]), "timeline", "gives another answer"),  # noqa: NPY002
+        (lambda: np.random.random(3), "data", "gives another answer"),  # noqa: NPY002
+        (Deaf, "tracker", r"cannot be called as round(record)"),
+        (object, "tracker", "has none of begin, round, end"),
+    ],
+)
+def test_hidden_state_and_other_kinds(wrong: Any, kind: str, says: str) -> None:
+    assert says in "; ".join(testing.check(wrong, kind))
+
+
+@pytest.mark.parametrize("kind", ["timeline", "partition", "model"])
+def test_ours_of_other_kinds_are_found_good(kind: str) -> None:
+    for name in builtin_parts(kind):
+        filled: dict[str, Any] = {
+            "fleet_durations": np.linspace(0.3, 1.0, 20),
+            "data_size_spread": 0.5 * (name == "speed_sizes"),
+        }
+        made = name if kind == "model" else part(kind, name, **filled)
+        assert testing.check(made, kind) == [], name
+
+
 def test_a_kind_that_is_none() -> None:
     with pytest.raises(FedtideError, match="is no kind of part"):
         testing.check(dice, "schedular")

@@ -8,15 +8,19 @@
 
 A run makes its parts anew when it is resumed, and may call them from any thread: what a part remembers is its memory, what it
 draws comes from the `rng` or the seed that it is given. `check` calls a part again and again on small inputs and says in one
-line each what goes wrong. A run with a part of the user's own does the same once before it begins (`refuse_impure`).
+line each what goes wrong: with the same arguments, in another order, from other threads. A run with a part of the user's own
+does the same once before it begins (`refuse_impure`).
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
+import itertools
 import pickle
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
@@ -24,13 +28,16 @@ import numpy as np
 
 from fedtide.errors import FedtideError, TrainingError
 from fedtide.parts import checks, registry
-from fedtide.parts.kinds import KINDS
-from fedtide.types import Candidates, Job, Memory, Samples
+from fedtide.parts.arguments import NO_DEFAULT, part_parameters
+from fedtide.parts.kinds import KINDS, builtin_parts
+from fedtide.types import Candidates, Clock, Dataset, Job, Memory, Samples
 
 _REMEDY: Final = (
     "draw only from the rng it is given, or by seed from fedtide.columns, and keep state only in its memory"
 )
 _BUDGET_BITS: Final = 2000.0  # of an upload
+_TIMES: Final = 12  # that a part is asked again: hidden state may show after several calls only ...
+_SECONDS: Final = 1.0  # ... but it is asked no longer than this
 
 Ask = Callable[[Any], Any]  # part -> all that it answers
 
@@ -40,12 +47,18 @@ def check(part: Any, kind: str | None = None, args: Mapping[str, Any] | None = N
     kind = kind or _kind_of(part)
     if kind not in KINDS:
         raise FedtideError(f"kind={kind!r} is no kind of part: give one of {', '.join(KINDS)}")
+    if kind in ("data", "model"):  # what makes them is what is checked
+        maker = registry.find_part(kind, part, builtin_parts(kind)) if isinstance(part, str) else part
+        return _problems(maker, [lambda asked: _made(asked, kind, dict(args or {}))], thorough=True)
     if isinstance(part, str):
         part = registry.part(kind, part, args or {})
     elif isinstance(part, type):
         part = part(**(args or {}))
-    ask = questions(kind, part)
-    return [] if ask is None else _problems(part, ask, thorough=True)
+    if kind == "tracker":
+        return _watching(part)
+    return _problems(
+        part, [ask for variant in range(2) if (ask := questions(kind, part, variant=variant))], thorough=True
+    )
 
 
 def refuse_impure(parts: Mapping[str, Any], num_devices: int, num_labels: int, num_parameters: int) -> None:
@@ -54,8 +67,8 @@ def refuse_impure(parts: Mapping[str, Any], num_devices: int, num_labels: int, n
         if checks.is_ours(part):
             continue
         asked = _copied(getattr(part, "__wrapped__", part))
-        ask = questions(kind, asked, num_devices, num_labels, num_parameters)
-        for problem in [] if ask is None else _problems(asked, ask):
+        found = (questions(kind, asked, num_devices, num_labels, num_parameters, variant) for variant in range(2))
+        for problem in _problems(asked, [ask for ask in found if ask]):
             raise TrainingError(f"{checks.part_label(kind, part)} {problem}: {_REMEDY}")
 
 
@@ -64,7 +77,7 @@ def refuse_dice(trainer: Any, jobs: list[Job], label: str) -> None:
     if checks.is_ours(trainer) or not jobs:
         return
     asked = _copied(trainer)
-    if any("another answer" in problem for problem in _problems(asked, _training(asked, jobs), times=1)):
+    if any("another answer" in problem for problem in _problems(asked, [_training(asked, jobs)], times=1)):
         raise TrainingError(
             f"{label} gives another update when it trains the same job again: draw only by address "
             "(fedtide.rng.stream(seed, ..., job.device, job.version)) and keep state only in job.memory"
@@ -93,12 +106,12 @@ def _kind_of(part: Any) -> str:
 
 
 def questions(
-    kind: str, part: Any, num_devices: int = 20, num_labels: int = 10, num_parameters: int = 40
+    kind: str, part: Any, num_devices: int = 20, num_labels: int = 10, num_parameters: int = 40, variant: int = 0
 ) -> Ask | None:
-    """Return how to ask a part of a kind for answers on small inputs; None: such parts are checked elsewhere."""
-    rng = np.random.default_rng(1)
+    """Return how to ask a part of a kind for answers on small inputs, other ones for every variant; None: it is not asked."""
+    rng = np.random.default_rng(1 + variant)
     m, r = min(num_devices, 6), min(num_devices, 3)
-    device, seed, time = np.arange(m), 7, np.linspace(0.5, 2.0, m)
+    device, seed, times = np.arange(m), 7 + variant, np.linspace(0.5, 2.0, m)
     capacity, age, samples = rng.uniform(1, 5, m), rng.integers(0, 4, m), rng.integers(10, 50, m)
     model = rng.standard_normal(num_parameters).astype(np.float32)
     starts, updates = rng.standard_normal((2, r, num_parameters)).astype(np.float32)
@@ -122,16 +135,20 @@ def questions(
         "weighting": ((num_devices,), (samples[:r], age[:r]), (device[:r],)),
         "aggregator": ((model,), (model, starts, updates, weights, age[:r]), (device[:r],)),
         "channel": ((), (seed, 3, 1.5, device), ()),
-        "coverage": ((), (seed, device, time), ()),
+        "coverage": ((), (seed, device, times), ()),
         "csi": ((), (seed, 3, 1.5, device, capacity), ()),
         "modem": ((), (capacity,), ()),
         "allocation": ((), (capacity[:r], 3000.0), ()),
         "access": ((), (updates, weights, capacity[:r], "rng"), ()),
-        "downlink": ((), (seed, device, time, 1e6), ()),
+        "downlink": ((), (seed, device, times, 1e6), ()),
         "energy": ((), (seed, device, samples, 100 * capacity), ()),
         "duration": ((), (seed, device, np.ones_like(device)), ()),
-        "availability": ((), (seed, device, time), ()),
+        "availability": ((), (seed, device, times), ()),
     }
+    if kind == "timeline":
+        return lambda timeline: [*itertools.islice(timeline(_clock(num_devices, 3.0 + variant)), 50)]
+    if kind == "partition":
+        return lambda partition: _dealt(partition(_dataset(num_devices, num_labels), num_devices, seed), num_devices)
     if kind == "codec":
         return lambda codec: _encoded(codec, updates[0])
     if kind == "trainer" and hasattr(part, "initial_model"):
@@ -148,6 +165,48 @@ def questions(
         return asked(memory, *lent)
 
     return ask
+
+
+def _clock(num_devices: int, horizon: float) -> Clock:
+    """Return a clock of devices that are always there, each with its own pace."""
+    return Clock(num_devices, horizon, lambda device, job, time: 0.3 + 0.4 * np.asarray(device, float) / num_devices)
+
+
+def _dataset(num_devices: int, num_labels: int) -> Dataset:
+    """Return a few random images for every device, each owned by one of them."""
+    rng, count = np.random.default_rng(3), 20 * num_devices
+    labels = rng.permutation(np.arange(count) % num_labels).astype(np.uint8)
+    samples = Samples(_readonly(rng.random((count, 1, 4, 4), np.float32)), _readonly(labels))
+    return Dataset(
+        "checked", samples, samples, num_labels, "fedtide.testing", _readonly(np.arange(count) % num_devices)
+    )
+
+
+def _dealt(answer: Any, num_devices: int) -> list[Any]:
+    """Return who holds what, of an answer that is a sequence or goes through one."""
+    held = answer if hasattr(answer, "__getitem__") else [*itertools.islice(answer, num_devices)]
+    return [np.sort(held[k]) for k in range(num_devices)]
+
+
+def _made(maker: Any, kind: str, args: dict[str, Any]) -> Any:
+    """Return the data set or the model that this makes."""
+    needed = [each.name for each in part_parameters(maker) if each.default is NO_DEFAULT]
+    return maker((1, 28, 28), 10, **args) if kind == "model" and needed[:1] == ["input_shape"] else maker(**args)
+
+
+def _watching(tracker: Any) -> list[str]:
+    """Return what is wrong with how a tracker can be called: nothing that it answers is used."""
+    calls = KINDS["tracker"].calls
+    there = {name: call for name in calls if callable(call := getattr(tracker, name, None))}
+    if not there and callable(tracker):  # a function of the record
+        there = {"round": tracker}
+    found = [] if there else [f"has none of {', '.join(calls)}"]
+    for name, call in there.items():
+        try:
+            inspect.signature(call).bind(*calls[name])
+        except TypeError as error:
+            found.append(f"cannot be called as {name}({', '.join(calls[name])}): {error}")
+    return found
 
 
 def _encoded(codec: Any, update: Any) -> Any:
@@ -192,24 +251,37 @@ def _readonly(value: Any) -> Any:
 # How it is asked.
 
 
-def _problems(part: Any, ask: Ask, thorough: bool = False, times: int = 3) -> list[str]:
-    """Return what is wrong with how a part answers. thorough: what it raises is a problem, too, and it is asked elsewhere."""
+def _problems(part: Any, asks: Sequence[Ask], thorough: bool = False, times: int = _TIMES) -> list[str]:
+    """Return what is wrong with how a part answers: asked again and again, in this order and in the other one.
+
+    thorough: what it raises is a problem, too, and it is asked elsewhere.
+    """
     again = "when it is called again with the same arguments"
     shared = repr(np.random.get_state())  # noqa: NPY002 - who else uses it is the question
+    first: list[Any] = []
     try:
-        first = _plain(ask(part))
+        for ask in asks:
+            first.append(_plain(ask(part)))
     except Exception as error:
+        if first:
+            return [f"raises {type(error.__cause__ or error).__name__} when it is called again"]
         if not thorough:
             return []
         if "read-only" in str(error):
             return [f"writes to what it is given ({error})"]
         return [f"raises {type(error).__name__}: {error}"]
     found: list[str] = []
+    told = list(zip(asks, first, strict=True))
+    ends = time.monotonic() + _SECONDS
     try:
-        if any(_plain(ask(part)) != first for _ in range(times)):
-            found.append(f"gives another answer {again}")
-        if thorough:
-            found += _elsewhere(part, ask, first)
+        for number in range(times):
+            if any(_plain(ask(part)) != answer for ask, answer in (told if number % 2 else told[::-1])):
+                found.append(f"gives another answer {again}")
+                break
+            if time.monotonic() > ends:  # a slow one is not asked for long
+                break
+        if thorough and asks:
+            found += _elsewhere(part, *told[0])
     except Exception as error:
         found.append(f"raises {type(error.__cause__ or error).__name__} {again}")
     if repr(np.random.get_state()) != shared:  # noqa: NPY002
