@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 if importlib.util.find_spec("flwr") is None:
@@ -31,7 +32,7 @@ from memory_grid import Federation, terms
 from fedtide.deploy import trace
 from fedtide.deploy.replay import replay
 from fedtide.deploy.trace import read_history
-from fedtide.errors import RunFolderError
+from fedtide.errors import FedtideError, RunFolderError
 
 TINY = {
     "data": {"num_train": 48, "num_test": 10, "num_shards": 12},
@@ -210,6 +211,26 @@ def rejected(folder: Path, says: str) -> None:
     assert contents(folder) == before
 
 
+@pytest.mark.parametrize("kind", ["delete", "retype", "nudge", "double"])
+def test_mutations_that_are_sealed_again(run: Path, tmp_path: Path, kind: str) -> None:
+    """Refused by the fields or by the other files; what neither shows comes out as the same bits or is told as others."""
+    folder, dice = copied(run, tmp_path / "run"), random.Random(f"{kind} sealed again")
+    model, refusals = np.load(run / "model.npy"), 0
+    for _ in range(25):
+        seal, data = b"", b""
+        for line in MUTATIONS[kind](dice, [json.dumps(unsealed(line)).encode() for line in lines_of(run)]).splitlines():
+            seal = trace._sealed(line, seal)
+            data += line[:-1] + b',"seal":"' + seal + b'"}\n'
+        (folder / trace.NAME).write_bytes(data)
+        try:
+            result = replay(folder)
+        except FedtideError:
+            refusals += 1
+            continue
+        assert result.first_difference is not None or np.array_equal(result.model, model)
+    assert refusals >= (1 if kind in ("nudge", "retype") else 8), refusals
+
+
 def unsealed(line: bytes) -> dict[str, Any]:
     tree = json.loads(line)
     del tree["seal"]
@@ -217,12 +238,21 @@ def unsealed(line: bytes) -> dict[str, Any]:
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"tick": 4}, "tick is 4, and this is period 3"),
     ({"tick": "3"}, "tick='3'"),
     ({"tick": 3.5}, r"tick=3\.5"),
     ({"wall": -1.0}, r"wall=-1\.0"),
     ({"wall": "30"}, "wall='30'"),
     ({"ready": "01"}, "ready='01': input should be a valid array"),
     ({"ready": [-1]}, r"ready\.0=-1"),
+    ({"ready": [1, 0]}, "entries for 2 devices|ready has devices that do not ascend"),
+    ({"start": []}, "start has 0 entries"),
+    ({"picked": [5], "symbols": [1.0], "bits": [1.0]}, "picked has devices"),
+    ({"bits": []}, "bits has 0 entries"),
+    ({"arrived": [9], "arrived_at": [1.0]}, "arrived has devices"),
+    ({"nodes": {"9": 1}}, "beyond the 6 there are"),
+    ({"nodes": {"a": 1}}, "invalid literal"),
+    ({"refused": [trace.Refusal(device=9, node=1, why="x")]}, "beyond the 6 there are"),
     ({"start": [True, True]}, r"start\.0=True"),
     ({"node": [2**64]}, r"node\.0=18446744073709551616"),
     ({"num_samples": [0]}, r"num_samples\.0=0"),

@@ -222,8 +222,11 @@ def test_idle_connections_keep_nobody_out_and_end(
     followed: Followed, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, made, _ = followed
+    before = threading.active_count()
     idle = [socket.create_connection(("127.0.0.1", made.server_address[1]), timeout=10) for _ in range(100)]
     assert _asked(made, "/data")[0] == 200
+    assert threading.active_count() - before <= 33
+    assert idle[0].recv(1) == b""  # the oldest was hung up on
     for number, each in enumerate(idle):  # some leave, some break the connection off
         if number % 2:
             each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -20,10 +20,11 @@ import numpy as np
 
 from fedtide import config
 from fedtide.config import Experiment
+from fedtide.core.faults import error_text
 from fedtide.core.files import is_there
 from fedtide.deploy.node import loader, remote_fleet
 from fedtide.deploy.settings import check_timeline, deployment
-from fedtide.deploy.trace import Period, candidates_of, fingerprint, read_history
+from fedtide.deploy.trace import NAME, Period, candidates_of, fingerprint, read_history
 from fedtide.engine.devices import (
     DeviceMemory,
     Packed,
@@ -213,7 +214,11 @@ def replay(
             if on_round:
                 sinks.append(("other", lambda record, *_: on_round(record, len(periods))))
             loop = Loop(system, trainer, devices, costs(system, len(state.models[1])), state, sinks=sinks)
-            model = loop.run(system.ticks[period.tick - 1] for period in periods)
+            try:
+                model = loop.run(system.ticks[period.tick - 1] for period in periods)
+            except (IndexError, KeyError, ValueError) as error:  # sealed, and yet it cannot have happened
+                problem = f"{folder / NAME} cannot be played in period {state.version + len(loop.rounds)}"
+                raise RunFolderError(f"{problem} ({error_text(error)}); restore it from a copy") from error
             if run:
                 run.checkpoint()
                 run.finish(model)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtide import config
 from fedtide.config import Experiment
@@ -102,6 +102,21 @@ class Period(ReadyRows):
     nodes: dict[str, _Node]  # device number -> node number, as known at the end of the period
     rate: dict[str, _Amount]  # device number -> bit/s seen on its uploads
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Period:
+        """Raise unless columns are as long as their devices are many, and these ascend and are among those before them."""
+        ready, picked, arrived = self.ready, self.picked, self.arrived
+        columns = {name: ready for name in ReadyRows.model_fields if isinstance(getattr(self, name), list)}
+        for name, devices in (columns | {"symbols": picked, "bits": picked, "arrived_at": arrived}).items():
+            if len(getattr(self, name)) != len(devices):
+                raise ValueError(f"{name} has {len(getattr(self, name))} entries for {len(devices)} devices")
+        for name, devices in (("ready", ready), ("picked", picked), ("arrived", arrived), ("lost", self.lost or [])):
+            if devices != sorted({*devices} & {*(ready if name in ("ready", "picked") else picked)}):
+                raise ValueError(f"{name} has devices that do not ascend, or were not there to be it")
+        if max(self.start, default=1) > self.tick:
+            raise ValueError(f"start has version {max(self.start)}, and the newest is {self.tick}")
+        return self
+
 
 class Trace(NamedTuple):
     """A whole trace."""
@@ -182,6 +197,7 @@ def read_trace(folder: Path) -> Trace:
         try:
             body, seal = _unsealed(line, seal)
             records.append(kind.model_validate_json(body))
+            _check_place(records)
         except ValueError as error:  # ValidationError is one, too
             fields = kind.model_fields
             problem = explain_validation(error, fields, "field") if isinstance(error, ValidationError) else error
@@ -189,6 +205,18 @@ def read_trace(folder: Path) -> Trace:
                 f"{path} is damaged or of another version (line {number}: {problem}); restore it from a copy"
             ) from error
     return Trace(records[0], records[1:])
+
+
+def _check_place(records: list[Any]) -> None:
+    """Raise ValueError if the last line does not continue those before it."""
+    header, last = records[0], records[-1]
+    if last is header:
+        return
+    if last.tick != len(records) - 1:
+        raise ValueError(f"tick is {last.tick}, and this is period {len(records) - 1}")
+    others = [*last.ready, *(refusal.device for refusal in last.refused), *map(int, last.nodes), *map(int, last.rate)]
+    if max(others, default=0) >= header.num_devices or max(last.data, default=0) >= header.num_devices:
+        raise ValueError(f"it names a device or a part of the data beyond the {header.num_devices} there are")
 
 
 def _unsealed(line: bytes, before: bytes) -> tuple[bytes, bytes]:
@@ -226,7 +254,7 @@ def read_history(folder: Path) -> History:
     kept = read_run(folder)
     header, periods = found = read_trace(folder)
     wanted = config.digest(kept.experiment)
-    if header.experiment != wanted:
+    if header.experiment != wanted or header.num_devices != kept.experiment.fleet.num_devices:
         raise RunFolderError(
             f"{path} is of another run than experiment.yaml beside it, whose digest is {wanted}: restore the one or the other"
         )

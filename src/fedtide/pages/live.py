@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from fedtide.runs import in_use
 
 _LOOPBACK = "127.0.0.1"
 _WATCHED = ("checkpoint.npz", "model.npy")  # written when a run has something new
+_MOST_CONNECTIONS: Final = 32  # at a time; the oldest is closed for a new one
 _TIMEOUT_SECONDS: Final = 10.0  # of silence on a connection, which then ends
 _NO_FRAMES: Final = "frame-ancestors 'none'"  # a page cannot set it in its own head
 _HEADERS: Final = {
@@ -76,7 +79,27 @@ class _Cache:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 32  # of the socket: with its default of 5, clients wait for seconds
+    request_queue_size = _MOST_CONNECTIONS  # of the socket: with its default of 5, clients wait for seconds
+
+    def __init__(self, *args: Any) -> None:
+        self._open: dict[Any, None] = {}  # connections, the oldest first
+        self._lock = threading.Lock()
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._open) >= _MOST_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Do not report broken connections."""
