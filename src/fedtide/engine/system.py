@@ -37,8 +37,8 @@ from fedtide.parts import checks, registry
 from fedtide.parts.kinds import KINDS, builtin_parts
 from fedtide.radio.allocation import Allocation, symbols_per_tick
 from fedtide.radio.cell import Coverage
-from fedtide.radio.csi import Uplink
 from fedtide.radio.downlink import Downlink, instant
+from fedtide.radio.modem import Uplink
 from fedtide.radio.over_the_air import Access, OverTheAirAccess, separate
 from fedtide.timeline.clock import Ticks, VersionTimes, checked_ticks, make_clock, span_of
 from fedtide.types import Clock, Dataset, Floats, Ints, Tick

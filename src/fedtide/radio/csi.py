@@ -14,9 +14,8 @@ import numpy as np
 
 from fedtide import columns
 from fedtide.parts.arguments import arg
-from fedtide.radio.channel import Channel
-from fedtide.radio.modem import Modem, shannon_capacity, shannon_snr
-from fedtide.types import Floats, Ints, Link, Signal
+from fedtide.radio.modem import shannon_capacity, shannon_snr
+from fedtide.types import Floats, Ints, Signal
 
 Csi: TypeAlias = Callable[[int, int, float, Ints, Floats], Signal]
 
@@ -30,33 +29,6 @@ class Perfect:
     def __call__(self, seed: int, tick: int, time: float, device: Ints, snr: Floats) -> Signal:
         """Return the SNR, known [m]."""
         return Signal(snr, snr)
-
-
-def is_perfect(csi: Csi) -> bool:
-    """Say whether the server knows what the channel says it knows."""
-    return bool(getattr(csi, "exact", False))
-
-
-@dataclass(frozen=True)
-class Uplink:
-    """Channel, CSI and modem: what the uplinks carry, and what the server believes that they carry."""
-
-    channel: Channel
-    csi: Csi
-    modem: Modem
-
-    def __call__(self, seed: int, tick: int, time: float, device: Ints) -> Link:
-        """Return the links of these devices at this tick [m]."""
-        found, modem = self.channel(seed, tick, time, device), self.modem
-        if isinstance(found, Link):
-            if is_perfect(self.csi):
-                return found
-            found, modem = shannon_snr(found.capacity), shannon_capacity  # rates have passed a modem already
-        if is_perfect(self.csi):
-            capacity = modem(found)
-            return Link(capacity, capacity)
-        signal = self.csi(seed, tick, time, device, found)
-        return Link(modem(signal.snr), modem(signal.estimated_snr))
 
 
 # An estimate is h^ = h + e, with e complex normal; where it exceeds the truth, packets are lost.
