@@ -57,7 +57,7 @@ def in_a_line(after: int) -> None:
     """Half of the round's line is written."""
     real = RunFolder.append
 
-    def append(self: RunFolder, record: RoundRecord, state: Any) -> None:
+    def append(self: RunFolder, record: RoundRecord, state: Any, *_: Any) -> None:
         if record.index == after:
             line = record.to_json().encode()
             file = self._rounds()
@@ -104,7 +104,7 @@ MOMENTS: dict[str, Callable[[int], None]] = {
 def _after_append(after: int) -> None:
     real = RunFolder.append
 
-    def append(self: RunFolder, record: RoundRecord, state: Any) -> None:
+    def append(self: RunFolder, record: RoundRecord, state: Any, *_: Any) -> None:
         real(self, record, state)
         if record.index == after:
             die()

@@ -411,7 +411,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a key of a made experiment": (lambda: setattr(small().policy, "limit", 3), "^limit cannot be changed.*make another one"),
     "a seed of a made experiment": (lambda: setattr(small(), "seed", 3), "^seed cannot be changed"),
     "a key taken away": (lambda: delattr(small().policy, "limit"), "^limit cannot be changed"),
-    "plan of nothing": (lambda: fedtide.plan(None), "NoneType for an experiment"),  # type: ignore[arg-type]
+    "plan of nothing": (lambda: fedtide.plan(None), "None is no experiment"),  # type: ignore[arg-type]
     "plan of no file": (lambda: fedtide.plan("nowhere.yaml"), "there is no experiment file"),
     "load of nothing": (lambda: fedtide.load(None), "None names no run folder"),  # type: ignore[arg-type]
     "load of no run": (lambda: fedtide.load("nowhere"), "not a run folder"),

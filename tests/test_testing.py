@@ -47,12 +47,6 @@ def test_what_is_wrong_is_said(wrong: Any, kind: str | None, says: str) -> None:
     assert says in "; ".join(testing.check(wrong, kind))
 
 
-@pytest.mark.parametrize("kind", ["scheduler", "weighting", "aggregator", "codec", "channel", "coverage", "allocation"])
-def test_ours_are_found_good(kind: str) -> None:
-    for name in builtin_parts(kind):
-        assert testing.check(part(kind, name), kind) == [], name
-
-
 class Later:
     """Answers otherwise from its ninth call on."""
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fedtide import testing
 from fedtide.errors import FedtideError
 from fedtide.parts import registry
 from fedtide.parts.kinds import KINDS, builtin_parts
+from promises import part
 from with_memory import REMEMBERING
 
 HERE = Path(__file__).parent
@@ -35,6 +38,21 @@ def test_every_whole_number_of_ours_has_an_upper_bound(kind: str) -> None:
         for each in registry.own_parameters(kind, registry.find_part(kind, name, ours)):
             if each.type in (int, int | None) and each.about.key not in ("seed", "data.num_train", "data.num_test"):
                 assert {"le", "lt"} & {*each.about.bounds}, (kind, name, each.name)
+
+
+FROM_OUTSIDE = ("data", "trainer")  # need files or a task: their own suites make them, and check them
+MORE = {"fleet_durations": np.linspace(0.1, 1, 20), "data_num_shards": 40}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FROM_OUTSIDE])
+def test_every_part_of_ours_depends_on_its_arguments_alone(kind: str) -> None:
+    """As testing.check finds out for a user's own, which a run calls before it begins."""
+    by_name = kind in ("model", "tracker")  # what makes them is what is checked
+    unequal = {"speed_sizes": {"data_size_spread": 0.5}}
+    parts = {
+        name: name if by_name else part(kind, name, **MORE, **unequal.get(name, {})) for name in builtin_parts(kind)
+    }
+    assert {name: found for name, each in parts.items() if (found := testing.check(each, kind))} == {}
 
 
 def test_a_number_that_means_years_is_refused() -> None:
