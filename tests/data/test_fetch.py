@@ -190,7 +190,7 @@ from fedtide.data import mnist
 from fedtide.data.fetch import OfficialFile
 files = tuple(OfficialFile(*file) for file in {[tuple(file) for file in tiny.files]!r})
 wanted = mnist._idx_set("mnist", "MNIST", ({mirror.address!r},), "MNIST/raw", files)
-print(mnist.load_idx(wanted, 0.1, 0.3, None, lambda _: None, True).train.labels.sum())
+print(mnist._load_idx(wanted, 0.1, 0.3, None, lambda _: None, True).train.labels.sum())
 """
     running = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert {process.communicate()[0] for process in running} == {f"{tiny.labels[0].sum()}\n"}

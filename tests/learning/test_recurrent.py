@@ -131,7 +131,7 @@ import sys
 sys.modules["torch"] = None  # not installed
 import fedtide, fedtide.data.shakespeare as module
 play = "ACT I.\\n\\n" + "\\n\\n".join(f"ROLE {chr(65 + k)}.\\n" + "Who is there? " * 99 for k in range(6))
-module.load_plays = lambda folder, say: ([play], "made up")
+module._load_plays = lambda folder, say: ([play], "made up")
 planned = fedtide.plan(fedtide.experiment(
     data={"name": "shakespeare", "partition": "natural"}, learning={"model": "char_gru", "trainer": "torch"},
     fleet={"num_devices": 5}, timeline={"horizon": 3}, policy={"limit": 2},
